@@ -75,13 +75,13 @@ fn format_blob_metrics(
 ) -> String {
     let mut text = String::new();
     let counts: Vec<(&str, BucketCounts)> =
-        buckets.iter().map(|(place, bucket)| (&**place, bucket.counts())).collect();
+        buckets.iter().map(|(location, bucket)| (&**location, bucket.counts())).collect();
     // Writing to a string cannot fail.
     for (name, kind, help, read) in BUCKET_METRICS.iter().filter(|_| !counts.is_empty()) {
         write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").ok();
-        for (place, counts) in &counts {
+        for (location, counts) in &counts {
             let value = read(counts);
-            writeln!(text, "{name}{{role=\"{role}\",place=\"{place}\"}} {value}").ok();
+            writeln!(text, "{name}{{role=\"{role}\",place=\"{location}\"}} {value}").ok();
         }
     }
     if let Some(composite) = composite {

@@ -91,18 +91,22 @@ impl StorageMembership {
 
 impl MemberIdentity {
     /// Makes sure that the last marks in a storage are those of this repository, before it marks again with `turn`.
-    fn begin_mark_round(&mut self, place: &dyn WriteBlobs, turn: &str) -> tympan_blobs::Result<()> {
+    fn begin_mark_round(
+        &mut self,
+        storage: &dyn WriteBlobs,
+        turn: &str,
+    ) -> tympan_blobs::Result<()> {
         let fresh = new_identifier()?;
         match self {
             Self::Home(identity) => {
                 let before = identity.id.clone();
-                identity.begin_mark_round(place, (&machine_name(), &fresh), turn)?;
+                identity.begin_mark_round(storage, (&machine_name(), &fresh), turn)?;
                 if identity.id != before {
                     warn_if_copied_home(identity.status, &identity.id);
                 }
             }
             Self::Database(identity, id) => {
-                let (now, kinship) = identity.begin_mark_round(place, &fresh, turn)?;
+                let (now, kinship) = identity.begin_mark_round(storage, &fresh, turn)?;
                 warn_if_copied_home(kinship, &now);
                 *id = now;
             }
@@ -168,8 +172,8 @@ impl BlobSharing {
 
     /// Returns the sources of the notes of members that read these blobs over HTTP.
     pub(crate) fn guest_note_sources(&self) -> GuestNotes {
-        let place = |(_, place): &RoleBlobStorage| place.clone() as Arc<dyn WriteBlobs>;
-        GuestNotes::new(self.storages.iter().map(place).collect())
+        let storage = |(_, storage): &RoleBlobStorage| storage.clone() as Arc<dyn WriteBlobs>;
+        GuestNotes::new(self.storages.iter().map(storage).collect())
     }
 
     /// Registers the home in its folders, at once, and in the folders where it is a guest. A member that stores a blob
@@ -178,10 +182,10 @@ impl BlobSharing {
     /// # Errors
     /// If a folder fails.
     pub(crate) fn register(&self) -> Result<(), CommandFault> {
-        for (role, place) in
+        for (role, storage) in
             self.storages.iter().filter(|(role, _)| !self.remote_roles.contains(role))
         {
-            place.register().map_err(|error| storage_fault(role, &error))?;
+            storage.register().map_err(|error| storage_fault(role, &error))?;
         }
         for (role, notes) in
             self.owner_note_folders.iter().filter(|(role, _)| !self.remote_roles.contains(role))
@@ -203,13 +207,13 @@ impl BlobSharing {
     ) -> impl Fn() -> Option<String> + Send + Sync + use<> {
         let faults = Arc::new(Mutex::new(BTreeMap::new()));
         // These are detached threads: the process does not wait for them when it ends.
-        for (role, place) in
+        for (role, storage) in
             self.storages.iter().filter(|(role, _)| self.remote_roles.contains(role))
         {
-            let (role, place) = (role.clone(), place.clone());
+            let (role, storage) = (role.clone(), storage.clone());
             let (faults, stopped) = (Arc::clone(&faults), stopped.clone());
             std::thread::spawn(move || {
-                register_with_retries((&role, &|| place.register()), &faults, &stopped);
+                register_with_retries((&role, &|| storage.register()), &faults, &stopped);
             });
         }
         for (role, notes) in
@@ -244,22 +248,22 @@ impl BlobSharing {
         let mut naming = self.membership.identity().map_err(cannot_run)?;
         let turn = short_host_name()?;
         let mut marked = BlobMarkOutcome::default();
-        let mut noted = self.mark_destinations();
-        self.try_all_storages(&mut noted, &mut marked, |place| {
-            naming.begin_mark_round(place, &turn)
+        let mut destinations = self.mark_destinations();
+        self.try_all_storages(&mut destinations, &mut marked, |storage| {
+            naming.begin_mark_round(storage, &turn)
         })?;
         let member = self.membership.member_of(&naming);
         let scratch = self.scratch_dir()?;
-        let begun = SystemTime::now();
-        self.try_all_storages(&mut noted, &mut marked, |place| {
-            register_member(place, &member, begun)
+        let start_time = SystemTime::now();
+        self.try_all_storages(&mut destinations, &mut marked, |storage| {
+            register_member(storage, &member, start_time)
         })?;
-        let marks = noted.iter().map(|_| MarkWriter::begin(begun, &scratch)).collect();
-        let places = noted.clone();
+        let marks = destinations.iter().map(|_| MarkWriter::begin(start_time, &scratch)).collect();
+        let storages = destinations.clone();
         let marks =
             visit_referenced_blobs(chunks, marks, pace, move |marks: &mut Vec<MarkWriter>, id| {
-                for (marks, (_, place)) in marks.iter_mut().zip(&places) {
-                    if id.length() >= place.min_blob_bytes() {
+                for (marks, (_, storage)) in marks.iter_mut().zip(&storages) {
+                    if id.length() >= storage.min_blob_bytes() {
                         marks.add(id)?;
                     }
                 }
@@ -270,9 +274,9 @@ impl BlobSharing {
         };
         let mut marks = marks.into_iter();
         let mut count = 0;
-        self.try_all_storages(&mut noted, &mut marked, |place| {
+        self.try_all_storages(&mut destinations, &mut marked, |storage| {
             if let Some(marks) = marks.next() {
-                count = marks.publish(place, &member, &turn)?;
+                count = marks.publish(storage, &member, &turn)?;
             }
             Ok(())
         })?;
@@ -283,15 +287,15 @@ impl BlobSharing {
     /// local blobs can be managed without them.
     fn try_all_storages(
         &self,
-        noted: &mut Vec<(String, Arc<dyn WriteBlobs>)>,
+        destinations: &mut Vec<(String, Arc<dyn WriteBlobs>)>,
         marked: &mut BlobMarkOutcome,
         mut act: impl FnMut(&dyn WriteBlobs) -> tympan_blobs::Result<()>,
     ) -> Result<(), CommandFault> {
-        let mut done = Vec::with_capacity(noted.len());
-        for (role, place) in noted.drain(..) {
+        let mut done = Vec::with_capacity(destinations.len());
+        for (role, storage) in destinations.drain(..) {
             let is_guest = self.owner_note_folders.iter().any(|(guest, _)| *guest == role);
-            match act(&*place) {
-                Ok(()) => done.push((role, place)),
+            match act(&*storage) {
+                Ok(()) => done.push((role, storage)),
                 Err(error) if is_guest && self.remote_roles.contains(&role) => {
                     marked
                         .unreachable_owners
@@ -300,7 +304,7 @@ impl BlobSharing {
                 Err(error) => return Err(storage_fault(&role, &error)),
             }
         }
-        *noted = done;
+        *destinations = done;
         Ok(())
     }
 
@@ -309,7 +313,7 @@ impl BlobSharing {
         let own = self
             .storages
             .iter()
-            .map(|(role, place)| (role.clone(), place.clone() as Arc<dyn WriteBlobs>));
+            .map(|(role, storage)| (role.clone(), storage.clone() as Arc<dyn WriteBlobs>));
         own.chain(self.owner_note_folders.iter().cloned()).collect()
     }
 
@@ -323,8 +327,8 @@ impl BlobSharing {
         pace: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Vec<(String, SweepReport)>, CommandFault> {
         let mut done = Vec::new();
-        for (role, place) in &self.storages {
-            let swept = sweep_storage(&**place, options, pace)
+        for (role, storage) in &self.storages {
+            let swept = sweep_storage(&**storage, options, pace)
                 .map_err(|error| storage_fault(role, &error))?;
             done.push((role.clone(), swept));
         }
@@ -406,13 +410,13 @@ pub(crate) fn visit_referenced_blobs<C: Send + 'static>(
         context: C,
         failed: Option<tympan_blobs::Error>,
     }
-    let seen = Arc::new(Mutex::new(Seen { context, failed: None }));
+    let state = Arc::new(Mutex::new(Seen { context, failed: None }));
     let visitor = {
-        let seen = Arc::clone(&seen);
+        let state = Arc::clone(&state);
         LiveBlobVisitor::new(move |id| {
-            let mut seen = seen.lock();
-            if seen.failed.is_none() {
-                seen.failed = see(&mut seen.context, id).err();
+            let mut state = state.lock();
+            if state.failed.is_none() {
+                state.failed = see(&mut state.context, id).err();
             }
         })
     };
@@ -424,11 +428,11 @@ pub(crate) fn visit_referenced_blobs<C: Send + 'static>(
         ..GarbageCollectionOptions::at_time(SystemTime::now())
     };
     let walked = chunks.collect_garbage(&options, &mut |progress| {
-        if seen.lock().failed.is_some() { ControlFlow::Break(()) } else { pace(progress) }
+        if state.lock().failed.is_some() { ControlFlow::Break(()) } else { pace(progress) }
     });
     drop(options);
-    let Seen { context, failed } = match Arc::try_unwrap(seen) {
-        Ok(seen) => seen.into_inner(),
+    let Seen { context, failed } = match Arc::try_unwrap(state) {
+        Ok(state) => state.into_inner(),
         Err(_) => return Err(CommandFault::cannot_run("the walk through content has not ended")),
     };
     if let Some(error) = failed {

@@ -226,7 +226,7 @@ impl HomeBlobStorage {
     pub(crate) fn read_storage(&self, home: &Path) -> Arc<dyn ReadBlobs> {
         match (&self.composite, self.writable.first()) {
             (Some(composite), _) => composite.clone(),
-            (None, Some((_, place))) => place.clone(),
+            (None, Some((_, storage))) => storage.clone(),
             (None, None) => Arc::new(ReadOnlyBlobFolder::new(&home.join("blobs"))),
         }
     }
@@ -245,8 +245,8 @@ pub(crate) fn open_home_blobs(
     let caches = section.path.clone().unwrap_or_else(|| BLOB_CACHE_DIR.into());
     let mut opening = BlobStorageOpener::new(dir, (dir, dir.join(caches)));
     opening.membership = Some(membership.clone());
-    for place in section.delegate_sections()? {
-        opening.open_delegate(&place)?;
+    for delegate in section.delegate_sections()? {
+        opening.open_delegate(&delegate)?;
     }
     let guests = section.open_guest_note_folders(dir)?;
     let BlobStorageOpener {
@@ -261,13 +261,13 @@ pub(crate) fn open_home_blobs(
         delegates.push(BlobDelegate::read_only(BASE_ROLE, base.clone()));
     }
     let only = match (&*delegates, &*writable) {
-        ([_], [(_, place)]) => Some(place.clone()),
+        ([_], [(_, storage)]) => Some(storage.clone()),
         _ => None,
     };
     let composite = only.is_none().then(|| Arc::new(CompositeBlobStorage::new(delegates)));
     let large: Arc<dyn WriteBlobs> = match (&composite, only) {
         (Some(composite), _) => composite.clone(),
-        (None, Some(place)) => place,
+        (None, Some(storage)) => storage,
         (None, None) => Arc::new(CompositeBlobStorage::new(Vec::new())),
     };
     let store = Arc::new(LocalBlobStore::with_storage(large, small));
@@ -295,27 +295,27 @@ pub(crate) fn open_other_home_blobs(
         home_chunk_store::blob_section_of_other_home(dir, &config::read_home_config(dir)?)?;
     let mut opening =
         BlobStorageOpener::new(dir, (work, work.join(BLOB_CACHE_DIR).join(BASE_ROLE)));
-    for place in section.delegate_sections()? {
-        let is_folder = place.bucket_url().is_none() && place.url.is_none();
-        match place.path.clone().filter(|_| is_folder && !place.read_only.0) {
+    for delegate in section.delegate_sections()? {
+        let is_folder = delegate.bucket_url().is_none() && delegate.url.is_none();
+        match delegate.path.clone().filter(|_| is_folder && !delegate.read_only.0) {
             // The home's own folder may be new and still empty.
             Some(path) => {
                 let folder = Arc::new(ReadOnlyBlobFolder::new(&dir.join(path)));
-                opening.delegates.push(BlobDelegate::read_only(&*place.role, folder));
+                opening.delegates.push(BlobDelegate::read_only(&*delegate.role, folder));
             }
             None => {
-                if place.bucket_url().is_some() && !place.read_only.0 {
+                if delegate.bucket_url().is_some() && !delegate.read_only.0 {
                     // The cache is queried before the bucket: the bucket has the blobs that are missing here.
                     let caches = section.path.clone().unwrap_or_else(|| BLOB_CACHE_DIR.into());
-                    let cache = dir.join(caches).join(role_dir_name(&place.role));
-                    let role = format!("{} (staged)", place.role);
+                    let cache = dir.join(caches).join(role_dir_name(&delegate.role));
+                    let role = format!("{} (staged)", delegate.role);
                     let staged = Arc::new(StagedBlobs::new(&cache));
                     opening.delegates.push(BlobDelegate::read_only(&*role, staged));
                 }
                 opening.open_delegate(&BlobDelegateSection {
                     read_only: OakFlag(true),
                     marks: None,
-                    ..place
+                    ..delegate
                 })?;
             }
         }
@@ -335,25 +335,26 @@ pub(crate) fn open_other_home_blobs_to_write(
     let section =
         home_chunk_store::blob_section_of_other_home(dir, &config::read_home_config(dir)?)?;
     let mut opening = BlobStorageOpener::new(dir, (work, work.join(BLOB_CACHE_DIR).join("other")));
-    let first = section.delegate_sections()?.into_iter().find(|place| !place.read_only.0);
+    let first = section.delegate_sections()?.into_iter().find(|delegate| !delegate.read_only.0);
     // There is at least one, or the configuration would have been refused. Without staging, the blobs are uploaded by
     // the time this ends.
-    let first = first.map(|place| BlobDelegateSection { staging_split_percentage: None, ..place });
-    first.map_or(Ok(()), |place| opening.open_delegate(&place))?;
-    let place = opening.write_storages.pop();
-    let place =
-        place.ok_or_else(|| CommandFault::usage("the other home has no place for new blobs"))?;
+    let first =
+        first.map(|delegate| BlobDelegateSection { staging_split_percentage: None, ..delegate });
+    first.map_or(Ok(()), |delegate| opening.open_delegate(&delegate))?;
+    let storage = opening.write_storages.pop();
+    let storage =
+        storage.ok_or_else(|| CommandFault::usage("the other home has no place for new blobs"))?;
     let failed = |error: tympan_blobs::Error| CommandFault::cannot_run(error_chain_text(&error));
-    let members = list_members(&*place).map_err(failed)?;
+    let members = list_members(&*storage).map_err(failed)?;
     let name = read_home_id(dir).map_err(failed)?;
-    let is_known = members.iter().any(|one| Some(&one.member.id) == name.as_ref());
+    let is_known = members.iter().any(|member| Some(&member.member.id) == name.as_ref());
     if !members.is_empty() && !is_known && !home_chunk_store::has_database_mark(dir) {
         return Err(CommandFault::usage(format!(
-            "`{}` has not told those who share its blobs in `{place:?}` that it needs some; start its instance once",
+            "`{}` has not told those who share its blobs in `{storage:?}` that it needs some; start its instance once",
             dir.display()
         )));
     }
-    Ok(place)
+    Ok(storage)
 }
 
 impl BlobsSection {
@@ -398,9 +399,10 @@ impl BlobsSection {
         &self,
         home: &Path,
     ) -> Result<NewBlobDestination, CommandFault> {
-        let places = self.delegate_sections()?;
-        let first = places.iter().find(|place| !place.read_only.0);
-        let folder = first.and_then(|place| place.path.clone()).unwrap_or_else(|| "blobs".into());
+        let delegates = self.delegate_sections()?;
+        let first = delegates.iter().find(|delegate| !delegate.read_only.0);
+        let folder =
+            first.and_then(|delegate| delegate.path.clone()).unwrap_or_else(|| "blobs".into());
         Ok(match first.and_then(BlobDelegateSection::bucket_url) {
             Some(url) => NewBlobDestination::Bucket(url),
             None => NewBlobDestination::Folder(home.join(folder)),
@@ -411,7 +413,7 @@ impl BlobsSection {
     /// lack its blobs.
     fn delegate_sections(&self) -> Result<Vec<BlobDelegateSection>, CommandFault> {
         let wrong =
-            |what: String| Err(CommandFault::usage(format!("tympan.toml: [blobs]: {what}")));
+            |reason: String| Err(CommandFault::usage(format!("tympan.toml: [blobs]: {reason}")));
         let is_composite = !self.roles.0.is_empty() || !self.delegates.is_empty();
         match (&self.url, is_composite) {
             (Some(_), true) => {
@@ -434,9 +436,9 @@ impl BlobsSection {
             (None, true) => {}
         }
         let mut roles = BTreeSet::new();
-        for place in &self.delegates {
-            if !roles.insert(place.role.clone()) {
-                return wrong(format!("two delegates have the role `{}`", place.role));
+        for delegate in &self.delegates {
+            if !roles.insert(delegate.role.clone()) {
+                return wrong(format!("two delegates have the role `{}`", delegate.role));
             }
         }
         if let Some(role) = self.roles.0.difference(&roles).next() {
@@ -445,7 +447,7 @@ impl BlobsSection {
         if let Some(role) = roles.difference(&self.roles.0).next() {
             return wrong(format!("a delegate has the role `{role}`, which `roles` does not name"));
         }
-        if self.delegates.iter().all(|place| place.read_only.0) {
+        if self.delegates.iter().all(|delegate| delegate.read_only.0) {
             return wrong("all delegates are `readOnly`; new blobs need a place".to_owned());
         }
         Ok(self.delegates.clone())
@@ -481,8 +483,8 @@ impl BlobDelegateSection {
         url.or_else(|| Some(format!("s3://{}", self.s3_bucket.as_deref()?)))
     }
 
-    fn section_fault(&self, what: &str) -> CommandFault {
-        CommandFault::usage(format!("tympan.toml: [blobs]: the delegate `{}`: {what}", self.role))
+    fn section_fault(&self, reason: &str) -> CommandFault {
+        CommandFault::usage(format!("tympan.toml: [blobs]: the delegate `{}`: {reason}", self.role))
     }
 
     fn open_fault(&self, error: &dyn std::error::Error) -> CommandFault {
@@ -528,22 +530,22 @@ impl<'a> BlobStorageOpener<'a> {
         }
     }
 
-    fn open_delegate(&mut self, place: &BlobDelegateSection) -> Result<(), CommandFault> {
-        match (&place.path, place.bucket_url(), &place.url) {
-            (Some(path), None, None) => self.open_folder(place, &self.home_dir.join(path))?,
-            (None, Some(url), _) => self.open_bucket(place, url)?,
-            (None, None, Some(url)) => self.open_instance(place, url)?,
-            (None, None, None) => return Err(place.section_fault("give it a `path` or a `url`")),
+    fn open_delegate(&mut self, delegate: &BlobDelegateSection) -> Result<(), CommandFault> {
+        match (&delegate.path, delegate.bucket_url(), &delegate.url) {
+            (Some(path), None, None) => self.open_folder(delegate, &self.home_dir.join(path))?,
+            (None, Some(url), _) => self.open_bucket(delegate, url)?,
+            (None, None, Some(url)) => self.open_instance(delegate, url)?,
+            (None, None, None) => return Err(delegate.section_fault("give it a `path` or a `url`")),
             (Some(_), ..) => {
-                return Err(place
+                return Err(delegate
                     .section_fault("it has a `path` and a bucket or `url`; give it one of them"));
             }
         }
-        match &place.marks {
-            Some(_) if !place.read_only.0 => Err(place.section_fault(
+        match &delegate.marks {
+            Some(_) if !delegate.read_only.0 => Err(delegate.section_fault(
                 "`marks` are for what is only read; where a home writes, it leaves them beside the blobs",
             )),
-            Some(marks) => self.open_owner_notes(place, &self.home_dir.join(marks)),
+            Some(marks) => self.open_owner_notes(delegate, &self.home_dir.join(marks)),
             None => Ok(()),
         }
     }
@@ -551,16 +553,16 @@ impl<'a> BlobStorageOpener<'a> {
     /// Opens the folder in which the owner of a storage looks for the blobs that others need.
     fn open_owner_notes(
         &mut self,
-        place: &BlobDelegateSection,
+        delegate: &BlobDelegateSection,
         folder: &Path,
     ) -> Result<(), CommandFault> {
         if !folder.is_dir() {
-            let what =
+            let reason =
                 format!("`marks`: there is no folder `{}`; is its disk mounted?", folder.display());
-            return Err(place.section_fault(&what));
+            return Err(delegate.section_fault(&reason));
         }
-        let notes = BlobFolder::open(folder).map_err(|error| place.open_fault(&error))?;
-        self.owner_note_folders.push((place.role.clone(), Arc::new(notes)));
+        let notes = BlobFolder::open(folder).map_err(|error| delegate.open_fault(&error))?;
+        self.owner_note_folders.push((delegate.role.clone(), Arc::new(notes)));
         Ok(())
     }
 
@@ -568,7 +570,7 @@ impl<'a> BlobStorageOpener<'a> {
     /// later.
     fn add_write_storage(
         &mut self,
-        place: &BlobDelegateSection,
+        delegate: &BlobDelegateSection,
         to: Arc<dyn WriteBlobs>,
         memory: Option<PathBuf>,
     ) {
@@ -580,121 +582,122 @@ impl<'a> BlobStorageOpener<'a> {
             None => shared,
         };
         let shared = Arc::new(shared);
-        self.delegates.push(BlobDelegate::writable(&*place.role, shared.clone()));
-        self.writable.push((place.role.clone(), shared));
+        self.delegates.push(BlobDelegate::writable(&*delegate.role, shared.clone()));
+        self.writable.push((delegate.role.clone(), shared));
     }
 
     fn open_folder(
         &mut self,
-        place: &BlobDelegateSection,
+        delegate: &BlobDelegateSection,
         path: &Path,
     ) -> Result<(), CommandFault> {
-        if place.read_only.0 {
+        if delegate.read_only.0 {
             if !path.is_dir() {
-                let what = format!("there is no folder `{}`; is its disk mounted?", path.display());
-                return Err(place.section_fault(&what));
+                let reason =
+                    format!("there is no folder `{}`; is its disk mounted?", path.display());
+                return Err(delegate.section_fault(&reason));
             }
             let folder = Arc::new(ReadOnlyBlobFolder::new_required(path));
-            self.delegates.push(BlobDelegate::read_only(&*place.role, folder));
+            self.delegates.push(BlobDelegate::read_only(&*delegate.role, folder));
             return Ok(());
         }
-        let folder = BlobFolder::open(path).map_err(|error| place.open_fault(&error))?;
-        self.add_write_storage(place, Arc::new(folder), None);
+        let folder = BlobFolder::open(path).map_err(|error| delegate.open_fault(&error))?;
+        self.add_write_storage(delegate, Arc::new(folder), None);
         Ok(())
     }
 
     fn open_bucket(
         &mut self,
-        place: &BlobDelegateSection,
+        delegate: &BlobDelegateSection,
         url: String,
     ) -> Result<(), CommandFault> {
-        let cache = self.cache_dir.join(role_dir_name(&place.role));
+        let cache = self.cache_dir.join(role_dir_name(&delegate.role));
         let memory = cache.join("registered");
-        let size = place.cache_size.map_or(DEFAULT_BLOB_CACHE_BYTES, |size| size.0);
-        let percentage = place.staging_split_percentage.unwrap_or(0);
+        let size = delegate.cache_size.map_or(DEFAULT_BLOB_CACHE_BYTES, |size| size.0);
+        let percentage = delegate.staging_split_percentage.unwrap_or(0);
         if percentage > 100 {
-            return Err(place.section_fault("`stagingSplitPercentage` is above 100"));
+            return Err(delegate.section_fault("`stagingSplitPercentage` is above 100"));
         }
         let staging_bytes = size / 100 * u64::from(percentage);
         let mut options = BucketOptions {
-            settings: bucket_client_settings(place)?,
+            settings: bucket_client_settings(delegate)?,
             cache_bytes: size.saturating_sub(staging_bytes),
             staging_bytes,
-            trust: Some(server_trust(place)?),
+            trust: Some(server_trust(delegate)?),
             ..BucketOptions::new(url, cache)
         };
-        if let Some(threads) = place.upload_threads {
+        if let Some(threads) = delegate.upload_threads {
             options.upload_threads = threads;
         }
-        if let Some(OakSeconds(every)) = place.staging_retry_interval {
+        if let Some(OakSeconds(every)) = delegate.staging_retry_interval {
             options.retry_interval = every;
         }
         let bucket = BlobBucket::open(options).map_err(|error| match error {
             tympan_blobs::Error::InvalidAddress { .. } => {
-                place.section_fault(&error_chain_text(&error))
+                delegate.section_fault(&error_chain_text(&error))
             }
-            error => place.open_fault(&error),
+            error => delegate.open_fault(&error),
         })?;
         let bucket = Arc::new(bucket);
-        self.buckets.push((place.role.clone(), bucket.clone()));
-        if place.read_only.0 {
-            self.delegates.push(BlobDelegate::read_only(&*place.role, bucket));
+        self.buckets.push((delegate.role.clone(), bucket.clone()));
+        if delegate.read_only.0 {
+            self.delegates.push(BlobDelegate::read_only(&*delegate.role, bucket));
         } else {
-            self.add_write_storage(place, bucket, (percentage > 0).then_some(memory));
+            self.add_write_storage(delegate, bucket, (percentage > 0).then_some(memory));
         }
         Ok(())
     }
 
     fn open_instance(
         &mut self,
-        place: &BlobDelegateSection,
+        delegate: &BlobDelegateSection,
         url: &str,
     ) -> Result<(), CommandFault> {
-        if !place.read_only.0 {
+        if !delegate.read_only.0 {
             return Err(
-                place.section_fault("another instance can only be read: add `readOnly = true`")
+                delegate.section_fault("another instance can only be read: add `readOnly = true`")
             );
         }
         let read = |file: &PathBuf| {
             let file = self.home_dir.join(file);
             let text = fs::read_to_string(&file);
             text.map(|text| text.trim().to_owned()).map_err(|error| {
-                place.section_fault(&format!("cannot read `{}`: {error}", file.display()))
+                delegate.section_fault(&format!("cannot read `{}`: {error}", file.display()))
             })
         };
-        let credentials = match (&place.key, &place.token) {
+        let credentials = match (&delegate.key, &delegate.token) {
             (Some(key), None) => RemoteStoreCredentials::Key(read(key)?),
             (None, Some(token)) => RemoteStoreCredentials::Token(read(token)?),
             _ => {
-                return Err(place.section_fault(
+                return Err(delegate.section_fault(
                     "give a file with its replication `key` or with a `token` of its user `admin`",
                 ));
             }
         };
-        let trust = Some(server_trust(place)?);
+        let trust = Some(server_trust(delegate)?);
         let store = RemoteStore::new(url, &credentials, trust, &self.work_dir.join("spool"));
-        let store = store.map_err(|error| place.section_fault(&error_chain_text(&error)))?;
+        let store = store.map_err(|error| delegate.section_fault(&error_chain_text(&error)))?;
         let store = Arc::new(store);
-        self.delegates.push(BlobDelegate::read_only(&*place.role, store.clone()));
+        self.delegates.push(BlobDelegate::read_only(&*delegate.role, store.clone()));
         // A reader of another party's home needs no blobs there for itself.
-        if self.membership.is_some() && place.marks.is_none() {
+        if self.membership.is_some() && delegate.marks.is_none() {
             self.owner_note_folders
-                .push((place.role.clone(), Arc::new(RemoteGuestNotes::new(store))));
-            self.instance_roles.push(place.role.clone());
+                .push((delegate.role.clone(), Arc::new(RemoteGuestNotes::new(store))));
+            self.instance_roles.push(delegate.role.clone());
         }
         Ok(())
     }
 }
 
 /// Returns the certificates that the servers of a storage are verified with.
-fn server_trust(place: &BlobDelegateSection) -> Result<TlsTrust, CommandFault> {
-    let Some(file) = &place.ca else {
-        return TlsTrust::system_roots().map_err(|error| place.open_fault(&error));
+fn server_trust(delegate: &BlobDelegateSection) -> Result<TlsTrust, CommandFault> {
+    let Some(file) = &delegate.ca else {
+        return TlsTrust::system_roots().map_err(|error| delegate.open_fault(&error));
     };
     let pem = fs::read(file).map_err(|error| {
-        place.section_fault(&format!("cannot read `{}`: {error}", file.display()))
+        delegate.section_fault(&format!("cannot read `{}`: {error}", file.display()))
     })?;
-    TlsTrust::from_pem(&pem).map_err(|error| place.section_fault(&error_chain_text(&error)))
+    TlsTrust::from_pem(&pem).map_err(|error| delegate.section_fault(&error_chain_text(&error)))
 }
 
 /// Returns a folder name for a role.
@@ -707,14 +710,15 @@ fn role_dir_name(role: &str) -> String {
 
 /// Returns the settings of a bucket client: from the usual files first, then the environment, then the configuration.
 fn bucket_client_settings(
-    place: &BlobDelegateSection,
+    delegate: &BlobDelegateSection,
 ) -> Result<Vec<(String, String)>, CommandFault> {
-    let mut settings = default_bucket_settings().map_err(|reason| place.section_fault(&reason))?;
+    let mut settings =
+        default_bucket_settings().map_err(|reason| delegate.section_fault(&reason))?;
     for (name, value) in [
-        ("AWS_REGION", &place.s3_region),
-        ("AWS_ENDPOINT_URL", &place.s3_end_point),
-        ("AWS_ACCESS_KEY_ID", &place.access_key),
-        ("AWS_SECRET_ACCESS_KEY", &place.secret_key),
+        ("AWS_REGION", &delegate.s3_region),
+        ("AWS_ENDPOINT_URL", &delegate.s3_end_point),
+        ("AWS_ACCESS_KEY_ID", &delegate.access_key),
+        ("AWS_SECRET_ACCESS_KEY", &delegate.secret_key),
     ] {
         settings.extend(value.clone().map(|value| (name.to_owned(), value)));
     }
@@ -756,11 +760,12 @@ mod tests {
     }
 
     fn places(text: &str) -> Result<Vec<String>, String> {
-        let places = read(text)?.delegate_sections().map_err(|fault| fault.message().to_owned())?;
-        let name = |place: &BlobDelegateSection| {
-            format!("{}{}", place.role, if place.read_only.0 { " (read)" } else { "" })
+        let delegates =
+            read(text)?.delegate_sections().map_err(|fault| fault.message().to_owned())?;
+        let name = |delegate: &BlobDelegateSection| {
+            format!("{}{}", delegate.role, if delegate.read_only.0 { " (read)" } else { "" })
         };
-        Ok(places.iter().map(name).collect())
+        Ok(delegates.iter().map(name).collect())
     }
 
     const COMPOSITE: &str = "roles = \" stg,prod \"\n[[delegates]]\nrole = \"prod\"\nreadOnly = \"true\"\npath = \"/p\"\n\
@@ -786,8 +791,8 @@ mod tests {
 
     #[test]
     fn a_store_that_lacks_a_role_does_not_start() {
-        let other = COMPOSITE.replace(" stg,prod ", "stg,prod,archive");
-        assert!(places(&other).unwrap_err().contains("names `archive`"));
+        let config_text = COMPOSITE.replace(" stg,prod ", "stg,prod,archive");
+        assert!(places(&config_text).unwrap_err().contains("names `archive`"));
         assert!(places(&COMPOSITE.replace(" stg,prod ", "stg")).unwrap_err().contains("`prod`"));
         assert!(places(&COMPOSITE.replace("roles =", "# roles =")).is_err());
         let twice = COMPOSITE.replace("\"stg\"", "\"prod\"");
@@ -806,14 +811,14 @@ mod tests {
     fn one_place_needs_no_roles() {
         assert_eq!(places("").unwrap(), ["own"]);
         assert_eq!(places("url = \"s3://site/blobs\"").unwrap(), ["own"]);
-        let place = |text: &str| {
-            let found = read(text).unwrap().new_blob_destination(Path::new("/srv/author"));
-            found.unwrap().to_string()
+        let destination_text = |text: &str| {
+            let destination = read(text).unwrap().new_blob_destination(Path::new("/srv/author"));
+            destination.unwrap().to_string()
         };
-        assert_eq!(place("url = \"s3://site/blobs\""), "s3://site/blobs");
-        assert_eq!(place(""), "/srv/author/blobs");
-        assert_eq!(place(COMPOSITE), "/srv/author/own");
+        assert_eq!(destination_text("url = \"s3://site/blobs\""), "s3://site/blobs");
+        assert_eq!(destination_text(""), "/srv/author/blobs");
+        assert_eq!(destination_text(COMPOSITE), "/srv/author/own");
         let bucket = "s3Bucket = \"site\"\ncacheSize = 68719476736\nstagingRetryInterval = \"1 s\"";
-        assert_eq!(place(&COMPOSITE.replace("path = \"own\"", bucket)), "s3://site");
+        assert_eq!(destination_text(&COMPOSITE.replace("path = \"own\"", bucket)), "s3://site");
     }
 }

@@ -84,8 +84,10 @@ pub(crate) async fn require_same_blob_folder(
     let failed = |error: tympan_jobs::Error| CommandFault::cannot_run(error_chain_text(&error));
     let workers = queues.live_workers(SystemTime::now()).await.map_err(failed)?;
     let mut authors = workers.iter().filter_map(|worker| worker.shared_facts.get(BLOBS_FACT));
-    let mine = facts.get(BLOBS_FACT);
-    if authors.clone().next().is_none() || authors.any(|theirs| Some(theirs) == mine) {
+    let own_folder = facts.get(BLOBS_FACT);
+    if authors.clone().next().is_none()
+        || authors.any(|author_folder| Some(author_folder) == own_folder)
+    {
         return Ok(());
     }
     Err(CommandFault::usage(format!(

@@ -28,9 +28,11 @@ pub(crate) fn create_backends(
         return Ok(None);
     };
     let fetch = Box::new(HttpBackendClient::new(configured, outgoing, runtime)?);
-    let places =
-        configured.iter().map(|(name, one)| (name.clone(), one.to_backend_config())).collect();
-    Ok(Some(Arc::new(BackendRegistry::new(places, fetch))))
+    let backends = configured
+        .iter()
+        .map(|(name, backend)| (name.clone(), backend.to_backend_config()))
+        .collect();
+    Ok(Some(Arc::new(BackendRegistry::new(backends, fetch))))
 }
 
 /// Reads the certificates that a back end is verified with; `None` without TLS.
@@ -75,9 +77,9 @@ impl HttpBackendClient {
     ) -> Result<Self, CommandFault> {
         let outgoing = outgoing.to_outgoing().map_err(CommandFault::usage)?;
         let mut clients = Vec::new();
-        for (name, one) in configured {
-            let uri = one.url.parse::<Uri>().map_err(|error| {
-                let url = &one.url;
+        for (name, backend) in configured {
+            let uri = backend.url.parse::<Uri>().map_err(|error| {
+                let url = &backend.url;
                 CommandFault::usage(format!(
                     "tympan.toml: `[back_ends.{name}]`: `{url}` is no address: {error}"
                 ))
@@ -85,13 +87,13 @@ impl HttpBackendClient {
             let options = ClientOptions {
                 connect_timeout: None,
                 response_timeout: None,
-                max_idle_per_host: one.connections.unwrap_or(16),
-                tls_trust: backend_trust(name, one)?,
+                max_idle_per_host: backend.connections.unwrap_or(16),
+                tls_trust: backend_trust(name, backend)?,
                 // The configuration names the host, so that it may be on the local network.
                 outgoing_policy: Some(Arc::new(outgoing.for_configured_host(&uri))),
                 ..ClientOptions::default()
             };
-            clients.push((one.url.clone(), HttpClient::new(options)));
+            clients.push((backend.url.clone(), HttpClient::new(options)));
         }
         // If two back ends are on one host, the longer matching prefix wins.
         clients.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
@@ -110,16 +112,16 @@ impl HttpBackendClient {
         let Some((_, client)) = client else {
             return Err("no back end has this address".to_owned());
         };
-        let answer = async {
-            let answer = client.send(request).await.map_err(|error| error_chain_text(&error))?;
-            if !matches!(answer.status(), StatusCode::OK | StatusCode::CREATED) {
-                return Err(format!("status {}", answer.status().as_u16()));
+        let exchange = async {
+            let response = client.send(request).await.map_err(|error| error_chain_text(&error))?;
+            if !matches!(response.status(), StatusCode::OK | StatusCode::CREATED) {
+                return Err(format!("status {}", response.status().as_u16()));
             }
-            let body = Limited::new(answer.into_body(), max_bytes).collect().await;
+            let body = Limited::new(response.into_body(), max_bytes).collect().await;
             Ok(body.map_err(|error| error.to_string())?.to_bytes().to_vec())
         };
         self.runtime.block_on(async {
-            tokio::time::timeout(timeout, answer)
+            tokio::time::timeout(timeout, exchange)
                 .await
                 .unwrap_or_else(|_| Err(format!("no answer within {} ms", timeout.as_millis())))
         })

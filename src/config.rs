@@ -497,10 +497,10 @@ impl QuerySection {
         let (users, visitors) = (&self.users, &self.visitors);
         let limits = |default: QueryLimits,
                       time: Option<Span>,
-                      held: Option<usize>,
+                      rows_in_memory: Option<usize>,
                       read: Option<u64>| QueryLimits {
             max_time: time.map_or(default.max_time, |span| span.0),
-            max_rows_in_memory: held.unwrap_or(default.max_rows_in_memory),
+            max_rows_in_memory: rows_in_memory.unwrap_or(default.max_rows_in_memory),
             max_rows_read: read.unwrap_or(default.max_rows_read),
             ..own.clone()
         };

@@ -106,12 +106,12 @@ pub(crate) fn blob_section_of_other_home(
 /// # Errors
 /// If the record cannot be written.
 pub(crate) fn record_blob_url(dir: &Path, config: &TympanConfig) -> Result<(), CommandFault> {
-    let noted = recorded_blob_url(dir)?;
+    let recorded_url = recorded_blob_url(dir)?;
     let file = dir.join(BLOB_URL_FILE);
     match BLOB_URL_OVERRIDE.get() {
-        Some(url) if noted.as_ref() == Some(url) => Ok(()),
+        Some(url) if recorded_url.as_ref() == Some(url) => Ok(()),
         Some(url) => crate::home_origin::write_file_durably(&file, &format!("{url}\n")),
-        None if noted.is_some()
+        None if recorded_url.is_some()
             && IS_INSTANCE_PROCESS.get().is_some()
             && config.blobs.is_configured() =>
         {

@@ -28,7 +28,7 @@ const SITE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// settings that affect responses, the key that signs image URLs, and the files of a site that are read live.
 fn rendering_fingerprint(config: &TympanConfig, key: &str, site: Option<u64>) -> String {
     let max_ages: Vec<_> =
-        config.back_ends.iter().map(|(name, one)| (name, &one.max_age)).collect();
+        config.back_ends.iter().map(|(name, backend)| (name, &backend.max_age)).collect();
     let settings = format!(
         "{:?} {:?} {max_ages:?} {}{}",
         config.timing,
@@ -79,11 +79,11 @@ pub(crate) fn site_files_state(site: Option<&Path>) -> Result<Option<u64>, Comma
 }
 
 /// Updates the rendering fingerprint of the ledger whenever the files of a site change, so that the ledger names what
-/// was rendered with the old files, until `stop` turns true. `known` is their state when the ledger was opened.
+/// was rendered with the old files, until `stop` turns true. `known_state` is their state when the ledger was opened.
 pub(crate) async fn follow_site(
     ledger: DependencyLedger,
     (config, key): (TympanConfig, String),
-    (site, mut known): (PathBuf, Option<u64>),
+    (site, mut known_state): (PathBuf, Option<u64>),
     mut stop: watch::Receiver<bool>,
 ) {
     while !*stop.borrow() {
@@ -91,12 +91,12 @@ pub(crate) async fn follow_site(
         let state =
             tokio::task::spawn_blocking(move || DirScriptSource::dir_state_hash(&looked)).await;
         match state {
-            Ok(Ok(state)) if known != Some(state) => {
-                let told = ledger
+            Ok(Ok(state)) if known_state != Some(state) => {
+                let result = ledger
                     .set_renderer_fingerprint(&rendering_fingerprint(&config, &key, Some(state)))
                     .await;
-                match told {
-                    Ok(()) => known = Some(state),
+                match result {
+                    Ok(()) => known_state = Some(state),
                     // Retried at the next poll.
                     Err(error) => {
                         tracing::warn!(reason = %error_chain_text(&error), "the ledger is behind")

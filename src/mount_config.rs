@@ -69,15 +69,15 @@ impl MountsSection {
         home: &Path,
         outgoing: &crate::config::OutgoingSection,
     ) -> Result<MountSettings, CommandFault> {
-        let places = self
+        let locations = self
             .place
             .iter()
-            .map(|place| place.to_mount_location(home))
+            .map(|location| location.to_mount_location(home))
             .collect::<Result<_, _>>()?;
         let mounts =
             self.mount.iter().map(MountSection::to_mount_config).collect::<Result<Vec<_>, _>>()?;
         for (at, mount) in mounts.iter().enumerate() {
-            if mounts.iter().take(at).any(|other| other.name == mount.name) {
+            if mounts.iter().take(at).any(|earlier_mount| earlier_mount.name == mount.name) {
                 let name = &mount.name;
                 return Err(CommandFault::usage(format!(
                     "tympan.toml: two mounts are named `{name}`"
@@ -87,7 +87,7 @@ impl MountsSection {
         let outgoing = outgoing.to_outgoing().map_err(CommandFault::usage)?;
         Ok(MountSettings {
             sync_period: self.period.map(|period| period.0),
-            locations: places,
+            locations,
             mounts,
             outgoing_policy: outgoing,
         })

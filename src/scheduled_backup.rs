@@ -119,8 +119,9 @@ pub(crate) async fn register_save_job(
     let section = &home.config.backup;
     let log = BackupRunLog::new(home.dir.join("logs/backup.jsonl"));
     // Registered even if no saves are scheduled any more: the log lists earlier ones.
-    let told = log.clone();
-    instance.set_backup_run_source(move || Ok(told.read()?.into_iter().map(to_api_run).collect()));
+    let run_log = log.clone();
+    instance
+        .set_backup_run_source(move || Ok(run_log.read()?.into_iter().map(to_api_run).collect()));
     let queues = worker.queues();
     let Some(vault) = &section.vault else {
         let done = queues.remove_schedule(SAVE_SCHEDULE_NAME).await;
@@ -128,7 +129,7 @@ pub(crate) async fn register_save_job(
             .map(|_| ())
             .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)));
     };
-    let wrong = |what: String| CommandFault::usage(format!("tympan.toml: [backup]: {what}"));
+    let wrong = |reason: String| CommandFault::usage(format!("tympan.toml: [backup]: {reason}"));
     let password_file = section.password_file.clone().ok_or_else(|| {
         wrong("`vault` needs a `password_file`; passwords have no place in this file".to_owned())
     })?;
@@ -154,7 +155,7 @@ pub(crate) async fn register_save_job(
             Some(CloneOwnStores { chunks: composite.overlay().clone(), blobs, _spool_dir: spool })
         }
     };
-    let place = VaultLocationArgs {
+    let location_args = VaultLocationArgs {
         ssh_key: section.ssh_keys.clone(),
         ssh_known_hosts: section.ssh_known_hosts.clone(),
         rest_password_file: section.rest_password_file.clone(),
@@ -162,12 +163,12 @@ pub(crate) async fn register_save_job(
         ..VaultLocationArgs::default()
     };
     // An invalid address is reported at the start; the vault itself may be unreachable.
-    vault_backend_at(vault, &place)
+    vault_backend_at(vault, &location_args)
         .map_err(|fault| wrong(format!("vault: {}", fault.message())))?;
     let schedule = section.schedule.clone().unwrap_or_else(|| DEFAULT_SCHEDULE.to_owned());
     worker.register_handler(Arc::new(ScheduledBackupJob {
         vault: vault.clone(),
-        location: place,
+        location: location_args,
         password_file,
         folders: section.folders.clone(),
         with_state: section.with_state,
@@ -381,7 +382,7 @@ impl ScheduledBackupJob {
         opened: &mut Option<(Arc<Vault>, Arc<VaultIndex>)>,
         context: &JobContext,
     ) -> Result<String, String> {
-        let (who, since) = (VaultUser::this_process(), current_timestamp());
+        let (user, since) = (VaultUser::this_process(), current_timestamp());
         if opened.is_none() {
             let vault = self.open_vault().map_err(|reason| self.record_failure(since, reason))?;
             *opened = Some((Arc::new(vault), Arc::default()));
@@ -389,7 +390,7 @@ impl ScheduledBackupJob {
         let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
         let (mut words, mut faults) = (Vec::new(), Vec::new());
         {
-            let lock = VaultLock::acquire(vault, &who, VaultLockMode::Shared, VAULT_LOCK_TIMEOUT);
+            let lock = VaultLock::acquire(vault, &user, VaultLockMode::Shared, VAULT_LOCK_TIMEOUT);
             let lock =
                 lock.map_err(|error| self.record_failure(since, error_chain_text(&error)))?;
             let folders = Some(&*self.folders).filter(|folders| !folders.is_empty());
@@ -405,7 +406,7 @@ impl ScheduledBackupJob {
             return Err(faults.join("; "));
         }
         if let Some(keep) = &self.retention {
-            let done = self.apply_retention(vault, &who, (keep, since));
+            let done = self.apply_retention(vault, &user, (keep, since));
             if done.is_ok() {
                 self.last_retention.store(current_timestamp().as_second(), Ordering::Relaxed);
             }
@@ -419,22 +420,22 @@ impl ScheduledBackupJob {
     fn open_vault(&self) -> Result<Vault, String> {
         let said = |fault: CommandFault| fault.message().to_owned();
         let password = VaultPassword::from_file(&self.password_file).map_err(said)?;
-        let found = TunedSaveSettings::read(&self.vault);
-        let place = VaultLocationArgs {
-            connections: found.connection_count(),
-            tree_cache: found.tree_cache_bytes(),
+        let tuned_settings = TunedSaveSettings::read(&self.vault);
+        let location_args = VaultLocationArgs {
+            connections: tuned_settings.connection_count(),
+            tree_cache: tuned_settings.tree_cache_bytes(),
             ..self.location.clone()
         };
-        let backend = vault_backend_at(&self.vault, &place).map_err(said)?;
+        let backend = vault_backend_at(&self.vault, &location_args).map_err(said)?;
         let opened = password.open_with(|password| Vault::open(backend.clone(), password));
         let mut vault = opened.map_err(|error| error_chain_text(&error))?;
         if backend.is_remote() {
-            enable_vault_cache(&mut vault, place.tree_cache_bytes());
+            enable_vault_cache(&mut vault, location_args.tree_cache_bytes());
         }
         let usual = WriterTuning::default();
         vault.set_tuning(WriterTuning {
-            connections: found.connection_count().map(usize::from),
-            queue_bytes: found.queue_bytes().unwrap_or(usual.queue_bytes),
+            connections: tuned_settings.connection_count().map(usize::from),
+            queue_bytes: tuned_settings.queue_bytes().unwrap_or(usual.queue_bytes),
             ..usual
         });
         Ok(vault)
@@ -461,8 +462,8 @@ impl ScheduledBackupJob {
 
     /// Returns the user that snapshots name. Locks name the process itself, regardless of the client name in the vault.
     fn vault_user(&self) -> VaultUser {
-        let who = VaultUser::this_process();
-        VaultUser { host: self.client.clone().unwrap_or_else(|| who.host.clone()), ..who }
+        let user = VaultUser::this_process();
+        VaultUser { host: self.client.clone().unwrap_or_else(|| user.host.clone()), ..user }
     }
 
     /// Saves one source and logs the run.
@@ -518,10 +519,10 @@ impl ScheduledBackupJob {
         let deadline = throttled_save_limit(self.status.max_age, &self.schedule);
         let giving_way =
             ThrottledSave::start(&self.dir, (BaselineSource::RequestLog, Some(deadline)), progress);
-        let told = |fault: &CommandFault| {
+        let log_fault = |fault: &CommandFault| {
             tracing::debug!(reason = fault.message(), "a save by schedule gives way to nobody");
         };
-        giving_way.inspect_err(told).ok()
+        giving_way.inspect_err(log_fault).ok()
     }
 
     fn save_repository(
@@ -572,7 +573,7 @@ impl ScheduledBackupJob {
     fn apply_retention(
         &self,
         vault: &Arc<Vault>,
-        who: &VaultUser,
+        user: &VaultUser,
         (keep, since): (&RetentionPolicy, Timestamp),
     ) -> tympan_backup::Result<Option<String>> {
         let mut own = vault.read_snapshots()?;
@@ -580,32 +581,33 @@ impl ScheduledBackupJob {
         // As snapshots name them, regardless of the spelling in the configuration.
         let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
         let folders: Vec<String> = self.folders.iter().map(named).collect();
-        own.retain(|one| {
-            let is_own = one.paths == [self.snapshot_path.clone()]
-                || (!folders.is_empty() && one.paths.iter().all(|path| folders.contains(path)));
-            one.hostname == client.host && is_own
+        own.retain(|snapshot| {
+            let is_own = snapshot.paths == [self.snapshot_path.clone()]
+                || (!folders.is_empty()
+                    && snapshot.paths.iter().all(|path| folders.contains(path)));
+            snapshot.hostname == client.host && is_own
         });
         let chosen = apply_retention(&own, keep);
-        let gone: Vec<_> = chosen
+        let expired_ids: Vec<_> = chosen
             .iter()
             // The snapshot of this save is kept even if the clock is wrong.
-            .filter(|(one, reasons)| reasons.is_empty() && one.timestamp() < since)
-            .map(|(one, _)| one.id)
+            .filter(|(snapshot, reasons)| reasons.is_empty() && snapshot.timestamp() < since)
+            .map(|(snapshot, _)| snapshot.id)
             .collect();
-        if gone.is_empty() {
+        if expired_ids.is_empty() {
             return Ok(None);
         }
-        let lock = VaultLock::acquire(vault, who, VaultLockMode::Exclusive, VAULT_LOCK_TIMEOUT)?;
+        let lock = VaultLock::acquire(vault, user, VaultLockMode::Exclusive, VAULT_LOCK_TIMEOUT)?;
         let trusted = trusted_clock::recorded_trusted_now(&self.dir, SystemTime::now());
         let trusted_now = Timestamp::try_from(trusted).unwrap_or(Timestamp::UNIX_EPOCH);
         let options = PruneOptions {
-            snapshots_to_remove: gone.clone(),
+            snapshots_to_remove: expired_ids.clone(),
             grace_period: PRUNE_GRACE,
             now: current_timestamp(),
             trusted_now,
         };
         let pruned = prune_snapshots(vault, &lock, &options, &BackupProgress::default())?;
-        Ok(Some(format!("{} forgotten, {} bytes freed", gone.len(), pruned.freed_bytes)))
+        Ok(Some(format!("{} forgotten, {} bytes freed", expired_ids.len(), pruned.freed_bytes)))
     }
 }
 

@@ -160,13 +160,13 @@ pub(crate) fn import_site(
     let now = SystemTime::now();
     session.commit("import the site", now).map_err(failed)?;
     let path = NodePath::new("/content").map_err(failed)?;
-    let wish = ReplicationRequest {
+    let request = ReplicationRequest {
         action: ReplicationAction::Activate,
         path,
         depth: SubtreeScope::Subtree,
         user: "system".to_owned(),
     };
-    mark_replicated(repository, &[wish], now)
+    mark_replicated(repository, &[request], now)
         .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
     Ok(())
 }

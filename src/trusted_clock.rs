@@ -152,8 +152,9 @@ pub(crate) fn trusted_now(home: &Path, store: &dyn ChunkStore, now: SystemTime) 
 
 fn trusted_at_reading(home: &Path, store: &dyn ChunkStore, reading: &ClockReading) -> SystemTime {
     let file = home.join(CLOCK_RECORD_FILE);
-    let known = read_clock_record(&file);
-    let note = known.unwrap_or_else(|| initial_clock_record(store, reading.now)).advance(reading);
+    let clock_record = read_clock_record(&file);
+    let note =
+        clock_record.unwrap_or_else(|| initial_clock_record(store, reading.now)).advance(reading);
     store_record(&file, &note, reading);
     note.trusted_time(reading)
 }
@@ -184,10 +185,10 @@ fn trusted_vault_time<E>(
     snapshots: impl FnOnce() -> Result<Vec<SystemTime>, E>,
     reading: &ClockReading,
 ) -> Result<SystemTime, E> {
-    let known = file.and_then(read_clock_record);
-    let note = match known {
+    let clock_record = file.and_then(read_clock_record);
+    let note = match clock_record {
         Some(note) if note.elapsed_seconds(reading).is_some() => note.advance(reading),
-        known => {
+        clock_record => {
             // The last snapshot may have been dated by the clock that is being checked.
             let mut times: Vec<u64> = snapshots()?.into_iter().map(unix_seconds).collect();
             times.sort_unstable();
@@ -195,7 +196,7 @@ fn trusted_vault_time<E>(
             let is_usual = witness.is_none_or(|witness| {
                 reading.now.saturating_sub(witness) <= MAX_USUAL_SNAPSHOT_AGE.as_secs()
             });
-            match known {
+            match clock_record {
                 _ if is_usual => {
                     ClockRecord { boot: reading.boot.clone(), ..ClockRecord::new(reading.now) }
                 }
@@ -249,7 +250,7 @@ fn write_clock_record(file: &Path, note: &ClockRecord) -> std::io::Result<()> {
 fn initial_clock_record(store: &dyn ChunkStore, now: u64) -> ClockRecord {
     let revisions = store.ref_history(MAIN_BRANCH, None, REVISION_SAMPLE_COUNT).unwrap_or_default();
     let mut times: Vec<u64> =
-        revisions.iter().map(|one| unix_seconds(one.update.updated_at)).collect();
+        revisions.iter().map(|revision| unix_seconds(revision.update.updated_at)).collect();
     times.sort_unstable();
     ClockRecord::new(times.get(times.len() / 2).copied().unwrap_or(now).min(now))
 }

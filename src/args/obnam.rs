@@ -22,22 +22,23 @@ const OBNAM_COMMANDS: [(&str, &[&str]); 6] = [
 
 /// Rewrites a command line into the order that the parser expects.
 pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
-    let is_ours = line.get(1).is_some_and(|word| word == "backup");
-    let begins_otherwise = line.get(2).and_then(|word| word.to_str()).is_some_and(|word| {
-        let is_of_obnam = OBNAM_COMMANDS.iter().any(|(theirs, _)| word == *theirs);
-        is_of_obnam || (is_option_word(word) && !is_help_word(word))
-    });
+    let is_ours = line.get(1).is_some_and(|argument| argument == "backup");
+    let begins_otherwise =
+        line.get(2).and_then(|argument| argument.to_str()).is_some_and(|argument| {
+            let is_of_obnam = OBNAM_COMMANDS.iter().any(|(obnam_name, _)| argument == *obnam_name);
+            is_of_obnam || (is_option_word(argument) && !is_help_word(argument))
+        });
     if !is_ours || !begins_otherwise {
         return line;
     }
     let valued = valued_options::<A>();
     let mut words = line.iter().skip(2);
     let mut options: Vec<OsString> = Vec::new();
-    while let Some(word) = words.next() {
-        let text = word.to_string_lossy();
+    while let Some(argument) = words.next() {
+        let text = argument.to_string_lossy();
         if !is_option_word(&text) {
             let mut ordered: Vec<OsString> = line.iter().take(2).cloned().collect();
-            ordered.extend(translate_obnam_command(word));
+            ordered.extend(translate_obnam_command(argument));
             if text == "backup" {
                 options.iter_mut().for_each(|option| *option = rename_regex_option(option));
             }
@@ -45,8 +46,8 @@ pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsStri
             ordered.extend(fit_options_to_command(&text, words.cloned().collect()));
             return ordered;
         }
-        options.push(word.clone());
-        if valued.iter().any(|option| OsStr::new(option) == word) {
+        options.push(argument.clone());
+        if valued.iter().any(|option| OsStr::new(option) == argument) {
             options.extend(words.next().cloned());
         }
     }
@@ -60,8 +61,8 @@ const OBNAM_CLIENT_OPTION: &str = "--client-name";
 const OBNAM_DRY_RUN_OPTIONS: [&str; 3] = ["--pretend", "--no-act", "--dry-run"];
 
 /// Adapts options to a subcommand: options that Obnam accepts everywhere are dropped where they have no effect.
-fn fit_options_to_command(word: &str, options: Vec<OsString>) -> Vec<OsString> {
-    let is_of_all = matches!(word, "fsck" | "force-lock" | "list-keys");
+fn fit_options_to_command(command: &str, options: Vec<OsString>) -> Vec<OsString> {
+    let is_of_all = matches!(command, "fsck" | "force-lock" | "list-keys");
     let mut left = Vec::with_capacity(options.len());
     let mut options = options.into_iter();
     while let Some(option) = options.next() {
@@ -79,7 +80,7 @@ fn fit_options_to_command(word: &str, options: Vec<OsString>) -> Vec<OsString> {
             // The command applies to the whole vault.
         } else if OBNAM_DRY_RUN_OPTIONS.contains(&&*text) {
             // A check never changes anything.
-            left.extend((word != "fsck").then(|| OsString::from("--dry-run")));
+            left.extend((command != "fsck").then(|| OsString::from("--dry-run")));
         } else {
             left.push(option);
         }
@@ -98,18 +99,18 @@ fn rename_regex_option(option: &OsStr) -> OsString {
     }
 }
 
-fn is_option_word(word: &str) -> bool {
-    word.len() > 1 && word.starts_with('-') && word != "--"
+fn is_option_word(argument: &str) -> bool {
+    argument.len() > 1 && argument.starts_with('-') && argument != "--"
 }
 
-fn is_help_word(word: &str) -> bool {
-    matches!(word, "-h" | "--help")
+fn is_help_word(argument: &str) -> bool {
+    matches!(argument, "-h" | "--help")
 }
 
-fn translate_obnam_command(word: &OsStr) -> Vec<OsString> {
-    let known = OBNAM_COMMANDS.iter().find(|(theirs, _)| word == *theirs);
-    known.map_or_else(
-        || vec![word.to_owned()],
+fn translate_obnam_command(command: &OsStr) -> Vec<OsString> {
+    let translation = OBNAM_COMMANDS.iter().find(|(obnam_name, _)| command == *obnam_name);
+    translation.map_or_else(
+        || vec![command.to_owned()],
         |(_, words)| words.iter().map(OsString::from).collect(),
     )
 }
@@ -136,13 +137,13 @@ mod tests {
     use super::*;
     use crate::args::TympanArgs;
 
-    fn check(given: &str, expected: &str) {
-        let line = given.split(' ').map(OsString::from).collect();
+    fn check(input: &str, expected: &str) {
+        let line = input.split(' ').map(OsString::from).collect();
         let ordered: Vec<String> = normalize_obnam_line::<TympanArgs>(line)
             .iter()
-            .map(|word| word.to_string_lossy().into_owned())
+            .map(|argument| argument.to_string_lossy().into_owned())
             .collect();
-        assert_eq!(ordered.join(" "), expected, "{given}");
+        assert_eq!(ordered.join(" "), expected, "{input}");
     }
 
     #[test]
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn whatever_the_words_are_none_is_lost() {
         use std::os::unix::ffi::OsStringExt;
-        let some = [
+        let samples = [
             "-r",
             "V",
             "--tag",
@@ -227,8 +228,8 @@ mod tests {
         for _ in 0..300 {
             let mut line: Vec<OsString> = vec!["tympan".into(), "backup".into()];
             for _ in 0..next(8) {
-                line.push(match next(some.len() + 1) {
-                    at if at < some.len() => some[at].into(),
+                line.push(match next(samples.len() + 1) {
+                    at if at < samples.len() => samples[at].into(),
                     _ => OsString::from_vec(vec![b'-', 0xff, 0x80]),
                 });
             }
@@ -239,7 +240,7 @@ mod tests {
             let mut left = ordered;
             let renamed: Vec<&OsString> = line
                 .iter()
-                .filter(|word| match left.iter().position(|one| one == *word) {
+                .filter(|argument| match left.iter().position(|candidate| candidate == *argument) {
                     Some(at) => {
                         left.remove(at);
                         false
@@ -249,7 +250,7 @@ mod tests {
                 .collect();
             assert!(renamed.len() <= 1, "{line:?} loses {renamed:?}");
             let expected =
-                renamed.first().map_or_else(Vec::new, |word| translate_obnam_command(word));
+                renamed.first().map_or_else(Vec::new, |command| translate_obnam_command(command));
             assert_eq!(left, expected, "{line:?}");
         }
         assert!(moved > 20, "{moved} lines were put into order");

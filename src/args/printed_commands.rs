@@ -26,21 +26,22 @@ fn command_line_fault(words: &[String]) -> Option<String> {
     if let TympanCommand::Lab(lab::LabCommand::Other(words)) = &arguments.command {
         return Some(format!("`tympan lab` has no word {words:?}"));
     }
-    if words.iter().any(|word| word == "…") {
+    if words.iter().any(|argument| argument == "…") {
         return Some("`…` stands for what nobody can type".to_owned());
     }
     // A second command follows `--`: a complete one, or one of a journal without `tympan lab`.
-    let (_, behind) = words.split_at(words.iter().position(|word| word == "--")? + 1);
-    let is_journal = words.get(2).is_some_and(|word| word == "journal");
+    let (_, behind) = words.split_at(words.iter().position(|argument| argument == "--")? + 1);
+    let is_journal = words.get(2).is_some_and(|argument| argument == "journal");
     let inner: Vec<String> = if is_journal {
         ["tympan", "lab"].map(str::to_owned).into_iter().chain(behind.iter().cloned()).collect()
     } else {
         // A placeholder that stands for a value.
-        let filled =
-            |word: &String| if word.starts_with('{') { "1".to_owned() } else { word.clone() };
+        let filled = |argument: &String| {
+            if argument.starts_with('{') { "1".to_owned() } else { argument.clone() }
+        };
         behind.iter().map(filled).collect()
     };
-    (inner.first().is_some_and(|word| word == "tympan"))
+    (inner.first().is_some_and(|argument| argument == "tympan"))
         .then(|| command_line_fault(&inner))
         .flatten()
 }
@@ -48,32 +49,37 @@ fn command_line_fault(words: &[String]) -> Option<String> {
 /// Returns the part of a command in running text, which may omit arguments, that the program does not know.
 fn command_fragment_fault(definition: &Definition, words: &[String]) -> Option<String> {
     let mut at = definition;
-    let mut known: BTreeSet<String> = long_option_names(at);
+    let mut known_options: BTreeSet<String> = long_option_names(at);
     // True if the next word may name a command, and if it may be the value of an option.
     let (mut is_open, mut may_be_value) = (true, false);
     // The words after `…` were left out.
-    for word in words.iter().skip(1).take_while(|word| !matches!(word.as_str(), "--" | "…")) {
-        if let Some(option) = word.strip_prefix("--") {
+    for argument in
+        words.iter().skip(1).take_while(|argument| !matches!(argument.as_str(), "--" | "…"))
+    {
+        if let Some(option) = argument.strip_prefix("--") {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            if !known.contains(name) && !matches!(name, "help" | "version") && !name.contains('{') {
+            if !known_options.contains(name)
+                && !matches!(name, "help" | "version")
+                && !name.contains('{')
+            {
                 return Some(format!("`{}` has no option `--{name}`", at.get_name()));
             }
             may_be_value = value.is_empty();
             continue;
         }
-        if word.starts_with('-') || std::mem::take(&mut may_be_value) {
-            may_be_value = word.starts_with('-');
+        if argument.starts_with('-') || std::mem::take(&mut may_be_value) {
+            may_be_value = argument.starts_with('-');
             continue;
         }
-        if let Some(below) = at.find_subcommand(word).filter(|_| is_open) {
+        if let Some(below) = at.find_subcommand(argument).filter(|_| is_open) {
             at = below;
-            known.extend(long_option_names(at));
+            known_options.extend(long_option_names(at));
             continue;
         }
-        let is_word = word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-');
+        let is_word = argument.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-');
         let takes_words = !at.has_subcommands() || at.get_positionals().next().is_some();
         if is_open && is_word && !takes_words {
-            return Some(format!("`{}` has no command `{word}`", at.get_name()));
+            return Some(format!("`{}` has no command `{argument}`", at.get_name()));
         }
         is_open = false;
     }
@@ -168,7 +174,7 @@ fn inline_command_faults(definition: &Definition, name: &str, text: &str) -> Vec
             let line_of_words = command.words.iter().map(OsString::from).collect();
             let words: Vec<String> = obnam::normalize_obnam_line::<TympanArgs>(line_of_words)
                 .iter()
-                .map(|word| word.to_string_lossy().into_owned())
+                .map(|argument| argument.to_string_lossy().into_owned())
                 .collect();
             let is_ours = words.first().is_some_and(|program| program == "tympan");
             if let Some(fault) =

@@ -12,8 +12,8 @@ use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
 /// Runs `tympan activate`.
-pub(crate) fn run_activate(wanted: &ActivateArgs) -> CommandOutcome {
-    let ActivateArgs { paths, deep, companions, dry_run, remote } = wanted;
+pub(crate) fn run_activate(arguments: &ActivateArgs) -> CommandOutcome {
+    let ActivateArgs { paths, deep, companions, dry_run, remote } = arguments;
     if *dry_run {
         return list_companions(paths, *deep, remote);
     }
@@ -27,48 +27,48 @@ pub(crate) fn run_activate(wanted: &ActivateArgs) -> CommandOutcome {
 }
 
 /// Runs `tympan deactivate`.
-pub(crate) fn run_deactivate(wanted: &DeactivateArgs) -> CommandOutcome {
-    let body = json!({ "action": "deactivate", "paths": wanted.paths });
-    send_replication_request(&body, "deactivated", &wanted.remote)
+pub(crate) fn run_deactivate(arguments: &DeactivateArgs) -> CommandOutcome {
+    let body = json!({ "action": "deactivate", "paths": arguments.paths });
+    send_replication_request(&body, "deactivated", &arguments.remote)
 }
 
 /// Sends a replication request; exits with 1 if a companion could not be replicated.
 fn send_replication_request(
     body: &Value,
-    word: &str,
+    verb: &str,
     remote: &RemoteInstanceArgs,
 ) -> CommandOutcome {
-    let answer = send_json(remote, Method::POST, "/api/v1/replication", body)?;
+    let response = send_json(remote, Method::POST, "/api/v1/replication", body)?;
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
     } else {
-        for path in json_list(&answer, "paths").filter_map(Value::as_str) {
-            say!("{word} {path}");
+        for path in json_list(&response, "paths").filter_map(Value::as_str) {
+            say!("{verb} {path}");
         }
-        for path in json_list(&answer, "left").filter_map(Value::as_str) {
+        for path in json_list(&response, "left").filter_map(Value::as_str) {
             say!("left {path}: you may not activate it");
         }
     }
-    let is_whole = json_list(&answer, "left").next().is_none();
+    let is_whole = json_list(&response, "left").next().is_none();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
 /// Lists the companions that would be replicated as well.
 fn list_companions(paths: &[String], is_deep: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for path in paths {
         let encoded = utf8_percent_encode(path, NON_ALPHANUMERIC);
         let query = format!("/api/v1/replication/companions?path={encoded}&deep={is_deep}");
-        let answer: Result<Value, CommandFault> = send_form(remote, Method::GET, &query, "");
-        answers.push((path, answer?));
+        let response: Result<Value, CommandFault> = send_form(remote, Method::GET, &query, "");
+        responses.push((path, response?));
     }
-    for (path, answer) in &answers {
+    for (path, response) in &responses {
         if remote.json {
-            say!("{}", json!({ "path": path, "companions": json_member(answer, "companions") }));
+            say!("{}", json!({ "path": path, "companions": json_member(response, "companions") }));
             continue;
         }
         say!("{path}");
-        for companion in json_list(answer, "companions") {
+        for companion in json_list(response, "companions") {
             let is_ticked = *json_member(companion, "ticked") == Value::Bool(true);
             say!(
                 "  {} {} {}, {}",

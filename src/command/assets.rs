@@ -27,9 +27,9 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
                 ("target", target.as_str()),
                 ("dryRun", dry),
             ]);
-            let begun =
+            let import =
                 send_form(remote, Method::POST, &format!("/api/v1/assets/imports?{query}"), "")?;
-            follow_import(&begun, *no_wait, remote)
+            follow_import(&import, *no_wait, remote)
         }
         AssetsCommand::Duplicates { path, limit, remote } => {
             let limit = limit.to_string();
@@ -41,10 +41,10 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
         }
         AssetsCommand::References { path, remote } => {
             let query = encode_query(&[("path", path.as_str())]);
-            let answer =
+            let response =
                 send_form(remote, Method::GET, &format!("/api/v1/references?{query}"), "")?;
-            print_response(remote, &answer, || {
-                for user in json_list(&answer, "usedBy") {
+            print_response(remote, &response, || {
+                for user in json_list(&response, "usedBy") {
                     say!("{} {}", json_text(user, "path"), json_text(user, "property"));
                 }
             })
@@ -52,8 +52,8 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
         AssetsCommand::WriteBack { switch, remote } => {
             let enabled = if *switch == OnOffSwitch::On { "true" } else { "false" };
             let path = format!("/api/v1/assets/write-back?enabled={enabled}");
-            let answer = send_form(remote, Method::POST, &path, "")?;
-            print_response(remote, &answer, || match switch {
+            let response = send_form(remote, Method::POST, &path, "")?;
+            print_response(remote, &response, || match switch {
                 OnOffSwitch::On => say!("edited metadata is written into files"),
                 OnOffSwitch::Off => say!("files stay as they are"),
             })
@@ -71,11 +71,11 @@ fn encode_query(fields: &[(&str, &str)]) -> String {
 /// Prints a response as JSON, or as text.
 fn print_response(
     remote: &RemoteInstanceArgs,
-    answer: &Value,
+    response: &Value,
     words: impl FnOnce(),
 ) -> CommandOutcome {
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
     } else {
         words();
     }
@@ -92,31 +92,31 @@ fn run_asset_mount_command(mount: &AssetMountCommand) -> CommandOutcome {
         AssetMountCommand::Status { name, remote } => list_mounts(Some(name.as_str()), remote),
         AssetMountCommand::Run { name, accept_removals, remote } => {
             let accepts = if *accept_removals { "true" } else { "false" };
-            let answer =
+            let response =
                 post("run", &[("name", name.as_str()), ("acceptRemovals", accepts)], remote)?;
-            print_response(remote, &answer, || say!("a pass of the mount `{name}` begins"))
+            print_response(remote, &response, || say!("a pass of the mount `{name}` begins"))
         }
         AssetMountCommand::Pause { name, remote } => {
-            let answer = post("pause", &[("name", name.as_str())], remote)?;
-            print_response(remote, &answer, || say!("the mount `{name}` is paused"))
+            let response = post("pause", &[("name", name.as_str())], remote)?;
+            print_response(remote, &response, || say!("the mount `{name}` is paused"))
         }
         AssetMountCommand::Resume { name, remote } => {
-            let answer = post("resume", &[("name", name.as_str())], remote)?;
-            print_response(remote, &answer, || say!("the mount `{name}` goes on"))
+            let response = post("resume", &[("name", name.as_str())], remote)?;
+            print_response(remote, &response, || say!("the mount `{name}` goes on"))
         }
     }
 }
 
 fn list_mounts(name: Option<&str>, remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let answer = send_form(remote, Method::GET, "/api/v1/assets/mounts", "")?;
+    let response = send_form(remote, Method::GET, "/api/v1/assets/mounts", "")?;
     let is_meant = |mount: &&Value| name.is_none_or(|name| json_text(mount, "name") == name);
     if let Some(name) = name
-        && !json_list(&answer, "mounts").any(|mount| json_text(mount, "name") == name)
+        && !json_list(&response, "mounts").any(|mount| json_text(mount, "name") == name)
     {
         return Err(CommandFault::usage(format!("there is no mount `{name}`")));
     }
-    print_response(remote, &answer, || {
-        for mount in json_list(&answer, "mounts").filter(is_meant) {
+    print_response(remote, &response, || {
+        for mount in json_list(&response, "mounts").filter(is_meant) {
             let is_paused = *json_member(mount, "paused") == Value::Bool(true);
             say!(
                 "{}: {} as {}, every {} s{}",
@@ -130,7 +130,7 @@ fn list_mounts(name: Option<&str>, remote: &RemoteInstanceArgs) -> CommandOutcom
             print_job(json_member(mount, "job"));
             print_last_pass(json_member(mount, "last"), name.is_some());
         }
-        for fault in json_list(&answer, "faults") {
+        for fault in json_list(&response, "faults") {
             say!("{}: {}", json_text(fault, "path"), json_text(fault, "message"));
         }
     })
@@ -187,10 +187,10 @@ fn print_last_pass(last: &Value, is_whole: bool) {
 }
 
 /// Prints the progress of an import until it ends.
-fn follow_import(begun: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let name = json_text(begun, "name").to_owned();
+fn follow_import(import: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
+    let name = json_text(import, "name").to_owned();
     if is_leaving {
-        return print_response(remote, begun, || say!("{name} begins"));
+        return print_response(remote, import, || say!("{name} begins"));
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {per_sec}, {eta} left");
@@ -233,15 +233,15 @@ fn follow_import(begun: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) -
     })
 }
 
-fn print_duplicates(answer: &Value, remote: &RemoteInstanceArgs) -> CommandOutcome {
-    print_response(remote, answer, || {
-        for group in json_list(answer, "groups") {
+fn print_duplicates(response: &Value, remote: &RemoteInstanceArgs) -> CommandOutcome {
+    print_response(remote, response, || {
+        for group in json_list(response, "groups") {
             say!("{} bytes each:", json_member(group, "bytes"));
             for path in json_list(group, "paths").filter_map(Value::as_str) {
                 say!("  {path}");
             }
         }
-        if *json_member(answer, "more") == Value::Bool(true) {
+        if *json_member(response, "more") == Value::Bool(true) {
             say!("there are more; raise `--limit`");
         }
     })

@@ -146,7 +146,7 @@ fn init_vault(arguments: &VaultArgs) -> CommandOutcome {
 
 fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandOutcome {
     let mut vault = vault_session::open_vault_exclusively(arguments)?;
-    let (who, now) = (VaultUser::this_process(), vault_session::current_timestamp());
+    let (user, now) = (VaultUser::this_process(), vault_session::current_timestamp());
     let password =
         |new: &NewPasswordArgs| vault_session::read_password_file(&new.new_password_file);
     let cost = tympan_backup::KeyDerivationCost::default();
@@ -162,7 +162,7 @@ fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandO
             }
         }
         VaultKeyCommand::Add(new) => {
-            let id = vault.add_key(&password(new)?, cost, (&who, now)).map_err(backup_fault)?;
+            let id = vault.add_key(&password(new)?, cost, (&user, now)).map_err(backup_fault)?;
             print_key_change(arguments, ("key_added", "added the key"), &id);
         }
         VaultKeyCommand::Remove { key } => {
@@ -171,7 +171,7 @@ fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandO
         }
         VaultKeyCommand::Passwd(new) => {
             let id =
-                vault.change_password(&password(new)?, cost, (&who, now)).map_err(backup_fault)?;
+                vault.change_password(&password(new)?, cost, (&user, now)).map_err(backup_fault)?;
             let words = "the vault opens with the new password, by the key";
             print_key_change(arguments, ("password_changed", words), &id);
         }
@@ -188,9 +188,9 @@ fn print_key_change(arguments: &VaultArgs, (done, words): (&str, &str), id: &Vau
 }
 
 fn unlock_vault(arguments: &VaultArgs, remove_all: bool) -> CommandOutcome {
-    let VaultSession { vault, user: who, .. } = vault_session::open_vault(arguments)?;
+    let VaultSession { vault, user, .. } = vault_session::open_vault(arguments)?;
     let which = if remove_all { UnlockScope::All } else { UnlockScope::Stale };
-    let removed = vault.unlock(&who, which).map_err(backup_fault)?;
+    let removed = vault.unlock(&user, which).map_err(backup_fault)?;
     if arguments.json {
         say!("{}", json!({ "message_type": "unlocked", "removed_locks": removed }));
     } else {
@@ -209,10 +209,10 @@ impl ProgressDisplay {
     fn start(progress: &Arc<BackupProgress>, is_json: bool) -> Self {
         let mut watch = Self::start_silent(progress);
         let (done, ended) = std::sync::mpsc::channel();
-        let shown = progress.clone();
+        let progress_handle = progress.clone();
         watch.done_sender = done;
         let show = if is_json { print_status_lines } else { show_progress };
-        watch.thread = Some(std::thread::spawn(move || show(&shown, &ended)));
+        watch.thread = Some(std::thread::spawn(move || show(&progress_handle, &ended)));
         watch
     }
 
@@ -321,13 +321,13 @@ mod tests {
     #[test]
     fn how_far_a_run_is_and_how_long_it_takes() {
         let progress = BackupProgress::default();
-        let told = |seconds| progress_text(&progress, Duration::from_secs(seconds));
-        assert_eq!(told(0), "0, 0 B, 0 B/s");
+        let text_at = |seconds| progress_text(&progress, Duration::from_secs(seconds));
+        assert_eq!(text_at(0), "0, 0 B, 0 B/s");
         progress.items.store(50, Relaxed);
         progress.bytes.store(20 << 10, Relaxed);
-        assert_eq!(told(10), "50, 20.00 KiB, 2.00 KiB/s");
+        assert_eq!(text_at(10), "50, 20.00 KiB, 2.00 KiB/s");
         progress.expected_items.store(200, Relaxed);
-        assert_eq!(told(10), "50 of 200, 30 s left, 20.00 KiB, 2.00 KiB/s");
+        assert_eq!(text_at(10), "50 of 200, 30 s left, 20.00 KiB, 2.00 KiB/s");
         let status = |seconds| status_json(&progress, Duration::from_secs(seconds));
         progress.expected_bytes.store(80 << 10, Relaxed);
         assert_eq!(
@@ -344,6 +344,6 @@ mod tests {
         progress.expected_items.store(0, Relaxed);
         assert_eq!(status(10)["percent_done"], 0.0, "of nobody knows how much");
         progress.expected_items.store(200, Relaxed);
-        assert_eq!(told(10), "201, 20.00 KiB, 2.00 KiB/s");
+        assert_eq!(text_at(10), "201, 20.00 KiB, 2.00 KiB/s");
     }
 }

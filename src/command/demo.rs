@@ -70,12 +70,12 @@ fn check_addresses_free(arguments: &DemoArgs) -> Result<(), CommandFault> {
         ("dispatcher", arguments.dispatcher),
     ];
     for (role, address) in roles {
-        let taken = |error: &dyn std::error::Error| {
+        let address_fault = |error: &dyn std::error::Error| {
             CommandFault::cannot_run(format!("{role}: {}", crate::home::error_chain_text(error)))
         };
         drop(
             tympan_web::listen::bind_listener(address, tympan_web::listen::PortReuse::Exclusive)
-                .map_err(|error| taken(&error))?,
+                .map_err(|error| address_fault(&error))?,
         );
     }
     Ok(())

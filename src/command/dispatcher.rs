@@ -67,13 +67,13 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
             json,
         }) => {
             let config = load_for_query(&file, &environment_sources(root))?.config;
-            let what = export::CacheExportOptions {
+            let options = export::CacheExportOptions {
                 farm: farm.as_deref(),
                 includes_stale: all,
                 is_bodies_only: bare,
                 time,
             };
-            export::run_cache_export(&config, &what, (tar.as_deref(), folder.as_deref()), json)
+            export::run_cache_export(&config, &options, (tar.as_deref(), folder.as_deref()), json)
         }
         Some(DispatcherCommand::Explain { file, url, root, settings, method, header, json }) => {
             let config = load_for_query(&file, &environment_sources(root))?.config;
@@ -103,13 +103,13 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
             };
             let files = DispatcherConfigFiles { config, settings };
             let in_home = |name| home.as_ref().map(|home| home.join(name));
-            let place = DispatcherPlacement {
+            let placement = DispatcherPlacement {
                 listen_address: arguments.listen,
                 log_dir: in_home("logs"),
                 pairs_dir: in_home(pair::PAIRS_FOLDER),
                 handover_socket: arguments.hand_over.or_else(|| in_home("dispatcher.sock")),
             };
-            serve_until_signal(&files, &place)
+            serve_until_signal(&files, &placement)
         }
     }
 }
@@ -317,11 +317,11 @@ fn render_trust(
     config: &DispatcherConfig,
     settings: &DispatcherSettings,
 ) -> Result<Option<TlsTrust>, CommandFault> {
-    let mut asked = config.farms.iter().flat_map(|farm| {
+    let mut all_renders = config.farms.iter().flat_map(|farm| {
         let shadow = farm.shadow_renders.iter().flat_map(|(_, renders)| renders);
         farm.renders.iter().chain(&farm.siblings).chain(shadow)
     });
-    let is_secure = asked.any(|one| one.is_secure);
+    let is_secure = all_renders.any(|render| render.is_secure);
     let failed = |error: tympan_web::Error| CommandFault::usage(error_chain_text(&error));
     let read = |file: &Path| {
         std::fs::read(file).map_err(|error| {
@@ -382,7 +382,7 @@ async fn serve_front(
 
 fn serve_until_signal(
     files: &DispatcherConfigFiles,
-    place: &DispatcherPlacement,
+    placement: &DispatcherPlacement,
 ) -> CommandOutcome {
     create_runtime(256)?.block_on(async {
         let mut signals = ProcessSignals::listen()?;
@@ -394,15 +394,15 @@ fn serve_until_signal(
             admin: rest.dispatcher.admin.address,
             https_redirect: redirecting.address,
         };
-        let sockets = socket_handover::DispatcherSockets::prepare(place, others)?;
+        let sockets = socket_handover::DispatcherSockets::prepare(placement, others)?;
         let dispatcher = open_dispatcher(
             loaded.config,
             &rest.dispatcher,
-            (place.log_dir.as_deref(), place.pairs_dir.as_deref()),
+            (placement.log_dir.as_deref(), placement.pairs_dir.as_deref()),
         )?;
         // Only now, since the serving process must continue if one of the steps above fails.
         let sockets = sockets.acquire().await?;
-        let address = sockets.visitors.local_addr().unwrap_or(place.listen_address);
+        let address = sockets.visitors.local_addr().unwrap_or(placement.listen_address);
         let (stop, stopped) = channel(false);
         if let Some(listener) = sockets.admin {
             let address =

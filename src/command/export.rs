@@ -128,8 +128,8 @@ impl<'a> ExportSession<'a> {
             return self.list_exports(&exporter, arguments.json);
         }
         let bar = ProgressBar::new(1).with_style(export_progress_style());
-        let progress = |done: usize, known: usize| {
-            bar.set_length(known as u64);
+        let progress = |done: usize, total: usize| {
+            bar.set_length(total as u64);
             bar.set_position(done as u64);
         };
         let effect =
@@ -151,16 +151,16 @@ impl<'a> ExportSession<'a> {
 
     fn list_exports(&self, exporter: &StaticExporter, json: bool) -> CommandOutcome {
         let (mut listed, mut count, mut left_out) = (Vec::new(), 0_usize, 0_usize);
-        let mut hear = |one: ExportListEntry| {
-            match &one.file {
+        let mut hear = |entry: ExportListEntry| {
+            match &entry.file {
                 Ok(_) => count += 1,
                 Err(_) => left_out += 1,
             }
             match json {
-                true => listed.push(listed_json(&one)),
-                false => match one.file {
-                    Ok(file) => say!("{} -> {file}", one.address),
-                    Err(reason) => say!("{} not exported: {reason}", one.address),
+                true => listed.push(listed_json(&entry)),
+                false => match entry.file {
+                    Ok(file) => say!("{} -> {file}", entry.address),
+                    Err(reason) => say!("{} not exported: {reason}", entry.address),
                 },
             }
         };
@@ -180,9 +180,9 @@ fn export_fault(error: ExportError) -> CommandFault {
     }
 }
 
-fn listed_json(one: &ExportListEntry) -> Value {
-    let address = one.address.to_string();
-    match &one.file {
+fn listed_json(entry: &ExportListEntry) -> Value {
+    let address = entry.address.to_string();
+    match &entry.file {
         Ok(file) => json!({ "address": address, "file": file }),
         Err(reason) => json!({ "address": address, "reason": reason.to_string() }),
     }
@@ -203,7 +203,7 @@ fn print_export_report(arguments: &ExportArgs, report: &ExportReport, exporter: 
         let findings: Vec<Value> = report
             .findings
             .iter()
-            .map(|one| json!({ "kind": kind(one), "text": one.to_string() }))
+            .map(|listed_finding| json!({ "kind": kind(listed_finding), "text": listed_finding.to_string() }))
             .collect();
         say!(
             "{}",
@@ -223,14 +223,14 @@ fn print_export_report(arguments: &ExportArgs, report: &ExportReport, exporter: 
         return;
     }
     for finding in &report.findings {
-        let word = if finding.is_failure() { "failed" } else { "note" };
-        say!("{word}: {finding}");
+        let label = if finding.is_failure() { "failed" } else { "note" };
+        say!("{label}: {finding}");
     }
     if report.dropped_findings > 0 {
         say!("and {} more", report.dropped_findings);
     }
     let ExportReport {
-        rendered: drawn,
+        rendered: rendered_count,
         written,
         unchanged,
         removed,
@@ -240,15 +240,15 @@ fn print_export_report(arguments: &ExportArgs, report: &ExportReport, exporter: 
     } = report;
     if arguments.dry_run {
         say!(
-            "{drawn} files would be made, {removed} taken away, {left_out} addresses are not exported"
+            "{rendered_count} files would be made, {removed} taken away, {left_out} addresses are not exported"
         );
     } else {
-        let kept = unchanged + resumed;
+        let reused_count = unchanged + resumed;
         say!(
-            "{written} files written, {kept} as they were, {removed} taken away; {left_out} addresses are not exported"
+            "{written} files written, {reused_count} as they were, {removed} taken away; {left_out} addresses are not exported"
         );
     }
-    if *drawn == 0 && *resumed == 0 && arguments.mode == ExportMode::Full {
+    if *rendered_count == 0 && *resumed == 0 && arguments.mode == ExportMode::Full {
         say!(
             "nothing says `export`: set the property to true at the top of the site, or `default = true` in `[export]` of \
              tympan.toml"

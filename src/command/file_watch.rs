@@ -24,8 +24,8 @@ pub(super) struct FileWatch {
 impl FileWatch {
     /// Starts with the current state of the files.
     pub(super) fn new(files: Vec<PathBuf>) -> Self {
-        let seen = read_fingerprints(&files);
-        Self { files, last_fingerprints: seen, unsettled_fingerprints: None }
+        let fingerprints = read_fingerprints(&files);
+        Self { files, last_fingerprints: fingerprints, unsettled_fingerprints: None }
     }
 
     /// Polls the files; returns true if they differ from the accepted state, and already had the same state at the last
@@ -52,11 +52,11 @@ impl FileWatch {
 }
 
 fn read_fingerprints(files: &[PathBuf]) -> FileFingerprints {
-    let one = |file: &PathBuf| {
+    let read_fingerprint = |file: &PathBuf| {
         let metadata = std::fs::metadata(file).ok()?;
         Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
     };
-    files.iter().map(one).collect()
+    files.iter().map(read_fingerprint).collect()
 }
 
 #[cfg(test)]
@@ -66,22 +66,22 @@ mod tests {
     #[test]
     fn a_change_counts_once_it_stands() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
-        std::fs::write(&one, "1").unwrap();
-        let mut watch = FileWatch::new(vec![one.clone(), other.clone()]);
+        let (first_file, second_file) = (dir.path().join("one"), dir.path().join("other"));
+        std::fs::write(&first_file, "1").unwrap();
+        let mut watch = FileWatch::new(vec![first_file.clone(), second_file.clone()]);
         assert!(!watch.has_changed() && !watch.has_changed());
-        std::fs::write(&one, "12").unwrap();
+        std::fs::write(&first_file, "12").unwrap();
         assert!(!watch.has_changed(), "it may be in the middle of writing");
-        std::fs::write(&one, "123").unwrap();
+        std::fs::write(&first_file, "123").unwrap();
         assert!(!watch.has_changed());
         assert!(watch.has_changed());
         watch.accept_current();
         assert!(!watch.has_changed() && !watch.has_changed());
         // Creation and deletion of a file count as changes.
-        std::fs::write(&other, "1").unwrap();
+        std::fs::write(&second_file, "1").unwrap();
         assert!(!watch.has_changed() && watch.has_changed());
-        watch.watch_files(vec![one]);
-        std::fs::remove_file(&other).unwrap();
+        watch.watch_files(vec![first_file]);
+        std::fs::remove_file(&second_file).unwrap();
         assert!(!watch.has_changed() && !watch.has_changed());
     }
 }

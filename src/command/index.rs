@@ -32,13 +32,13 @@ pub(crate) fn run_index_command(index: &IndexCommand) -> CommandOutcome {
 }
 
 /// Returns the instance that the arguments name, if any.
-fn remote_instance(place: &HomeOrInstanceArgs) -> Option<RemoteInstanceArgs> {
-    let (url, token) = (place.url.clone()?, place.token.clone());
-    Some(RemoteInstanceArgs { url, token, json: place.json })
+fn remote_instance(location: &HomeOrInstanceArgs) -> Option<RemoteInstanceArgs> {
+    let (url, token) = (location.url.clone()?, location.token.clone());
+    Some(RemoteInstanceArgs { url, token, json: location.json })
 }
 
-fn open_index_home(place: &HomeOrInstanceArgs) -> Result<Home, CommandFault> {
-    let home = place.home.as_deref().unwrap_or(Path::new("."));
+fn open_index_home(location: &HomeOrInstanceArgs) -> Result<Home, CommandFault> {
+    let home = location.home.as_deref().unwrap_or(Path::new("."));
     Home::open_existing(home)
 }
 
@@ -46,21 +46,21 @@ fn index_fault(error: &tympan_content::Error) -> CommandFault {
     CommandFault::cannot_run(error_chain_text(error))
 }
 
-fn print_index_status(place: &HomeOrInstanceArgs) -> CommandOutcome {
-    let answer = match remote_instance(place) {
+fn print_index_status(location: &HomeOrInstanceArgs) -> CommandOutcome {
+    let response = match remote_instance(location) {
         Some(remote) => send_form(&remote, Method::GET, "/api/v1/indexes", "")?,
         None => {
-            let home = open_index_home(place)?;
+            let home = open_index_home(location)?;
             let statuses = home.repository.index_statuses().map_err(|error| index_fault(&error))?;
             close_home(&home)?;
             json!({ "indexes": statuses.iter().map(index_status_json).collect::<Vec<_>>() })
         }
     };
-    if place.json {
-        say!("{answer}");
+    if location.json {
+        say!("{response}");
         return Ok(ExitCode::SUCCESS);
     }
-    for index in json_list(&answer, "indexes") {
+    for index in json_list(&response, "indexes") {
         let detail = json_member(index, "detail");
         let detail = match json_text(index, "state") {
             "ready" => format!("{} entries", json_member(detail, "entries")),
@@ -93,20 +93,20 @@ fn index_status_json(status: &IndexStatus) -> Value {
     json!({ "name": status.name, "property": status.property, "state": state, "detail": detail })
 }
 
-fn rebuild_indexes(name: Option<&str>, place: &HomeOrInstanceArgs) -> CommandOutcome {
-    if let Some(remote) = remote_instance(place) {
+fn rebuild_indexes(name: Option<&str>, location: &HomeOrInstanceArgs) -> CommandOutcome {
+    if let Some(remote) = remote_instance(location) {
         let path = match name {
             Some(name) => format!("/api/v1/indexes/rebuild?name={}", percent_encode(name)),
             None => "/api/v1/indexes/rebuild".to_owned(),
         };
-        let answer = send_form(&remote, Method::POST, &path, "")?;
-        if *json_member(&answer, "dropped") == json!(0) {
+        let response = send_form(&remote, Method::POST, &path, "")?;
+        if *json_member(&response, "dropped") == json!(0) {
             return Err(unknown_index_fault(name));
         }
-        say!("{} maps are being built anew", json_member(&answer, "dropped"));
+        say!("{} maps are being built anew", json_member(&response, "dropped"));
         return Ok(ExitCode::SUCCESS);
     }
-    let home = open_index_home(place)?;
+    let home = open_index_home(location)?;
     let dropped = home.repository.drop_indexes(name).map_err(|error| index_fault(&error))?;
     let built = home.repository.build_indexes().map_err(|error| index_fault(&error))?;
     close_home(&home)?;
@@ -128,9 +128,9 @@ fn explain_query(
     query: &str,
     language: &str,
     analyze: bool,
-    place: &HomeOrInstanceArgs,
+    location: &HomeOrInstanceArgs,
 ) -> CommandOutcome {
-    let answer = match remote_instance(place) {
+    let response = match remote_instance(location) {
         Some(remote) => {
             let mode = if analyze { "analyze" } else { "plan" };
             let statement = percent_encode(query);
@@ -140,25 +140,25 @@ fn explain_query(
         }
         None => {
             let query = parse_query(query, language)?;
-            let home = open_index_home(place)?;
+            let home = open_index_home(location)?;
             let snapshot = home.repository.snapshot().map_err(|error| index_fault(&error))?;
             let engine = QueryEngine::default();
             let explanation = engine
                 .explain(&snapshot, &QueryRequest::new(query), analyze)
                 .map_err(|error| index_fault(&error))?;
-            let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
-            if let Some(answer) = answer.as_object_mut() {
-                answer.insert("text".to_owned(), explanation.to_string().into());
+            let mut response = serde_json::to_value(&explanation).unwrap_or_default();
+            if let Some(members) = response.as_object_mut() {
+                members.insert("text".to_owned(), explanation.to_string().into());
             }
             drop(snapshot);
             close_home(&home)?;
-            answer
+            response
         }
     };
-    if place.json {
-        say!("{answer}");
+    if location.json {
+        say!("{response}");
     } else {
-        say!("{}", json_text(&answer, "text").trim_end());
+        say!("{}", json_text(&response, "text").trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -178,26 +178,26 @@ fn parse_query(query: &str, language: &str) -> Result<ContentQuery, CommandFault
     parsed.map_err(|error| CommandFault::usage(format!("the query is not valid at {error}")))
 }
 
-fn print_slow_queries(place: &HomeOrInstanceArgs) -> CommandOutcome {
-    let Some(remote) = remote_instance(place) else {
+fn print_slow_queries(location: &HomeOrInstanceArgs) -> CommandOutcome {
+    let Some(remote) = remote_instance(location) else {
         return Err(CommandFault::usage(
             "slow statements are kept in memory by the running instance; ask it with --url",
         ));
     };
-    let answer = send_form(&remote, Method::GET, "/api/v1/query/slow", "")?;
-    if place.json {
-        say!("{answer}");
+    let response = send_form(&remote, Method::GET, "/api/v1/query/slow", "")?;
+    if location.json {
+        say!("{response}");
         return Ok(ExitCode::SUCCESS);
     }
-    for one in json_list(&answer, "statements") {
+    for statement in json_list(&response, "statements") {
         say!(
             "{} times, {:.1} ms in all, {:.1} ms at most, by {}, asked by {}: {}",
-            json_member(one, "count"),
-            json_member(one, "total_ms").as_f64().unwrap_or(0.0),
-            json_member(one, "max_ms").as_f64().unwrap_or(0.0),
-            json_text(one, "plan"),
-            json_text(one, "component"),
-            json_text(one, "statement")
+            json_member(statement, "count"),
+            json_member(statement, "total_ms").as_f64().unwrap_or(0.0),
+            json_member(statement, "max_ms").as_f64().unwrap_or(0.0),
+            json_text(statement, "plan"),
+            json_text(statement, "component"),
+            json_text(statement, "statement")
         );
     }
     Ok(ExitCode::SUCCESS)

@@ -777,18 +777,18 @@ pub(super) fn create_plain_renderer(
 }
 
 /// Returns the number of connections to serve concurrently with this limit of open files, and logs a warning if it is
-/// lower than `wanted`: idle connections are closed in favor of new ones, which the kernel would refuse otherwise.
-fn limit_by_open_files(wanted: usize, files: Option<u64>) -> usize {
-    let most = files.map_or(wanted, ListenerLimits::max_connections_for_files);
-    if most < wanted {
+/// lower than `requested_limit`: idle connections are closed in favor of new ones, which the kernel would refuse otherwise.
+fn limit_by_open_files(requested_limit: usize, files: Option<u64>) -> usize {
+    let most = files.map_or(requested_limit, ListenerLimits::max_connections_for_files);
+    if most < requested_limit {
         tracing::warn!(
-            wanted,
+            requested_limit,
             connections = most,
             files,
             "fewer connections at once than configured, as the system allows the process few open files"
         );
     }
-    wanted.min(most)
+    requested_limit.min(most)
 }
 
 /// Returns the options of the main listener; a request body may have `body_bytes` bytes by default.

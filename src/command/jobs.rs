@@ -29,48 +29,49 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
                 ("state", state.as_deref()),
                 ("limit", Some(limit.as_str())),
             ];
-            let given = fields.iter().filter_map(|(name, value)| value.map(|value| (*name, value)));
-            list_jobs(&encode_form(given), remote)
+            let query_fields =
+                fields.iter().filter_map(|(name, value)| value.map(|value| (*name, value)));
+            list_jobs(&encode_form(query_fields), remote)
         }
         JobsCommand::AddQueue { name, topics, set, remote } => {
             let mut fields = vec![("name", name.as_str())];
             fields.extend(topics.iter().map(|topic| ("topic", topic.as_str())));
             fields.extend(set.iter().map(|setting| ("set", setting.as_str())));
-            let answer =
+            let response =
                 send_form(remote, Method::POST, "/api/v1/jobs/queues", &encode_form(fields))?;
-            print_response(remote, &answer, || {
-                format!("the queue `{name}` is configured as {}", json_text(&answer, "pid"))
+            print_response(remote, &response, || {
+                format!("the queue `{name}` is configured as {}", json_text(&response, "pid"))
             })
         }
         JobsCommand::Set { queue, properties, remote } => {
             let mut fields = vec![("queue", queue.as_str())];
             fields.extend(properties.iter().map(|setting| ("set", setting.as_str())));
-            let answer =
+            let response =
                 send_form(remote, Method::POST, "/api/v1/jobs/queues/set", &encode_form(fields))?;
-            print_response(remote, &answer, || {
+            print_response(remote, &response, || {
                 format!(
                     "the queue `{queue}` runs {} jobs at once here, of {}",
-                    json_member(&answer, "parallelHere"),
-                    json_text(&answer, "pid")
+                    json_member(&response, "parallelHere"),
+                    json_text(&response, "pid")
                 )
             })
         }
         JobsCommand::Pause { queue, wait, remote } => pause_queue(queue, *wait, remote),
         JobsCommand::Resume { queue, remote } => {
             let fields = encode_form([("queue", queue.as_str())]);
-            let answer = send_form(remote, Method::POST, "/api/v1/jobs/queues/resume", &fields)?;
-            if *json_member(&answer, "changed") != Value::Bool(true) {
+            let response = send_form(remote, Method::POST, "/api/v1/jobs/queues/resume", &fields)?;
+            if *json_member(&response, "changed") != Value::Bool(true) {
                 return Err(CommandFault::usage(format!("the queue `{queue}` is not paused")));
             }
-            print_response(remote, &answer, || format!("the queue `{queue}` goes on"))
+            print_response(remote, &response, || format!("the queue `{queue}` goes on"))
         }
         JobsCommand::Schedules(remote) => list_schedules(remote),
         JobsCommand::Run { schedule, remote } => {
             let fields = encode_form([("name", schedule.as_str())]);
             let path = format!("/api/v1/schedules/run?{fields}");
-            let answer = send_form(remote, Method::POST, &path, "")?;
-            print_response(remote, &answer, || {
-                format!("it runs as job {}", json_member(&answer, "job"))
+            let response = send_form(remote, Method::POST, &path, "")?;
+            print_response(remote, &response, || {
+                format!("it runs as job {}", json_member(&response, "job"))
             })
         }
         JobsCommand::Retry { id, queue, remote } => retry_jobs(*id, queue.as_deref(), remote),
@@ -88,11 +89,11 @@ fn encode_form<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Stri
 /// Prints a response as JSON, or as text.
 fn print_response(
     remote: &RemoteInstanceArgs,
-    answer: &Value,
+    response: &Value,
     words: impl Fn() -> String,
 ) -> CommandOutcome {
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
     } else {
         say!("{}", words());
     }
@@ -100,12 +101,12 @@ fn print_response(
 }
 
 fn list_topics(remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let answer = send_form(remote, Method::GET, "/api/v1/jobs/topics", "")?;
+    let response = send_form(remote, Method::GET, "/api/v1/jobs/topics", "")?;
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
         return Ok(ExitCode::SUCCESS);
     }
-    for topic in json_list(&answer, "topics") {
+    for topic in json_list(&response, "topics") {
         say!("{}", json_text(topic, "topic"));
         for name in json_list(topic, "alsoCalled").filter_map(Value::as_str) {
             say!("  in AEM {name}");
@@ -135,12 +136,12 @@ fn job_counts_text(of: &Value) -> String {
 }
 
 fn list_queues(remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let answer = send_form(remote, Method::GET, "/api/v1/jobs/queues", "")?;
+    let response = send_form(remote, Method::GET, "/api/v1/jobs/queues", "")?;
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
         return Ok(ExitCode::SUCCESS);
     }
-    for queue in json_list(&answer, "queues") {
+    for queue in json_list(&response, "queues") {
         let paused =
             if *json_member(queue, "paused") == Value::Bool(true) { ", paused" } else { "" };
         say!("{}{paused}", json_text(queue, "name"));
@@ -159,7 +160,7 @@ fn list_queues(remote: &RemoteInstanceArgs) -> CommandOutcome {
         say!("  PID {}", json_text(queue, "pid"));
         say!("  {}", job_counts_text(queue));
     }
-    for worker in json_list(&answer, "workers") {
+    for worker in json_list(&response, "workers") {
         say!("process {} ({})", json_text(worker, "name"), json_text(worker, "role"));
     }
     Ok(ExitCode::SUCCESS)
@@ -167,13 +168,14 @@ fn list_queues(remote: &RemoteInstanceArgs) -> CommandOutcome {
 
 /// Lists the workflow models with their faults.
 fn list_workflow_models(remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let answer = send_form(remote, Method::GET, "/api/v1/workflows/models", "")?;
-    let faults =
-        json_list(&answer, "models").filter(|model| !json_text(model, "fault").is_empty()).count();
+    let response = send_form(remote, Method::GET, "/api/v1/workflows/models", "")?;
+    let faults = json_list(&response, "models")
+        .filter(|model| !json_text(model, "fault").is_empty())
+        .count();
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
     } else {
-        for model in json_list(&answer, "models") {
+        for model in json_list(&response, "models") {
             say!("{} {}", json_text(model, "path"), json_text(model, "title"));
             match json_text(model, "fault") {
                 "" => {}
@@ -185,12 +187,12 @@ fn list_workflow_models(remote: &RemoteInstanceArgs) -> CommandOutcome {
 }
 
 fn list_jobs(fields: &str, remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let answer = send_form(remote, Method::GET, &format!("/api/v1/jobs?{fields}"), "")?;
+    let response = send_form(remote, Method::GET, &format!("/api/v1/jobs?{fields}"), "")?;
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
         return Ok(ExitCode::SUCCESS);
     }
-    for job in json_list(&answer, "jobs") {
+    for job in json_list(&response, "jobs") {
         say!(
             "{} {} {} by {}, attempt {}",
             json_member(job, "id"),
@@ -212,12 +214,12 @@ fn list_jobs(fields: &str, remote: &RemoteInstanceArgs) -> CommandOutcome {
 }
 
 fn list_schedules(remote: &RemoteInstanceArgs) -> CommandOutcome {
-    let answer = send_form(remote, Method::GET, "/api/v1/jobs/schedules", "")?;
+    let response = send_form(remote, Method::GET, "/api/v1/jobs/schedules", "")?;
     if remote.json {
-        say!("{answer}");
+        say!("{response}");
         return Ok(ExitCode::SUCCESS);
     }
-    for schedule in json_list(&answer, "schedules") {
+    for schedule in json_list(&response, "schedules") {
         say!("{}", json_text(schedule, "name"));
         let next = json_member(schedule, "nextRun").as_str().unwrap_or("never");
         say!("  `{}`, next at {next}", json_text(schedule, "rule"));
@@ -229,19 +231,20 @@ fn list_schedules(remote: &RemoteInstanceArgs) -> CommandOutcome {
 /// Pauses a queue, and waits for running jobs if requested.
 fn pause_queue(queue: &str, is_waiting: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let fields = encode_form([("queue", queue)]);
-    let answer = send_form(remote, Method::POST, "/api/v1/jobs/queues/pause", &fields)?;
+    let response = send_form(remote, Method::POST, "/api/v1/jobs/queues/pause", &fields)?;
     if is_waiting {
         wait_until_queue_idle(queue, remote)?;
     }
-    print_response(remote, &answer, || format!("the queue `{queue}` is paused"))
+    print_response(remote, &response, || format!("the queue `{queue}` is paused"))
 }
 
 /// Waits until no job of a queue is running.
 fn wait_until_queue_idle(queue: &str, remote: &RemoteInstanceArgs) -> Result<(), CommandFault> {
     loop {
         let queues = send_form(remote, Method::GET, "/api/v1/jobs/queues", "")?;
-        let found = json_list(&queues, "queues").find(|found| json_text(found, "name") == queue);
-        if found.is_none_or(|found| json_member(found, "active").as_u64() == Some(0)) {
+        let queue_entry =
+            json_list(&queues, "queues").find(|entry| json_text(entry, "name") == queue);
+        if queue_entry.is_none_or(|entry| json_member(entry, "active").as_u64() == Some(0)) {
             return Ok(());
         }
         std::thread::sleep(QUEUE_POLL_INTERVAL);
@@ -254,8 +257,8 @@ fn retry_jobs(id: Option<i64>, queue: Option<&str>, remote: &RemoteInstanceArgs)
         (Some(id), _) => encode_form([("id", id.as_str())]),
         (None, queue) => encode_form([("queue", queue.unwrap_or_default())]),
     };
-    let answer = send_form(remote, Method::POST, "/api/v1/jobs/retry", &fields)?;
-    if *json_member(&answer, "changed") != Value::Bool(true) {
+    let response = send_form(remote, Method::POST, "/api/v1/jobs/retry", &fields)?;
+    if *json_member(&response, "changed") != Value::Bool(true) {
         return Err(CommandFault::usage(match (id, queue) {
             (Some(id), _) => format!("there is no job {id} that waits"),
             (None, queue) => {
@@ -263,5 +266,7 @@ fn retry_jobs(id: Option<i64>, queue: Option<&str>, remote: &RemoteInstanceArgs)
             }
         }));
     }
-    print_response(remote, &answer, || format!("{} jobs run again", json_member(&answer, "jobs")))
+    print_response(remote, &response, || {
+        format!("{} jobs run again", json_member(&response, "jobs"))
+    })
 }

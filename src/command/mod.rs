@@ -120,8 +120,8 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
             user::run_user_command(&user)
         }
         TympanCommand::Jobs(jobs) => jobs::run_jobs_command(&jobs),
-        TympanCommand::Activate(wanted) => activation::run_activate(&wanted),
-        TympanCommand::Deactivate(wanted) => activation::run_deactivate(&wanted),
+        TympanCommand::Activate(activate_args) => activation::run_activate(&activate_args),
+        TympanCommand::Deactivate(deactivate_args) => activation::run_deactivate(&deactivate_args),
         TympanCommand::Assets(assets) => assets::run_assets_command(&assets),
         TympanCommand::Lab(lab) => lab::run_lab_command(lab),
         TympanCommand::Status(remote) => remote_instance::print_instance_status(&remote),

@@ -33,8 +33,8 @@ pub(crate) fn run_package_command(package: &PackageCommand) -> CommandOutcome {
                 CommandFault::usage(format!("`{identifiers}` is not one of refuse, new, replace"))
             })?;
             let dependencies = DependencyRule::from_name(dependencies).ok_or_else(|| {
-                let known = "best_effort, required, strict, ignore";
-                CommandFault::usage(format!("`{dependencies}` is not one of {known}"))
+                let policy_names = "best_effort, required, strict, ignore";
+                CommandFault::usage(format!("`{dependencies}` is not one of {policy_names}"))
             })?;
             let options = InstallOptions {
                 identifier_rule: identifiers,
@@ -72,8 +72,8 @@ fn install_stamp() -> AuditStamp {
 }
 
 /// Prints the result, as text or as JSON.
-fn print_result<T: Serialize + Display>(value: &T, place: &HomeOrInstanceArgs) {
-    if place.json {
+fn print_result<T: Serialize + Display>(value: &T, location: &HomeOrInstanceArgs) {
+    if location.json {
         say!("{}", serde_json::to_value(value).unwrap_or_default());
     } else {
         say!("{}", value.to_string().trim_end());
@@ -83,17 +83,17 @@ fn print_result<T: Serialize + Display>(value: &T, place: &HomeOrInstanceArgs) {
 fn install_package(
     package: &str,
     options: &InstallOptions,
-    place: &HomeOrInstanceArgs,
+    location: &HomeOrInstanceArgs,
 ) -> CommandOutcome {
     let file = Path::new(package);
     let is_id = !file.exists() && package.contains(':');
-    if let Some(instance) = RemotePackageClient::from_args(place) {
-        let answer = if is_id {
+    if let Some(instance) = RemotePackageClient::from_args(location) {
+        let response = if is_id {
             instance.install(package, options)?
         } else {
             instance.install_file(file, options)?
         };
-        instance.print_response(&answer);
+        instance.print_response(&response);
         return Ok(ExitCode::SUCCESS);
     }
     let bar = ProgressBar::new(1).with_style(install_progress_style()).with_message("installing");
@@ -101,7 +101,7 @@ fn install_package(
         bar.set_length(step.total_nodes as u64);
         bar.set_position(step.done_nodes as u64);
     };
-    let home_dir = require_home_dir(place)?;
+    let home_dir = require_home_dir(location)?;
     let (home, report) = if is_id {
         let home = Home::open_existing(home_dir)?;
         let stored = find_package(&home.repository, package)?;
@@ -117,7 +117,7 @@ fn install_package(
     let report = report.map_err(refusal_fault)?;
     bar.finish_and_clear();
     close_home(&home)?;
-    print_result(&report, place);
+    print_result(&report, location);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -141,31 +141,31 @@ fn install_package_file(
     Ok((home, report))
 }
 
-fn diff_package(file: &Path, place: &HomeOrInstanceArgs) -> CommandOutcome {
-    if let Some(instance) = RemotePackageClient::from_args(place) {
-        let answer = instance.diff(file)?;
-        instance.print_response(&answer);
+fn diff_package(file: &Path, location: &HomeOrInstanceArgs) -> CommandOutcome {
+    if let Some(instance) = RemotePackageClient::from_args(location) {
+        let response = instance.diff(file)?;
+        instance.print_response(&response);
         return Ok(ExitCode::SUCCESS);
     }
     let mut package = ContentPackage::open(file, &PackageLimits::default())
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
-    let home = Home::open_existing(require_home_dir(place)?)?;
+    let home = Home::open_existing(require_home_dir(location)?)?;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
     let (difference, _) =
         session.preview_package(&mut package, &InstallOptions::default()).map_err(refusal_fault)?;
     drop(session);
     close_home(&home)?;
-    print_result(&difference, place);
+    print_result(&difference, location);
     Ok(ExitCode::SUCCESS)
 }
 
-fn uninstall_package(id: &str, force: bool, place: &HomeOrInstanceArgs) -> CommandOutcome {
-    if let Some(instance) = RemotePackageClient::from_args(place) {
-        let answer = instance.uninstall(id, force)?;
-        instance.print_response(&answer);
+fn uninstall_package(id: &str, force: bool, location: &HomeOrInstanceArgs) -> CommandOutcome {
+    if let Some(instance) = RemotePackageClient::from_args(location) {
+        let response = instance.uninstall(id, force)?;
+        instance.print_response(&response);
         return Ok(ExitCode::SUCCESS);
     }
-    let home = Home::open_existing(require_home_dir(place)?)?;
+    let home = Home::open_existing(require_home_dir(location)?)?;
     let stored = find_package(&home.repository, id)?;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
     let rule = if force { DependencyRule::Ignore } else { DependencyRule::Required };
@@ -173,15 +173,15 @@ fn uninstall_package(id: &str, force: bool, place: &HomeOrInstanceArgs) -> Comma
         session.uninstall_package(&stored.path, rule, &install_stamp()).map_err(refusal_fault)?;
     drop(session);
     close_home(&home)?;
-    print_result(&done, place);
+    print_result(&done, location);
     Ok(ExitCode::SUCCESS)
 }
 
-fn list_packages(place: &HomeOrInstanceArgs) -> CommandOutcome {
-    let packages = match RemotePackageClient::from_args(place) {
+fn list_packages(location: &HomeOrInstanceArgs) -> CommandOutcome {
+    let packages = match RemotePackageClient::from_args(location) {
         Some(instance) => instance.list()?,
         None => {
-            let home = Home::open_existing(require_home_dir(place)?)?;
+            let home = Home::open_existing(require_home_dir(location)?)?;
             let packages = latest_snapshot(&home.repository)?
                 .stored_packages()
                 .map_err(|error| content_fault(&error))?;
@@ -189,7 +189,7 @@ fn list_packages(place: &HomeOrInstanceArgs) -> CommandOutcome {
             serde_json::to_value(packages).unwrap_or_default()
         }
     };
-    if place.json {
+    if location.json {
         say!("{packages}");
         return Ok(ExitCode::SUCCESS);
     }
@@ -214,7 +214,7 @@ fn build_package(
     filter_file: &Path,
     output: &Path,
     id: Option<&str>,
-    place: &HomeOrInstanceArgs,
+    location: &HomeOrInstanceArgs,
 ) -> CommandOutcome {
     let text = std::fs::read(filter_file).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", filter_file.display()))
@@ -230,17 +230,17 @@ fn build_package(
     let folder =
         output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(written)?;
-    let said = if let Some(instance) = RemotePackageClient::from_args(place) {
+    let said = if let Some(instance) = RemotePackageClient::from_args(location) {
         instance.build(&id, text, file.as_file_mut())?
     } else {
-        let home = Home::open_existing(require_home_dir(place)?)?;
+        let home = Home::open_existing(require_home_dir(location)?)?;
         let snapshot = latest_snapshot(&home.repository)?;
         let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)
             .map_err(|error| content_fault(&error))?;
         let report = write_package(&file, &manifest, &snapshot).map_err(refusal_fault)?;
         drop(snapshot);
         close_home(&home)?;
-        if place.json {
+        if location.json {
             serde_json::to_value(report).unwrap_or_default().to_string()
         } else {
             report.to_string()
@@ -252,8 +252,8 @@ fn build_package(
     Ok(ExitCode::SUCCESS)
 }
 
-fn require_home_dir(place: &HomeOrInstanceArgs) -> Result<&PathBuf, CommandFault> {
-    place
+fn require_home_dir(location: &HomeOrInstanceArgs) -> Result<&PathBuf, CommandFault> {
+    location
         .home
         .as_ref()
         .ok_or_else(|| CommandFault::usage("name a home with --home, or an instance with --url"))
@@ -264,10 +264,10 @@ fn latest_snapshot(repository: &Repository) -> Result<Snapshot, CommandFault> {
 }
 
 fn find_package(repository: &Repository, id: &str) -> Result<StoredPackage, CommandFault> {
-    let found = latest_snapshot(repository)?
+    let package = latest_snapshot(repository)?
         .find_stored_package(&PackageId::parse(id))
         .map_err(|error| content_fault(&error))?;
-    found.ok_or_else(|| {
+    package.ok_or_else(|| {
         CommandFault::usage(format!("there is no package `{id}`; `tympan package list` names them"))
     })
 }

@@ -46,16 +46,16 @@ pub(crate) struct RemotePackageClient<'a> {
 
 impl<'a> RemotePackageClient<'a> {
     /// Returns the instance that the arguments name, if any.
-    pub(crate) fn from_args(place: &'a HomeOrInstanceArgs) -> Option<Self> {
-        let url = place.url.as_deref()?.trim_end_matches('/');
-        Some(Self { url, token: place.token.as_deref(), is_json: place.json })
+    pub(crate) fn from_args(location: &'a HomeOrInstanceArgs) -> Option<Self> {
+        let url = location.url.as_deref()?.trim_end_matches('/');
+        Some(Self { url, token: location.token.as_deref(), is_json: location.json })
     }
 
     /// Prints a response: its `text`, or all of it.
-    pub(crate) fn print_response(&self, answer: &Value) {
-        match answer.get("text").and_then(Value::as_str) {
+    pub(crate) fn print_response(&self, response: &Value) {
+        match response.get("text").and_then(Value::as_str) {
             Some(text) if !self.is_json => say!("{}", text.trim_end()),
-            _ => say!("{}", answer.get("report").unwrap_or(answer)),
+            _ => say!("{}", response.get("report").unwrap_or(response)),
         }
     }
 
@@ -88,9 +88,9 @@ impl<'a> RemotePackageClient<'a> {
     }
 
     pub(crate) fn list(&self) -> Result<Value, CommandFault> {
-        let answer =
+        let response =
             self.request_json(Method::GET, "/api/v1/packages", PackageRequestPayload::Empty)?;
-        Ok(answer.get("packages").cloned().unwrap_or_default())
+        Ok(response.get("packages").cloned().unwrap_or_default())
     }
 
     /// Builds a package and writes it to `out`; returns the message to print.
@@ -166,8 +166,8 @@ impl<'a> RemotePackageClient<'a> {
         if status.is_success() {
             return Ok(response);
         }
-        let answer = read_json_body(response).await.unwrap_or_default();
-        let message = answer.get("detail").or_else(|| answer.get("error"));
+        let response_json = read_json_body(response).await.unwrap_or_default();
+        let message = response_json.get("detail").or_else(|| response_json.get("error"));
         let message = message.and_then(Value::as_str).unwrap_or_default();
         let message = format!("{uri} answered {status}: {message}");
         Err(if status.is_client_error() {

@@ -35,8 +35,9 @@ fn create_pair(pairs: &HomePairs, name: &str, arguments: &PairArgs) -> CommandOu
             "say what the key is for: `--purpose send`, `clone` or `flush`, with `--out FILE`",
         ));
     };
-    let known = pairs.list().map_err(|error| CommandFault::cannot_run(error.to_string()))?;
-    if known.iter().any(|pair| pair.name == name) {
+    let existing_pairs =
+        pairs.list().map_err(|error| CommandFault::cannot_run(error.to_string()))?;
+    if existing_pairs.iter().any(|pair| pair.name == name) {
         return Err(CommandFault::usage(format!(
             "there is a pair `{name}` already; remove it first, or use another name"
         )));

@@ -97,10 +97,10 @@ pub(crate) fn render_file(arguments: &args::RenderFileArgs) -> CommandOutcome {
         let length = file.metadata()?.len();
         Ok(BlobContent::File { file, length })
     };
-    let drawn = studio.process_file(&open, &order);
-    let drawn =
-        drawn.map_err(|error| CommandFault::cannot_run(crate::home::error_chain_text(&error)))?;
-    for rendition in &drawn.renditions {
+    let result = studio.process_file(&open, &order);
+    let result =
+        result.map_err(|error| CommandFault::cannot_run(crate::home::error_chain_text(&error)))?;
+    for rendition in &result.renditions {
         let file = arguments.folder.join(&rendition.name);
         std::fs::write(&file, &rendition.bytes).map_err(|error| {
             CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))

@@ -114,14 +114,14 @@ fn print_findings(findings: &[SiteFinding], is_json: bool) -> CommandOutcome {
             .map_err(|error| CommandFault::cannot_run(format!("cannot write JSON: {error}")))?;
         say!("{text}");
     } else {
-        for one in findings {
-            let kind = if one.warning { "warning: " } else { "" };
-            say!("{}:{}:{}: {kind}{}", one.file, one.line, one.column, one.message);
+        for finding in findings {
+            let kind = if finding.warning { "warning: " } else { "" };
+            say!("{}:{}:{}: {kind}{}", finding.file, finding.line, finding.column, finding.message);
         }
-        let errors = findings.iter().filter(|one| !one.warning).count();
+        let errors = findings.iter().filter(|finding| !finding.warning).count();
         say!("{errors} errors, {} warnings", findings.len() - errors);
     }
-    let is_sound = findings.iter().all(|one| one.warning);
+    let is_sound = findings.iter().all(|finding| finding.warning);
     Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
@@ -130,46 +130,46 @@ fn check_site(dir: &Path) -> Result<Vec<SiteFinding>, CommandFault> {
     if !dir.is_dir() {
         return Err(CommandFault::usage(format!("`{}` is no folder", dir.display())));
     }
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let described = home_page_path(Some(dir)).and_then(|_| publisher_config(Some(dir)));
     if let Err(fault) = described {
-        found.push(parse_located_message(fault.message(), &dir.join("site.toml")));
+        findings.push(parse_located_message(fault.message(), &dir.join("site.toml")));
     }
     let mut set = ScriptSet::default();
     for folder in SCRIPT_FOLDERS {
         collect_scripts(&dir.join(folder), &format!("/{folder}"), &mut set)?;
     }
-    for one in check_scripts(&set) {
-        let file = dir.join(one.script.trim_start_matches('/'));
-        found.push(SiteFinding {
+    for script_fault in check_scripts(&set) {
+        let file = dir.join(script_fault.script.trim_start_matches('/'));
+        findings.push(SiteFinding {
             file: file.display().to_string(),
-            line: one.line,
-            column: one.column,
-            message: one.message,
-            warning: one.is_warning,
+            line: script_fault.line,
+            column: script_fault.column,
+            message: script_fault.message,
+            warning: script_fault.is_warning,
         });
     }
     match install_in_memory(dir) {
         Ok(snapshot) => {
-            found.extend(missing_components(dir, &snapshot, &set));
-            found.extend(disallowed_children(dir, &snapshot));
+            findings.extend(missing_components(dir, &snapshot, &set));
+            findings.extend(disallowed_children(dir, &snapshot));
         }
-        Err(fault) => found.push(parse_located_message(fault.message(), dir)),
+        Err(fault) => findings.push(parse_located_message(fault.message(), dir)),
     }
-    Ok(found)
+    Ok(findings)
 }
 
 /// Splits a leading `file:line:column` from a message.
 fn parse_located_message(message: &str, file: &Path) -> SiteFinding {
     let mut parts = message.splitn(4, ':');
-    let place = (|| {
+    let location = (|| {
         let file = parts.next()?.to_owned();
         let line = parts.next()?.parse().ok()?;
         let column = parts.next()?.parse().ok()?;
         Some((file, line, column, parts.next()?.trim().to_owned()))
     })();
     let (file, line, column, message) =
-        place.unwrap_or_else(|| (file.display().to_string(), 1, 1, message.to_owned()));
+        location.unwrap_or_else(|| (file.display().to_string(), 1, 1, message.to_owned()));
     SiteFinding { file, line, column, message, warning: false }
 }
 
@@ -212,22 +212,22 @@ fn install_in_memory(dir: &Path) -> Result<Snapshot, CommandFault> {
 
 /// Finds content nodes that no component renders.
 fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<SiteFinding> {
-    let mut wanted: BTreeMap<String, NodePath> = BTreeMap::new();
+    let mut paths_by_type: BTreeMap<String, NodePath> = BTreeMap::new();
     let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
     if let Some(root) = root {
-        collect_types(&root, &mut wanted);
+        collect_types(&root, &mut paths_by_type);
     }
-    let drawn: BTreeSet<&str> =
+    let rendered_types: BTreeSet<&str> =
         set.scripts.keys().filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
     let exists = |kind: &str| {
         SCRIPT_FOLDERS.iter().any(|folder| {
             let path = format!("/{folder}/{kind}");
             let node = NodePath::new(&path).ok().and_then(|path| snapshot.node(&path).ok()?);
-            node.is_some() || drawn.contains(path.as_str())
+            node.is_some() || rendered_types.contains(path.as_str())
         })
     };
     let is_own = |kind: &str| !NON_PAGE_TYPES.iter().any(|foreign| kind.starts_with(foreign));
-    wanted
+    paths_by_type
         .into_iter()
         .filter(|(kind, _)| !kind.contains(':') && is_own(kind) && !exists(kind))
         .map(|(kind, path)| {
@@ -248,14 +248,14 @@ fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<S
 /// Finds components that their parents do not allow.
 fn disallowed_children(dir: &Path, snapshot: &Snapshot) -> Vec<SiteFinding> {
     let root = NodePath::new("/content").ok().and_then(|path| snapshot.node(&path).ok()?);
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     if let Some(root) = root {
-        check_children(dir, &root, &mut found);
+        check_children(dir, &root, &mut findings);
     }
-    found
+    findings
 }
 
-fn check_children(dir: &Path, node: &Node, found: &mut Vec<SiteFinding>) {
+fn check_children(dir: &Path, node: &Node, findings: &mut Vec<SiteFinding>) {
     // If an editable template lists no components, none can be added, and existing ones are no mistake.
     let policy =
         ContainerPolicy::of_container(node).ok().flatten().filter(ContainerPolicy::is_explicit);
@@ -272,20 +272,20 @@ fn check_children(dir: &Path, node: &Node, found: &mut Vec<SiteFinding>) {
                 entries.join(", ")
             );
             let file = file.display().to_string();
-            found.push(SiteFinding { file, line, column: 1, message, warning: false });
+            findings.push(SiteFinding { file, line, column: 1, message, warning: false });
         }
-        check_children(dir, &child, found);
+        check_children(dir, &child, findings);
     }
 }
 
 /// Records the first node of each resource type.
-fn collect_types(node: &Node, wanted: &mut BTreeMap<String, NodePath>) {
+fn collect_types(node: &Node, paths_by_type: &mut BTreeMap<String, NodePath>) {
     if let Some(kind) = node.resource_type() {
         let kind = kind.trim_start_matches("/apps/").to_owned();
-        wanted.entry(kind).or_insert_with(|| node.path().clone());
+        paths_by_type.entry(kind).or_insert_with(|| node.path().clone());
     }
     for child in node.children().unwrap_or_default() {
-        collect_types(&child, wanted);
+        collect_types(&child, paths_by_type);
     }
 }
 

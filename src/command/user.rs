@@ -301,7 +301,7 @@ fn explain_privileges(
     home: &Path,
     name: &str,
     path: &str,
-    asked: &[String],
+    privilege_names: &[String],
     json: bool,
 ) -> CommandOutcome {
     let failed = |error: tympan_content::Error| CommandFault::usage(error_chain_text(&error));
@@ -314,17 +314,17 @@ fn explain_privileges(
         return Err(CommandFault::usage(format!("there is no user `{name}`")));
     }
     let viewer = repository.viewer(Some(name)).map_err(failed)?;
-    let names: Vec<&str> = if asked.is_empty() {
+    let names: Vec<&str> = if privilege_names.is_empty() {
         DEFAULT_PRIVILEGES.to_vec()
     } else {
-        asked.iter().map(String::as_str).collect()
+        privilege_names.iter().map(String::as_str).collect()
     };
-    let mut wanted = Privileges::NONE;
+    let mut privileges = Privileges::NONE;
     for name in names {
         let unknown = || CommandFault::usage(format!("there is no privilege `{name}`"));
-        wanted = wanted | Privileges::find(name).ok_or_else(unknown)?;
+        privileges = privileges | Privileges::find(name).ok_or_else(unknown)?;
     }
-    let reasons = repository.explain_privileges(&viewer, &path, wanted).map_err(failed)?;
+    let reasons = repository.explain_privileges(&viewer, &path, privileges).map_err(failed)?;
     let groups = repository.groups_of_viewer(&viewer).map_err(failed)?;
     if json {
         let reasons: Vec<Value> = reasons.iter().map(reason_json).collect();
@@ -340,7 +340,7 @@ fn explain_privileges(
 }
 
 fn reason_text(reason: &PrivilegeExplanation) -> String {
-    let word = if reason.is_granted { "yes" } else { "no " };
+    let label = if reason.is_granted { "yes" } else { "no " };
     let cause = match &reason.cause {
         PrivilegeCause::Administrator => "no policy binds administrators".to_owned(),
         PrivilegeCause::Default => "no entry grants it".to_owned(),
@@ -366,7 +366,7 @@ fn reason_text(reason: &PrivilegeExplanation) -> String {
             )
         }
     };
-    format!("{word} {:<32} {cause}", reason.privilege)
+    format!("{label} {:<32} {cause}", reason.privilege)
 }
 
 fn reason_json(reason: &PrivilegeExplanation) -> Value {

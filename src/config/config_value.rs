@@ -85,7 +85,7 @@ pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(
 fn nearest_key(message: &str) -> Option<&str> {
     let mut names = message.split('`').skip(1).step_by(2);
     let unknown = names.next().filter(|_| message.starts_with("unknown field"))?;
-    names.min_by_key(|known| edit_distance(unknown, known))
+    names.min_by_key(|candidate| edit_distance(unknown, candidate))
 }
 
 /// Returns the edit distance: the number of insertions, deletions and replacements that turn one text into the other.
@@ -95,8 +95,8 @@ fn edit_distance(left: &str, right: &str) -> usize {
     for (at, character) in left.chars().enumerate() {
         let mut diagonal = at;
         let mut previous = at + 1;
-        for (cell, other) in row.iter_mut().skip(1).zip(&right) {
-            let replaced = diagonal + usize::from(character != *other);
+        for (cell, letter) in row.iter_mut().skip(1).zip(&right) {
+            let replaced = diagonal + usize::from(character != *letter);
             diagonal = *cell;
             *cell = replaced.min(diagonal + 1).min(previous + 1);
             previous = *cell;

@@ -100,7 +100,9 @@ impl ExportSection {
             content_roots: self.roots.clone().unwrap_or(usual.content_roots),
             is_exported_by_default: self.default.unwrap_or(usual.is_exported_by_default),
             suffixes: match &self.suffixes {
-                Some(suffixes) => suffixes.iter().map(|one| one.to_ascii_lowercase()).collect(),
+                Some(suffixes) => {
+                    suffixes.iter().map(|suffix| suffix.to_ascii_lowercase()).collect()
+                }
                 None => usual.suffixes,
             },
             prefix: prefix(&self.prefix),

@@ -69,15 +69,15 @@ pub fn check_vault(
             id.as_bytes().first().is_some_and(|byte| byte % of.max(1) + 1 == number)
         }
     };
-    let wanted: Vec<&StoredPack> = stored.iter().filter(|pack| part(&pack.id)).collect();
-    progress.expected_items.store(wanted.len() as u64, std::sync::atomic::Ordering::Relaxed);
-    let faults = wanted.par_iter().map(|pack| {
+    let selected: Vec<&StoredPack> = stored.iter().filter(|pack| part(&pack.id)).collect();
+    progress.expected_items.store(selected.len() as u64, std::sync::atomic::Ordering::Relaxed);
+    let faults = selected.par_iter().map(|pack| {
         progress.check_running()?;
         let faults = check_pack_content(vault, pack)?;
         progress.add_done(1, 0);
         Ok(faults)
     });
-    report.packs_read = wanted.len();
+    report.packs_read = selected.len();
     let faults = faults.collect::<Result<Vec<Vec<String>>>>()?;
     report.faults.extend(faults.into_iter().flatten());
     Ok(report)

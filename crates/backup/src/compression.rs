@@ -65,11 +65,11 @@ pub(crate) fn compress_append(
     out: &mut Vec<u8>,
 ) -> Option<usize> {
     let level = compression.level();
-    COMPRESSOR.with_borrow_mut(|kept| {
-        if kept.is_none() {
-            *kept = Some((level, Compressor::new(level).ok()?));
+    COMPRESSOR.with_borrow_mut(|compressor_slot| {
+        if compressor_slot.is_none() {
+            *compressor_slot = Some((level, Compressor::new(level).ok()?));
         }
-        let (of, compressor) = kept.as_mut()?;
+        let (of, compressor) = compressor_slot.as_mut()?;
         if *of != level {
             compressor.set_compression_level(level).ok()?;
             *of = level;
@@ -97,11 +97,11 @@ pub(crate) fn compress_json_append<T: Serialize>(
 
 /// Decompresses at most `limit` bytes; `None` if the input is damaged or the output is longer.
 pub(crate) fn decompress(packed: &[u8], limit: usize) -> Option<Vec<u8>> {
-    DECOMPRESSOR.with_borrow_mut(|kept| {
-        if kept.is_none() {
-            *kept = Some(Decompressor::new().ok()?);
+    DECOMPRESSOR.with_borrow_mut(|decompressor_slot| {
+        if decompressor_slot.is_none() {
+            *decompressor_slot = Some(Decompressor::new().ok()?);
         }
-        kept.as_mut()?.decompress(packed, limit).ok()
+        decompressor_slot.as_mut()?.decompress(packed, limit).ok()
     })
 }
 

@@ -231,11 +231,11 @@ impl Error {
         kind: VaultFileKind,
         id: &VaultObjectId,
     ) -> impl FnOnce(io::Error) -> Self {
-        let what = match kind {
+        let object = match kind {
             VaultFileKind::Config => "the file `config`".to_owned(),
             _ => format!("the {kind} `{id}`"),
         };
-        move |source| Self::Backend { action, what, source }
+        move |source| Self::Backend { action, what: object, source }
     }
 
     /// Creates the error for a damaged vault file.

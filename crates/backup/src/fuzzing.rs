@@ -43,8 +43,8 @@ pub fn tree(json: &[u8]) {
         let name = node.name.as_slice();
         assert!(!name.is_empty() && name != b"." && name != b"..");
         assert!(!name.contains(&b'/') && !name.contains(&0));
-        let (found, mode) = (tree.find(name), crate::restore::to_system_mode(node));
-        assert!(found.is_some() && mode.bits() <= 0o7777);
+        let (same_node, mode) = (tree.find(name), crate::restore::to_system_mode(node));
+        assert!(same_node.is_some() && mode.bits() <= 0o7777);
     }
     assert_eq!(SnapshotTree::parse(&tree.to_bytes()).ok(), Some(tree));
 }
@@ -55,9 +55,9 @@ pub fn index(json: &[u8]) {
     let mut index = VaultIndex::default();
     file.packs.iter().for_each(|pack| index.add(pack));
     for blob in file.packs.iter().flat_map(|pack| &pack.blobs) {
-        let place = index.find(blob.kind, &blob.id);
-        assert!(place.is_some() && index.plain_length(blob.kind, &blob.id).is_some());
-        place.map(|place| index.pack_id(place));
+        let location = index.find(blob.kind, &blob.id);
+        assert!(location.is_some() && index.plain_length(blob.kind, &blob.id).is_some());
+        location.map(|location| index.pack_id(location));
     }
     for kind in [PackBlobKind::Data, PackBlobKind::Tree] {
         index.totals(kind);
@@ -175,8 +175,8 @@ pub fn words(text: &str) {
         std::hint::black_box(excludes.contains(Path::new(path)));
     }
     drop(RetentionPolicy::parse(first));
-    let shown = redact_address(first);
-    assert_eq!(redact_address(&shown), shown, "what is shown has no secret");
+    let redacted = redact_address(first);
+    assert_eq!(redact_address(&redacted), redacted, "what is shown has no secret");
     if let Some(Ok(address)) = SftpAddress::parse(first) {
         assert!(!address.host.is_empty() && !address.path.is_empty());
     }
@@ -249,10 +249,10 @@ mod tests {
                     1 => drop(input.remove(at)),
                     2 => input.insert(at, b"\0\xff{}[]\",:.-0189*?/@\n"[next(20)]),
                     3 => {
-                        let other = &seeds[next(seeds.len())];
-                        let from = next(other.len() + 1).min(other.len());
-                        let end = (from + next(64)).min(other.len());
-                        drop(input.splice(at..at, other[from..end].iter().copied()));
+                        let second_seed = &seeds[next(seeds.len())];
+                        let from = next(second_seed.len() + 1).min(second_seed.len());
+                        let end = (from + next(64)).min(second_seed.len());
+                        drop(input.splice(at..at, second_seed[from..end].iter().copied()));
                     }
                     _ => {
                         let end = (at + next(64)).min(input.len());

@@ -37,9 +37,9 @@ impl HostileVaultFixture {
 
     /// Writes blobs unmodified and returns the id of the last.
     fn write_blobs(&self, blobs: &[(PackBlobKind, Vec<u8>)]) -> VaultObjectId {
-        let who = VaultUser::this_process();
+        let user = VaultUser::this_process();
         let lock =
-            VaultLock::acquire(&self.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+            VaultLock::acquire(&self.vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap();
         let writer = PackWriter::new(&self.vault, &Arc::default(), &lock);
         let ids: Vec<VaultObjectId> =
             blobs.iter().map(|(kind, bytes)| writer.add_blob(*kind, bytes).unwrap().0).collect();
@@ -196,13 +196,13 @@ fn folders_deeper_than_any_path_are_refused() {
         let error = done.unwrap_err().to_string();
         assert!(error.contains("deeper than"), "{error}");
     };
-    let [one, other] = chains[..] else { panic!("two chains") };
-    refused(crate::inspection::walk_tree(at, &one, Path::new("/"), &mut |_, _| Ok(())));
-    refused(crate::inspection::diff_trees(at, (&one, &other), "", &mut Vec::new()));
-    let json = format!(r#"{{"time":"2026-11-22T05:42:04Z","tree":"{one}","paths":["/a"]}}"#);
+    let [first, second] = chains[..] else { panic!("two chains") };
+    refused(crate::inspection::walk_tree(at, &first, Path::new("/"), &mut |_, _| Ok(())));
+    refused(crate::inspection::diff_trees(at, (&first, &second), "", &mut Vec::new()));
+    let json = format!(r#"{{"time":"2026-11-22T05:42:04Z","tree":"{first}","paths":["/a"]}}"#);
     let snapshot: VaultSnapshot = serde_json::from_str(&json).unwrap();
     refused(crate::stats::compute_vault_stats(at, &[snapshot]).map(|_| ()));
-    let restored = bench.restore_tree(one, &bench.dir.path().join("out")).unwrap();
+    let restored = bench.restore_tree(first, &bench.dir.path().join("out")).unwrap();
     assert_eq!(restored.faults.len(), 1, "{:?}", restored.faults.first());
 }
 

@@ -66,16 +66,18 @@ mod tests {
     #[test]
     fn ids_fall_apart_by_both_ends_of_their_hash() {
         let state = IdHasherBuilder::default();
-        let other = IdHasherBuilder::default();
+        let other_state = IdHasherBuilder::default();
         let id = |number: u32| VaultObjectId::of(&number.to_le_bytes());
         // A hash table uses the low bits and the high ones.
         for bits in [|hash: u64| hash & 0xffff, |hash: u64| hash >> 48] {
-            let places: HashSet<u64> =
+            let buckets: HashSet<u64> =
                 (0..65_536).map(|number| bits(state.hash_one(id(number)))).collect();
             // Expected number of distinct values by chance: all but a fraction of 1/e.
-            assert!((40_000..43_000).contains(&places.len()), "{}", places.len());
+            assert!((40_000..43_000).contains(&buckets.len()), "{}", buckets.len());
         }
-        assert!((0..100).all(|number| state.hash_one(id(number)) != other.hash_one(id(number))));
+        assert!(
+            (0..100).all(|number| state.hash_one(id(number)) != other_state.hash_one(id(number)))
+        );
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub fn find_path(
     node.subtree = Some(snapshot.tree);
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let tree = node.subtree.map(|tree| vault.read_tree(index, &tree)).transpose()?;
-        let found = tree.and_then(|tree| tree.find(name.as_bytes()).cloned());
-        node = found.ok_or_else(|| Error::PathMissing {
+        let child = tree.and_then(|tree| tree.find(name.as_bytes()).cloned());
+        node = child.ok_or_else(|| Error::PathMissing {
             snapshot: snapshot.id.short(),
             path: path.to_owned(),
         })?;
@@ -115,16 +115,18 @@ pub fn diff_trees(
     (vault, index): (&Vault, &VaultIndex),
     (old, new): (&VaultObjectId, &VaultObjectId),
     above: &str,
-    found: &mut Vec<SnapshotDifference>,
+    differences: &mut Vec<SnapshotDifference>,
 ) -> Result<()> {
-    deep_stack::run_on_deep_stack(|| diff_trees_at((vault, index), (old, new), (above, 0), found))
+    deep_stack::run_on_deep_stack(|| {
+        diff_trees_at((vault, index), (old, new), (above, 0), differences)
+    })
 }
 
 fn diff_trees_at(
     (vault, index): (&Vault, &VaultIndex),
     (old, new): (&VaultObjectId, &VaultObjectId),
     (above, depth): (&str, usize),
-    found: &mut Vec<SnapshotDifference>,
+    differences: &mut Vec<SnapshotDifference>,
 ) -> Result<()> {
     if old == new {
         return Ok(());
@@ -138,7 +140,7 @@ fn diff_trees_at(
         let Some(node) = after.or(before) else { continue };
         let end = if node.kind == SnapshotNodeKind::Dir { "/" } else { "" };
         let path = format!("{above}/{}{end}", node.text_name());
-        let mut tell = |change| found.push(SnapshotDifference { path: path.clone(), change });
+        let mut tell = |change| differences.push(SnapshotDifference { path: path.clone(), change });
         match (before, after) {
             (Some(before), Some(after)) if before.kind != after.kind => {
                 tell(SnapshotChange::KindChanged)
@@ -151,15 +153,21 @@ fn diff_trees_at(
                 }
                 let path = path.trim_end_matches('/');
                 if let (Some(before), Some(after)) = (&before.subtree, &after.subtree) {
-                    diff_trees_at((vault, index), (before, after), (path, depth + 1), found)?;
+                    diff_trees_at((vault, index), (before, after), (path, depth + 1), differences)?;
                 }
             }
-            (None, Some(node)) => {
-                add_all_differences((vault, index), (&path, node), SnapshotChange::Added, found)?
-            }
-            (Some(node), None) => {
-                add_all_differences((vault, index), (&path, node), SnapshotChange::Removed, found)?
-            }
+            (None, Some(node)) => add_all_differences(
+                (vault, index),
+                (&path, node),
+                SnapshotChange::Added,
+                differences,
+            )?,
+            (Some(node), None) => add_all_differences(
+                (vault, index),
+                (&path, node),
+                SnapshotChange::Removed,
+                differences,
+            )?,
             (None, None) => {}
         }
     }
@@ -176,13 +184,13 @@ fn add_all_differences(
     at: (&Vault, &VaultIndex),
     (path, node): (&str, &SnapshotNode),
     change: SnapshotChange,
-    found: &mut Vec<SnapshotDifference>,
+    differences: &mut Vec<SnapshotDifference>,
 ) -> Result<()> {
-    found.push(SnapshotDifference { path: path.to_owned(), change });
+    differences.push(SnapshotDifference { path: path.to_owned(), change });
     let Some(tree) = &node.subtree else { return Ok(()) };
     walk_tree(at, tree, Path::new(path.trim_end_matches('/')), &mut |path, node| {
         let end = if node.kind == SnapshotNodeKind::Dir { "/" } else { "" };
-        found.push(SnapshotDifference { path: format!("{}{end}", path.display()), change });
+        differences.push(SnapshotDifference { path: format!("{}{end}", path.display()), change });
         Ok(())
     })
 }
@@ -211,17 +219,17 @@ pub(crate) fn walk_trees(
     visit: &mut dyn FnMut(&VaultObjectId, Result<SnapshotTree>) -> Result<()>,
 ) -> Result<()> {
     use rayon::prelude::*;
-    let mut seen: std::collections::HashSet<VaultObjectId> = roots.iter().copied().collect();
-    let mut level: Vec<VaultObjectId> = seen.iter().copied().collect();
+    let mut visited: std::collections::HashSet<VaultObjectId> = roots.iter().copied().collect();
+    let mut level: Vec<VaultObjectId> = visited.iter().copied().collect();
     while !level.is_empty() {
         let mut below = Vec::new();
-        for some in level.chunks(512) {
+        for batch in level.chunks(512) {
             let trees: Vec<Result<SnapshotTree>> =
-                some.par_iter().map(|id| vault.read_tree(index, id)).collect();
-            for (id, tree) in some.iter().zip(trees) {
+                batch.par_iter().map(|id| vault.read_tree(index, id)).collect();
+            for (id, tree) in batch.iter().zip(trees) {
                 if let Ok(tree) = &tree {
                     let subtrees = tree.nodes.iter().filter_map(|node| node.subtree);
-                    below.extend(subtrees.filter(|id| seen.insert(*id)));
+                    below.extend(subtrees.filter(|id| visited.insert(*id)));
                 }
                 visit(id, tree)?;
             }

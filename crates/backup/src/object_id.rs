@@ -89,13 +89,13 @@ impl FromStr for VaultObjectId {
         let digits: &[u8; 64] = text.as_bytes().try_into().map_err(|_| InvalidVaultObjectId)?;
         let (pairs, _) = digits.as_chunks::<2>();
         let mut bytes = [0; 32];
-        let mut seen = 0;
+        let mut digit_bits = 0;
         for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
             let (high, low) = (hex_digit_value(*high), hex_digit_value(*low));
-            seen |= high | low;
+            digit_bits |= high | low;
             *byte = high << 4 | low & 15;
         }
-        if seen > 15 { Err(InvalidVaultObjectId) } else { Ok(Self(bytes)) }
+        if digit_bits > 15 { Err(InvalidVaultObjectId) } else { Ok(Self(bytes)) }
     }
 }
 

@@ -72,11 +72,11 @@ impl PieceSplitter {
         }
         let PieceBoundarySearch { fingerprint: mut hash, mut length } = *search;
         let (entering, leaving) = (bytes.get(length..)?, bytes.get(length - RABIN_WINDOW_BYTES..)?);
-        for (byte, gone) in entering.iter().zip(leaving) {
+        for (byte, leaving_byte) in entering.iter().zip(leaving) {
             if hash & BOUNDARY_MASK == 0 {
                 return Some(length);
             }
-            hash ^= self.removal_table.get(usize::from(*gone)).copied().unwrap_or(0);
+            hash ^= self.removal_table.get(usize::from(*leaving_byte)).copied().unwrap_or(0);
             hash = self.append_byte(hash, *byte);
             length += 1;
         }
@@ -114,9 +114,10 @@ pub(crate) struct PieceReader<'a, R> {
 impl<'a, R: Read> PieceReader<'a, R> {
     /// Creates a reader for a stream with an expected length in bytes.
     pub(crate) fn new(source: R, cutter: Option<&'a PieceSplitter>, expected: u64) -> Self {
-        let room = usize::try_from(expected).unwrap_or(READ_BUFFER_BYTES).min(READ_BUFFER_BYTES);
+        let capacity =
+            usize::try_from(expected).unwrap_or(READ_BUFFER_BYTES).min(READ_BUFFER_BYTES);
         // One more byte than expected, so that the end of the stream is detected without growing the buffer.
-        let buffer = Vec::with_capacity(room + 1);
+        let buffer = Vec::with_capacity(capacity + 1);
         Self { source, splitter: cutter, buffer, returned_bytes: 0, is_at_end: false }
     }
 
@@ -125,18 +126,18 @@ impl<'a, R: Read> PieceReader<'a, R> {
         self.buffer.drain(..self.returned_bytes);
         let mut search = PieceBoundarySearch::default();
         let length = loop {
-            let found = match self.splitter {
+            let boundary = match self.splitter {
                 Some(cutter) => cutter.find_boundary(&self.buffer, &mut search),
                 None => Some(MAX_PIECE_BYTES).filter(|length| self.buffer.len() >= *length),
             };
-            match found {
+            match boundary {
                 Some(length) => break length,
                 None if self.is_at_end => break self.buffer.len(),
                 None => {}
             }
-            let wanted = READ_BUFFER_BYTES.min(MAX_PIECE_BYTES - self.buffer.len());
-            let read = (&mut self.source).take(wanted as u64).read_to_end(&mut self.buffer)?;
-            self.is_at_end = read < wanted;
+            let read_length = READ_BUFFER_BYTES.min(MAX_PIECE_BYTES - self.buffer.len());
+            let read = (&mut self.source).take(read_length as u64).read_to_end(&mut self.buffer)?;
+            self.is_at_end = read < read_length;
             if read > 0 {
                 has_read(read as u64);
             }

@@ -114,7 +114,7 @@ pub fn prune_snapshots(
     let mut pruned = PruneReport { recovered_packs: recovered.len(), ..PruneReport::default() };
     judged.extend(recovered);
     let is_lost =
-        |one: &&PackUsage| !one.needed_blobs.is_empty() && !there.contains_key(&one.pack.id);
+        |usage: &&PackUsage| !usage.needed_blobs.is_empty() && !there.contains_key(&usage.pack.id);
     if let Some(lost) = judged.iter().find(is_lost) {
         let fault = format!("the pack `{}` is needed and not there", lost.pack.id);
         return Err(Error::DamagedVault { fault });
@@ -124,17 +124,17 @@ pub fn prune_snapshots(
         vault.remove_snapshot(id)?;
     }
     let mut unlisted: HashSet<VaultObjectId> = there.keys().copied().collect();
-    for id in judged.iter().map(|one| &one.pack.id).chain(marked.iter().map(|pack| &pack.id)) {
+    for id in judged.iter().map(|usage| &usage.pack.id).chain(marked.iter().map(|pack| &pack.id)) {
         unlisted.remove(id);
     }
 
-    let (gone, kept): (Vec<PackUsage>, Vec<PackUsage>) =
-        judged.into_iter().partition(|one| one.needed_blobs.is_empty());
+    let (unused_packs, used_packs): (Vec<PackUsage>, Vec<PackUsage>) =
+        judged.into_iter().partition(|usage| usage.needed_blobs.is_empty());
     let (whole, partly): (Vec<PackUsage>, Vec<PackUsage>) =
-        kept.into_iter().partition(|one| one.unused_bytes == 0);
+        used_packs.into_iter().partition(|usage| usage.unused_bytes == 0);
     let (rewritten, left) = choose_packs_to_rewrite(&whole, partly);
     pruned.rewritten_packs = rewritten.len();
-    pruned.unused_bytes = left.iter().map(|one| one.unused_bytes).sum();
+    pruned.unused_bytes = left.iter().map(|usage| usage.unused_bytes).sum();
 
     let time = options.now.to_string();
     let mark = |id: VaultObjectId, blobs: Vec<StoredBlob>| {
@@ -142,12 +142,12 @@ pub fn prune_snapshots(
         MarkedPack { id, blobs, time: Some(time.clone()), size }
     };
     let obsolete: HashSet<VaultObjectId> =
-        gone.iter().chain(&rewritten).map(|one| one.pack.id).collect();
+        unused_packs.iter().chain(&rewritten).map(|usage| usage.pack.id).collect();
     let before = marked.iter().filter(|pack| marked_at(pack, options.now).is_some()).count();
     let mut marks: Vec<MarkedPack> =
         marked.into_iter().map(|pack| with_valid_time(pack, options.now)).collect();
-    for one in gone.iter().chain(&rewritten) {
-        marks.push(mark(one.pack.id, one.pack.blobs.clone()));
+    for usage in unused_packs.iter().chain(&rewritten) {
+        marks.push(mark(usage.pack.id, usage.pack.blobs.clone()));
     }
     marks.extend(unlisted.into_iter().map(|id| mark(id, Vec::new())));
     let is_new = marks.len() > before || !obsolete.is_empty() || pruned.recovered_packs > 0;
@@ -160,7 +160,7 @@ pub fn prune_snapshots(
         return Ok(pruned);
     }
 
-    let packs = whole.into_iter().chain(left).map(|one| one.pack).collect();
+    let packs = whole.into_iter().chain(left).map(|usage| usage.pack).collect();
     let mut next = ReplacementIndex { packs, marked_packs: marks };
     let (written, listed) = rewrite_packs(vault, lock, &rewritten, progress)?;
     next.packs.extend(listed.packs);
@@ -232,10 +232,10 @@ fn compute_pack_usage(
 }
 
 fn pack_usage(pack: StoredPack, needed: &mut HashSet<(PackBlobKind, VaultObjectId)>) -> PackUsage {
-    let (kept, unused): (Vec<StoredBlob>, Vec<StoredBlob>) =
+    let (needed_blobs, unused): (Vec<StoredBlob>, Vec<StoredBlob>) =
         pack.blobs.iter().cloned().partition(|blob| needed.remove(&(blob.kind, blob.id)));
     let unused = unused.iter().map(|blob| u64::from(blob.length)).sum();
-    PackUsage { pack, needed_blobs: kept, unused_bytes: unused }
+    PackUsage { pack, needed_blobs, unused_bytes: unused }
 }
 
 /// Removes the mark from packs that are needed after all.
@@ -287,19 +287,20 @@ fn choose_packs_to_rewrite(
     whole: &[PackUsage],
     mut partly: Vec<PackUsage>,
 ) -> (Vec<PackUsage>, Vec<PackUsage>) {
-    let used =
-        |one: &PackUsage| one.needed_blobs.iter().map(|blob| u64::from(blob.length)).sum::<u64>();
+    let used = |usage: &PackUsage| {
+        usage.needed_blobs.iter().map(|blob| u64::from(blob.length)).sum::<u64>()
+    };
     let needed: u64 = whole.iter().chain(&partly).map(used).sum();
-    partly.sort_by_key(|one| std::cmp::Reverse(one.unused_bytes));
-    let mut unused: u64 = partly.iter().map(|one| one.unused_bytes).sum();
+    partly.sort_by_key(|usage| std::cmp::Reverse(usage.unused_bytes));
+    let mut unused: u64 = partly.iter().map(|usage| usage.unused_bytes).sum();
     let mut left = Vec::new();
     let mut rewritten = Vec::new();
-    for one in partly {
+    for usage in partly {
         if unused > needed / MAX_UNUSED_DIVISOR {
-            unused -= one.unused_bytes;
-            rewritten.push(one);
+            unused -= usage.unused_bytes;
+            rewritten.push(usage);
         } else {
-            left.push(one);
+            left.push(usage);
         }
     }
     (rewritten, left)
@@ -313,15 +314,15 @@ fn rewrite_packs(
     progress: &BackupProgress,
 ) -> Result<(u64, WrittenIndexFiles)> {
     let writer = PackWriter::new(vault, &Arc::default(), lock).with_pack_collection();
-    for one in packs {
+    for usage in packs {
         progress.check_running()?;
-        let id = &one.pack.id;
+        let id = &usage.pack.id;
         let bytes = vault.backend().read(VaultFileKind::Pack, id).map_err(Error::backend(
             "read",
             VaultFileKind::Pack,
             id,
         ))?;
-        for blob in &one.needed_blobs {
+        for blob in &usage.needed_blobs {
             let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
             let sealed = bytes.get(begin..end).unwrap_or_default();
             // A damaged blob must not be copied into a pack whose hash is correct.
@@ -341,22 +342,22 @@ pub(crate) fn replace_index<'a>(
     old: impl Iterator<Item = &'a VaultObjectId>,
     next: ReplacementIndex,
 ) -> Result<()> {
-    let mut kept = HashSet::new();
+    let mut new_files = HashSet::new();
     let mut file = StoredIndex { packs: Vec::new(), packs_to_delete: next.marked_packs };
     let mut blobs: usize = file.packs_to_delete.iter().map(|pack| pack.blobs.len()).sum();
     for pack in next.packs {
         blobs += pack.blobs.len();
         file.packs.push(pack);
         if blobs >= MAX_INDEX_BLOBS {
-            kept.insert(vault.write_json(VaultFileKind::Index, &std::mem::take(&mut file))?);
+            new_files.insert(vault.write_json(VaultFileKind::Index, &std::mem::take(&mut file))?);
             blobs = 0;
         }
     }
     if !file.packs.is_empty() || !file.packs_to_delete.is_empty() {
-        kept.insert(vault.write_json(VaultFileKind::Index, &file)?);
+        new_files.insert(vault.write_json(VaultFileKind::Index, &file)?);
     }
     lock.check_held()?;
-    for id in old.filter(|id| !kept.contains(id)) {
+    for id in old.filter(|id| !new_files.contains(id)) {
         vault.remove_file(VaultFileKind::Index, id)?;
     }
     Ok(())
@@ -368,9 +369,9 @@ fn remove_packs(
     (there, progress): (&HashMap<VaultObjectId, u64>, &BackupProgress),
     pruned: &mut PruneReport,
 ) -> Result<()> {
-    for some in packs.chunks(REMOVAL_BATCH_SIZE) {
+    for batch in packs.chunks(REMOVAL_BATCH_SIZE) {
         lock.check_held()?;
-        for id in some {
+        for id in batch {
             progress.check_running()?;
             vault.remove_file(VaultFileKind::Pack, id)?;
             pruned.removed_packs += 1;

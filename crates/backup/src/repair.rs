@@ -92,13 +92,13 @@ pub fn repair_vault(
         }
     }
     let writer = PackWriter::new(vault, &index, lock);
-    let (known, lost) = (HashMap::new(), Vec::new());
+    let (repaired_trees, lost) = (HashMap::new(), Vec::new());
     let mut mender = TreeRepairer {
         vault,
         index: &index,
         writer: &writer,
         progress,
-        repaired_trees: known,
+        repaired_trees,
         losses: lost,
     };
     let mut mended = Vec::new();
@@ -126,9 +126,9 @@ pub fn repair_vault(
 
 fn repaired_snapshot(snapshot: VaultSnapshot, tree: VaultObjectId) -> VaultSnapshot {
     let mut tags = snapshot.tags.unwrap_or_default();
-    for word in [INCOMPLETE_TAG, REPAIRED_TAG] {
-        if !tags.iter().any(|tag| tag == word) {
-            tags.push(word.to_owned());
+    for tag_name in [INCOMPLETE_TAG, REPAIRED_TAG] {
+        if !tags.iter().any(|tag| tag == tag_name) {
+            tags.push(tag_name.to_owned());
         }
     }
     VaultSnapshot { tree, tags: Some(tags), parent: None, ..snapshot }
@@ -141,31 +141,33 @@ fn repair_index(
     (depth, now): (CheckDepth, Timestamp),
     (repaired, progress): (&mut RepairReport, &BackupProgress),
 ) -> Result<()> {
-    let (known, files) = read_usable_index(vault, repaired)?;
+    let (listed_packs, files) = read_usable_index(vault, repaired)?;
     let there: HashMap<VaultObjectId, u64> =
         vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
-    for id in known.keys().filter(|id| !there.contains_key(*id)) {
+    for id in listed_packs.keys().filter(|id| !there.contains_key(*id)) {
         repaired.missing_packs += 1;
         repaired.losses.push(format!("the pack `{id}` is not there"));
     }
     let is_listed = |id: &VaultObjectId, length: u64| {
-        known.get(id).is_some_and(|pack| pack_length(pack) == length) && depth != CheckDepth::Data
+        listed_packs.get(id).is_some_and(|pack| pack_length(pack) == length)
+            && depth != CheckDepth::Data
     };
     let (listed, doubtful): (Vec<_>, Vec<_>) =
         there.into_iter().partition(|(id, length)| is_listed(id, *length));
     let mut packs: Vec<StoredPack> =
-        listed.iter().filter_map(|(id, _)| known.get(id).cloned()).collect();
+        listed.iter().filter_map(|(id, _)| listed_packs.get(id).cloned()).collect();
     let writer = PackWriter::new(vault, &Arc::default(), lock).with_pack_collection();
     let mut damaged = Vec::new();
-    for some in doubtful.chunks(PACK_BATCH_SIZE) {
+    for batch in doubtful.chunks(PACK_BATCH_SIZE) {
         progress.check_running()?;
-        let found = some.par_iter().map(|(id, _)| salvage_pack(vault, id, known.get(id)));
-        let found = found.collect::<Result<Vec<SalvagedPack>>>()?;
-        for ((id, length), found) in some.iter().zip(found) {
+        let salvaged =
+            batch.par_iter().map(|(id, _)| salvage_pack(vault, id, listed_packs.get(id)));
+        let salvaged = salvaged.collect::<Result<Vec<SalvagedPack>>>()?;
+        for ((id, length), salvaged_pack) in batch.iter().zip(salvaged) {
             progress.add_done(1, *length);
-            match found {
+            match salvaged_pack {
                 SalvagedPack::Intact(pack) => {
-                    repaired.added_packs += usize::from(!known.contains_key(id));
+                    repaired.added_packs += usize::from(!listed_packs.contains_key(id));
                     packs.push(pack);
                 }
                 SalvagedPack::Partial(blobs) => {
@@ -200,13 +202,13 @@ fn read_usable_index(
     vault: &Vault,
     repaired: &mut RepairReport,
 ) -> Result<(HashMap<VaultObjectId, StoredPack>, Vec<VaultObjectId>)> {
-    let (mut known, mut files) = (HashMap::new(), Vec::new());
+    let (mut listed_packs, mut files) = (HashMap::new(), Vec::new());
     let mut marked = Vec::new();
     for (id, _) in vault.list_files(VaultFileKind::Index)? {
         files.push(id);
         match vault.read_json::<StoredIndex>(VaultFileKind::Index, &id) {
             Ok(file) => {
-                known.extend(file.packs.into_iter().map(|pack| (pack.id, pack)));
+                listed_packs.extend(file.packs.into_iter().map(|pack| (pack.id, pack)));
                 marked.extend(file.packs_to_delete);
             }
             Err(Error::Damaged { .. }) => repaired.damaged_index_files += 1,
@@ -216,16 +218,16 @@ fn read_usable_index(
     // A mark says that a pack is unused; the next prune finds that again. If the mark lists no blobs, they are read
     // from the pack itself.
     for MarkedPack { id, blobs, .. } in marked.into_iter().filter(|pack| !pack.blobs.is_empty()) {
-        known.entry(id).or_insert(StoredPack { id, blobs });
+        listed_packs.entry(id).or_insert(StoredPack { id, blobs });
     }
-    Ok((known, files))
+    Ok((listed_packs, files))
 }
 
-/// Reads a pack completely; `known` is its entry in an index.
+/// Reads a pack completely; `listed_pack` is its entry in an index.
 fn salvage_pack(
     vault: &Vault,
     id: &VaultObjectId,
-    known: Option<&StoredPack>,
+    listed_pack: Option<&StoredPack>,
 ) -> Result<SalvagedPack> {
     let bytes = match vault.backend().read(VaultFileKind::Pack, id) {
         Ok(bytes) => bytes,
@@ -238,7 +240,7 @@ fn salvage_pack(
             Ok(SalvagedPack::Intact(StoredPack { id: *id, blobs }))
         }
         header => {
-            let blobs = header.or_else(|| known.map(|pack| pack.blobs.clone()));
+            let blobs = header.or_else(|| listed_pack.map(|pack| pack.blobs.clone()));
             let whole = |blob: StoredBlob| {
                 let begin = blob.offset as usize;
                 let sealed = bytes.get(begin..begin.checked_add(blob.length as usize)?)?.to_vec();
@@ -266,8 +268,8 @@ struct TreeRepairer<'a> {
 impl TreeRepairer<'_> {
     /// Returns the folder without the lost data: the same id if nothing is lost, `None` if the folder itself is.
     fn repair_tree(&mut self, id: &VaultObjectId, depth: usize) -> Result<Option<VaultObjectId>> {
-        if let Some(known) = self.repaired_trees.get(id) {
-            return Ok(*known);
+        if let Some(repaired_tree) = self.repaired_trees.get(id) {
+            return Ok(*repaired_tree);
         }
         self.progress.check_running()?;
         let tree = if deep_stack::check_folder_depth(depth, id).is_ok() {
@@ -321,9 +323,9 @@ impl TreeRepairer<'_> {
 
     /// Reads a folder; `None` if it is lost.
     fn read_tree(&self, id: &VaultObjectId) -> Result<Option<SnapshotTree>> {
-        let Some(place) = self.index.find(PackBlobKind::Tree, id) else { return Ok(None) };
-        let pack = self.index.pack_id(place);
-        let (start, length) = (u64::from(place.offset), place.length as usize);
+        let Some(location) = self.index.find(PackBlobKind::Tree, id) else { return Ok(None) };
+        let pack = self.index.pack_id(location);
+        let (start, length) = (u64::from(location.offset), location.length as usize);
         let sealed =
             match self.vault.backend().read_range(VaultFileKind::Pack, &pack, start, length) {
                 Ok(sealed) => sealed,
@@ -332,7 +334,7 @@ impl TreeRepairer<'_> {
                     return Err(Error::backend("read", VaultFileKind::Pack, &pack)(error));
                 }
             };
-        let plain = self.vault.open_blob((PackBlobKind::Tree, id), place, sealed);
+        let plain = self.vault.open_blob((PackBlobKind::Tree, id), location, sealed);
         Ok(plain.ok().and_then(|plain| SnapshotTree::parse(&plain).ok()))
     }
 }

@@ -257,11 +257,11 @@ impl SnapshotRestorer<'_> {
         let above = (path, depth);
         let mut left = single.as_slice();
         while !left.is_empty() {
-            let (some, later) = left.split_at(self.batch_length(left));
-            let ahead = self.read_ahead(folder, some);
-            some.par_iter().try_for_each(|node| self.restore_node(folder, above, node))?;
-            let mut kept = self.pieces_ahead.lock();
-            ahead.iter().for_each(|id| drop(kept.remove(id)));
+            let (batch, later) = left.split_at(self.batch_length(left));
+            let ahead = self.read_ahead(folder, batch);
+            batch.par_iter().try_for_each(|node| self.restore_node(folder, above, node))?;
+            let mut pieces = self.pieces_ahead.lock();
+            ahead.iter().for_each(|id| drop(pieces.remove(id)));
             left = later;
         }
         linked.iter().try_for_each(|node| self.restore_node(folder, above, node))
@@ -804,11 +804,12 @@ fn set_attributes(file: BorrowedFd<'_>, node: &SnapshotNode) -> io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::PERM | Errno::NODATA) => Ok(()),
         removed => removed.map_err(Into::into),
     };
-    let wanted = &node.extended_attributes;
+    let attributes = &node.extended_attributes;
     let is_extra = |attribute: &&ExtendedAttribute| {
-        is_user_attribute(&attribute.name) && wanted.iter().all(|one| one.name != attribute.name)
+        is_user_attribute(&attribute.name)
+            && attributes.iter().all(|saved_attribute| saved_attribute.name != attribute.name)
     };
-    let set = wanted.iter().map(set).fold(Ok(()), Result::and);
+    let set = attributes.iter().map(set).fold(Ok(()), Result::and);
     there.iter().filter(is_extra).map(remove).fold(set, Result::and)
 }
 

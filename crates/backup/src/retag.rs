@@ -89,10 +89,17 @@ pub fn copy_snapshot(
     session: &SaveSession<'_>,
 ) -> Result<Option<(VaultObjectId, WriteTotals)>> {
     let original = snapshot.original.unwrap_or(snapshot.id);
-    let is_copy = |one: &VaultSnapshot| {
-        one.original == Some(original) && one.tree == snapshot.tree && one.tags() == snapshot.tags()
+    let is_copy = |other_snapshot: &VaultSnapshot| {
+        other_snapshot.original == Some(original)
+            && other_snapshot.tree == snapshot.tree
+            && other_snapshot.tags() == snapshot.tags()
     };
-    if session.vault.read_snapshots()?.iter().any(|one| one.id == snapshot.id || is_copy(one)) {
+    if session
+        .vault
+        .read_snapshots()?
+        .iter()
+        .any(|other_snapshot| other_snapshot.id == snapshot.id || is_copy(other_snapshot))
+    {
         return Ok(None);
     }
     let writer = PackWriter::new(session.vault, session.index, session.lock);

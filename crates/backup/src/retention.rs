@@ -166,16 +166,16 @@ mod tests {
         serde_json::from_str(&json).unwrap()
     }
 
-    fn check(keep: &str, times: &[&str], kept: &[&str]) {
+    fn check(keep: &str, times: &[&str], expected: &[&str]) {
         let snapshots: Vec<VaultSnapshot> = times.iter().map(|time| snapshot(time)).collect();
         let chosen = apply_retention(&snapshots, &RetentionPolicy::parse(keep).unwrap());
-        let mut found: Vec<&str> = chosen
+        let mut retained: Vec<&str> = chosen
             .iter()
             .filter(|(_, reasons)| !reasons.is_empty())
             .map(|(snapshot, _)| snapshot.time.as_str())
             .collect();
-        found.sort_unstable();
-        assert_eq!(found, kept, "{keep}");
+        retained.sort_unstable();
+        assert_eq!(retained, expected, "{keep}");
     }
 
     #[test]

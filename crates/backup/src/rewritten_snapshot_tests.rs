@@ -91,8 +91,8 @@ impl RewrittenSnapshotFixture {
     }
 
     fn lock(&self) -> VaultLock {
-        let who = VaultUser::this_process();
-        VaultLock::acquire(&self.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap()
+        let user = VaultUser::this_process();
+        VaultLock::acquire(&self.vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap()
     }
 
     fn index(&self) -> Arc<VaultIndex> {
@@ -228,8 +228,8 @@ fn what_a_repair_of_restic_began_with_is_no_parent() {
     assert_eq!(next.snapshot.parent, Some(saved.snapshot.id));
     assert!(parts * 2 < all, "{parts} of {all} parts");
     // No usable parent is left: the same root is saved again.
-    for one in [&saved, &next] {
-        bench.repair_as_restic(&one.snapshot);
+    for summary in [&saved, &next] {
+        bench.repair_as_restic(&summary.snapshot);
     }
     let (again, parts) = bench.save();
     let again = again.unwrap();

@@ -63,10 +63,10 @@ const DEFAULT_CHUNK_BATCH_SIZE: usize = 4096;
 impl SaveOptions {
     /// Returns options that exclude nothing.
     #[must_use]
-    pub fn new(who: VaultUser, now: Timestamp) -> Self {
+    pub fn new(user: VaultUser, now: Timestamp) -> Self {
         let (excludes, parent) = (ExcludeRules::default(), ParentSelection::default());
         Self {
-            user: who,
+            user,
             started_at: now,
             excludes,
             tags: Vec::new(),
@@ -267,8 +267,8 @@ impl<'a> SaveSession<'a> {
             return Ok(EarlierSnapshots::default());
         }
         let mut alike = self.vault.read_listed_usable(&self.lock.list_snapshots()?)?;
-        let originals = alike.iter().filter_map(|one| one.original).collect();
-        alike.retain(|one| one.hostname == options.user.host && one.paths == paths);
+        let originals = alike.iter().filter_map(|earlier| earlier.original).collect();
+        alike.retain(|earlier| earlier.hostname == options.user.host && earlier.paths == paths);
         Ok(EarlierSnapshots { comparable: alike, originals })
     }
 
@@ -293,17 +293,17 @@ impl<'a> SaveSession<'a> {
         (options, paths, parent): (&SaveOptions, Vec<String>, Option<VaultSnapshot>),
     ) -> Result<(VaultSnapshot, WriteTotals, Vec<VaultObjectId>)> {
         self.progress.check_running()?;
-        let SaveOptions { user: who, started_at: now, excludes, tags, .. } = options;
+        let SaveOptions { user, started_at: now, excludes, tags, .. } = options;
         let mut snapshot = VaultSnapshot {
             time: now.to_string(),
             parent: parent.map(|parent| parent.id),
             original: None,
             tree,
             paths,
-            hostname: who.host.clone(),
-            username: who.user.clone(),
-            uid: who.uid,
-            gid: who.gid,
+            hostname: user.host.clone(),
+            username: user.user.clone(),
+            uid: user.uid,
+            gid: user.gid,
             excludes: excludes.patterns().to_vec(),
             tags: (!tags.is_empty()).then(|| tags.clone()),
             program_version: concat!("tympan ", env!("CARGO_PKG_VERSION")).to_owned(),

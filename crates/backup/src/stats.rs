@@ -66,10 +66,10 @@ pub fn compute_vault_stats(
         stats.stored_bytes += stored;
         *if kind == PackBlobKind::Data { &mut stats.pieces } else { &mut stats.folders } += count;
     }
-    let mut known = HashMap::new();
+    let mut totals_by_folder = HashMap::new();
     for snapshot in snapshots {
         let (items, bytes) = deep_stack::run_on_deep_stack(|| {
-            count_folder((vault, index), &snapshot.tree, 0, &mut known)
+            count_folder((vault, index), &snapshot.tree, 0, &mut totals_by_folder)
         })?;
         stats.snapshots += 1;
         stats.items += items;
@@ -82,9 +82,9 @@ fn count_folder(
     (vault, index): (&Vault, &VaultIndex),
     tree: &VaultObjectId,
     depth: usize,
-    known: &mut HashMap<VaultObjectId, FolderTotals>,
+    totals_by_folder: &mut HashMap<VaultObjectId, FolderTotals>,
 ) -> Result<FolderTotals> {
-    if let Some(below) = known.get(tree) {
+    if let Some(below) = totals_by_folder.get(tree) {
         return Ok(*below);
     }
     deep_stack::check_folder_depth(depth, tree)?;
@@ -93,11 +93,11 @@ fn count_folder(
         items += 1;
         bytes += node.size;
         if let Some(inner) = &node.subtree {
-            let (more, size) = count_folder((vault, index), inner, depth + 1, known)?;
+            let (more, size) = count_folder((vault, index), inner, depth + 1, totals_by_folder)?;
             items += more;
             bytes += size;
         }
     }
-    known.insert(*tree, (items, bytes));
+    totals_by_folder.insert(*tree, (items, bytes));
     Ok((items, bytes))
 }

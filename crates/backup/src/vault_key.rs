@@ -187,10 +187,10 @@ mod tests {
         .unwrap();
         let appended = appended.strip_prefix(b"before").unwrap().to_vec();
         assert_eq!(key.open(appended).unwrap(), b"some bytes");
-        for place in 0..sealed.len() {
+        for position in 0..sealed.len() {
             let mut damaged = sealed.clone();
-            damaged[place] ^= 1;
-            assert!(key.open(damaged).is_none(), "byte {place}");
+            damaged[position] ^= 1;
+            assert!(key.open(damaged).is_none(), "byte {position}");
         }
         assert!(VaultKey::random().unwrap().open(sealed).is_none());
         assert!(key.open(vec![0; 31]).is_none());

@@ -39,10 +39,10 @@ fn find_difference(index: &VaultIndex, path: &Path, node: &SnapshotNode) -> Resu
     let Ok(facts) = fs::symlink_metadata(path) else {
         return Ok(Some("it is not there any more".to_owned()));
     };
-    let told = |text: &str| Ok(Some(text.to_owned()));
+    let difference = |text: &str| Ok(Some(text.to_owned()));
     match node.kind {
-        SnapshotNodeKind::File if !facts.is_file() => told("it is no file any more"),
-        SnapshotNodeKind::File if facts.len() != node.size => told("its length differs"),
+        SnapshotNodeKind::File if !facts.is_file() => difference("it is no file any more"),
+        SnapshotNodeKind::File if facts.len() != node.size => difference("its length differs"),
         SnapshotNodeKind::File => compare_content(index, path, node),
         SnapshotNodeKind::Symlink => {
             use std::os::unix::ffi::OsStrExt;
@@ -50,7 +50,7 @@ fn find_difference(index: &VaultIndex, path: &Path, node: &SnapshotNode) -> Resu
             if target.is_ok_and(|target| target.as_os_str().as_bytes() == node.target()) {
                 return Ok(None);
             }
-            told("it leads elsewhere")
+            difference("it leads elsewhere")
         }
         _ => Ok(None),
     }

@@ -63,8 +63,8 @@ pub(crate) fn is_complete_file(path: &Path, id: &BlobId) -> Result<bool> {
 /// Returns when the file of a blob was put or touched; `None` if it is absent or has another length.
 pub(crate) fn blob_modified(path: &Path, id: &BlobId) -> Result<Option<SystemTime>> {
     match fs::metadata(path) {
-        Ok(found) if found.len() != id.length() => Ok(None),
-        Ok(found) => found.modified().map(Some).map_err(disk_error("inspect", path)),
+        Ok(metadata) if metadata.len() != id.length() => Ok(None),
+        Ok(metadata) => metadata.modified().map(Some).map_err(disk_error("inspect", path)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(disk_error("inspect", path)(error)),
     }
@@ -121,9 +121,9 @@ fn list_folder_entries(
         let Some(digest) = parse_digest(name).filter(|_| kinds != ListedEntryKind::Folders) else {
             continue;
         };
-        let Some(found) = entry_metadata(&entry)? else { continue };
-        let modified = found.modified().map_err(disk_error("inspect", &entry.path()))?;
-        if visit(ListedBlob { id: BlobId::new(digest, found.len()), modified }).is_break() {
+        let Some(metadata) = entry_metadata(&entry)? else { continue };
+        let modified = metadata.modified().map_err(disk_error("inspect", &entry.path()))?;
+        if visit(ListedBlob { id: BlobId::new(digest, metadata.len()), modified }).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }
@@ -138,11 +138,11 @@ fn is_folder(entry: &DirEntry) -> std::io::Result<bool> {
 
 /// Returns the metadata of a file, or of the target of a link; `None` if it has been removed concurrently.
 fn entry_metadata(entry: &DirEntry) -> Result<Option<Metadata>> {
-    let found = entry
-        .metadata()
-        .and_then(|found| if found.is_symlink() { fs::metadata(entry.path()) } else { Ok(found) });
-    match found {
-        Ok(found) => Ok(Some(found)),
+    let metadata = entry.metadata().and_then(|link_metadata| {
+        if link_metadata.is_symlink() { fs::metadata(entry.path()) } else { Ok(link_metadata) }
+    });
+    match metadata {
+        Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(disk_error("inspect", &entry.path())(error)),
     }
@@ -157,8 +157,8 @@ pub(crate) fn open_note(dir: &Path, name: &str) -> Result<Option<BlobContent>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(disk_error("open", &path)(error)),
     };
-    let found = file.metadata().map_err(disk_error("inspect", &path))?;
-    Ok(found.is_file().then(|| BlobContent::File { file, length: found.len() }))
+    let metadata = file.metadata().map_err(disk_error("inspect", &path))?;
+    Ok(metadata.is_file().then(|| BlobContent::File { file, length: metadata.len() }))
 }
 
 /// Returns the names of notes, sorted, with the time at which each was written.
@@ -170,8 +170,8 @@ pub(crate) fn list_notes(dir: &Path, prefix: &str) -> Result<Vec<(String, System
             continue;
         }
         match fs::metadata(&path) {
-            Ok(found) if found.is_file() => {
-                notes.push((name, found.modified().map_err(disk_error("inspect", &path))?));
+            Ok(metadata) if metadata.is_file() => {
+                notes.push((name, metadata.modified().map_err(disk_error("inspect", &path))?));
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -236,7 +236,7 @@ pub(crate) fn read_some<'a>(source: &mut dyn Read, buffer: &'a mut [u8]) -> Resu
 pub(crate) fn ignore_absent(removed: std::io::Result<()>) -> std::io::Result<()> {
     match removed {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
+        outcome => outcome,
     }
 }
 

@@ -148,11 +148,11 @@ impl BlobFolder {
 
     /// Syncs the folders of new blobs, then the parents of folders whose own names are not known to be on the disk.
     fn sync_folders(&self, folders: BTreeSet<PathBuf>) -> Result<()> {
-        let (mut wanted, mut new) = (folders.clone(), Vec::new());
+        let (mut unsynced_folders, mut new) = (folders.clone(), Vec::new());
         for folder in folders {
-            self.add_unsynced_ancestors(&folder, &mut wanted, &mut new);
+            self.add_unsynced_ancestors(&folder, &mut unsynced_folders, &mut new);
         }
-        wanted.iter().try_for_each(|folder| self.sync_folder(folder))?;
+        unsynced_folders.iter().try_for_each(|folder| self.sync_folder(folder))?;
         self.durable_folders.lock().extend(new);
         Ok(())
     }
@@ -162,7 +162,7 @@ impl BlobFolder {
     fn add_unsynced_ancestors(
         &self,
         folder: &Path,
-        wanted: &mut BTreeSet<PathBuf>,
+        unsynced_folders: &mut BTreeSet<PathBuf>,
         new: &mut Vec<PathBuf>,
     ) {
         let durable = self.durable_folders.lock();
@@ -170,7 +170,7 @@ impl BlobFolder {
             if durable.contains(folder) {
                 return;
             }
-            wanted.extend(folder.parent().map(Path::to_owned));
+            unsynced_folders.extend(folder.parent().map(Path::to_owned));
             new.push(folder.to_owned());
         }
     }

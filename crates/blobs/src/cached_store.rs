@@ -192,18 +192,19 @@ mod tests {
         assert!(hot.find_in_memory(&picture).is_none());
         assert_eq!([opened(&picture), opened(&picture), opened(&picture)], [1, 0, 0]);
         assert_eq!(hot.find_in_memory(&picture).unwrap(), [1; 100_000][..]);
-        let mut kept = vec![0; 100_000];
+        let mut buffer = vec![0; 100_000];
         let file = hot.find_file(&picture).unwrap();
-        std::os::unix::fs::FileExt::read_exact_at(&*file, &mut kept, 0).unwrap();
-        assert_eq!(kept, [1; 100_000]);
+        std::os::unix::fs::FileExt::read_exact_at(&*file, &mut buffer, 0).unwrap();
+        assert_eq!(buffer, [1; 100_000]);
         // A blob that was not read yet is opened in the store, and stays open.
-        let other = hot.put(&mut &[7; 100_000][..]).unwrap();
-        let file = hot.find_file(&other).unwrap();
-        assert!(Arc::ptr_eq(&file, &hot.find_file(&other).unwrap()));
+        let other_id = hot.put(&mut &[7; 100_000][..]).unwrap();
+        let file = hot.find_file(&other_id).unwrap();
+        assert!(Arc::ptr_eq(&file, &hot.find_file(&other_id).unwrap()));
         assert!(
-            hot.find_in_memory(&other).is_none() && hot.find_file(&BlobId::hash_of(&[8])).is_none()
+            hot.find_in_memory(&other_id).is_none()
+                && hot.find_file(&BlobId::hash_of(&[8])).is_none()
         );
-        assert_eq!(opened(&other), 1);
+        assert_eq!(opened(&other_id), 1);
         // A large blob is read from the disk each time.
         let film = hot.put(&mut &vec![2; 300_000][..]).unwrap();
         assert_eq!([opened(&film), opened(&film)], [1, 1]);

@@ -45,13 +45,13 @@ enum DelegateStorage {
 
 impl BlobDelegate {
     /// Returns a writable delegate.
-    pub fn writable(role: impl Into<String>, place: Arc<dyn WriteBlobs>) -> Self {
-        Self { role: role.into(), storage: DelegateStorage::Writable(place) }
+    pub fn writable(role: impl Into<String>, storage: Arc<dyn WriteBlobs>) -> Self {
+        Self { role: role.into(), storage: DelegateStorage::Writable(storage) }
     }
 
     /// Returns a read-only delegate.
-    pub fn read_only(role: impl Into<String>, place: Arc<dyn ReadBlobs>) -> Self {
-        Self { role: role.into(), storage: DelegateStorage::ReadOnly(place) }
+    pub fn read_only(role: impl Into<String>, storage: Arc<dyn ReadBlobs>) -> Self {
+        Self { role: role.into(), storage: DelegateStorage::ReadOnly(storage) }
     }
 
     /// Returns the configured role.
@@ -64,8 +64,8 @@ impl BlobDelegate {
     #[must_use]
     pub fn reader(&self) -> &dyn ReadBlobs {
         match &self.storage {
-            DelegateStorage::ReadOnly(place) => &**place,
-            DelegateStorage::Writable(place) => &**place,
+            DelegateStorage::ReadOnly(storage) => &**storage,
+            DelegateStorage::Writable(storage) => &**storage,
         }
     }
 
@@ -74,7 +74,7 @@ impl BlobDelegate {
     pub fn writer(&self) -> Option<&dyn WriteBlobs> {
         match &self.storage {
             DelegateStorage::ReadOnly(_) => None,
-            DelegateStorage::Writable(place) => Some(&**place),
+            DelegateStorage::Writable(storage) => Some(&**storage),
         }
     }
 
@@ -128,7 +128,7 @@ impl CompositeBlobStorage {
 
     /// Returns the writable delegates with their roles; these are the ones that garbage collection sweeps.
     pub fn writable_delegates(&self) -> impl Iterator<Item = (&str, &dyn WriteBlobs)> {
-        self.delegates.iter().filter_map(|one| Some((one.role(), one.writer()?)))
+        self.delegates.iter().filter_map(|delegate| Some((delegate.role(), delegate.writer()?)))
     }
 
     /// Returns the counters since this was created.
@@ -146,8 +146,9 @@ impl CompositeBlobStorage {
     /// # Errors
     /// [`Error::Delegate`] if one fails and none of the others has it.
     pub fn find_delegate(&self, id: &BlobId) -> Result<Option<DelegateIndex>> {
-        let found = self.query_delegates(id, |place| Ok(place.contains(id)?.then_some(())))?;
-        Ok(found.map(|(origin, ())| origin))
+        let location =
+            self.query_delegates(id, |storage| Ok(storage.contains(id)?.then_some(())))?;
+        Ok(location.map(|(origin, ())| origin))
     }
 
     /// Removes all blobs from the writable delegates that were neither put nor touched since, and returns their number.
@@ -157,16 +158,16 @@ impl CompositeBlobStorage {
     /// [`Error::Delegate`] of the first one that failed, after the others are done.
     pub fn delete_unused(&self, unused_since: SystemTime) -> Result<u64> {
         let mut removed = 0;
-        self.apply_to_all_writable(|place| {
+        self.apply_to_all_writable(|storage| {
             let mut unused = Vec::new();
-            place.list(&mut |listed| {
+            storage.list(&mut |listed| {
                 if listed.modified < unused_since {
                     unused.push(listed.id);
                 }
                 ControlFlow::Continue(())
             })?;
             for id in &unused {
-                removed += u64::from(place.delete(id)?);
+                removed += u64::from(storage.delete(id)?);
             }
             Ok(!unused.is_empty())
         })?;
@@ -176,7 +177,7 @@ impl CompositeBlobStorage {
     /// Returns the smallest length that a writable delegate stores; read-only delegates do not count.
     #[must_use]
     pub fn min_written_bytes(&self) -> u64 {
-        self.writable_delegates().map(|(_, place)| place.min_blob_bytes()).min().unwrap_or(0)
+        self.writable_delegates().map(|(_, storage)| storage.min_blob_bytes()).min().unwrap_or(0)
     }
 
     /// Queries one delegate after another, beginning with the one that had the blob last.
@@ -196,7 +197,7 @@ impl CompositeBlobStorage {
             }
             let origin = DelegateIndex(at);
             match ask(delegate.reader()) {
-                Ok(Some(found)) => {
+                Ok(Some(result)) => {
                     let counter =
                         if hint == Some(origin) { &self.origin_hits } else { &self.stale_origins };
                     if hint.is_some() {
@@ -205,7 +206,7 @@ impl CompositeBlobStorage {
                     if hint != Some(origin) {
                         self.origin_cache.insert(*id, origin);
                     }
-                    return Ok(Some((origin, found)));
+                    return Ok(Some((origin, result)));
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -220,11 +221,12 @@ impl CompositeBlobStorage {
     }
 
     fn first_writable_delegate(&self) -> Result<(DelegateIndex, &BlobDelegate, &dyn WriteBlobs)> {
-        let mut places = (0..).zip(&self.delegates);
-        let first = places.find_map(|(at, one)| Some((DelegateIndex(at), one, one.writer()?)));
+        let mut delegates = (0..).zip(&self.delegates);
+        let first = delegates
+            .find_map(|(at, delegate)| Some((DelegateIndex(at), delegate, delegate.writer()?)));
         first.ok_or_else(|| {
             let roles: Vec<String> =
-                self.delegates.iter().map(|one| format!("`{}`", one.role)).collect();
+                self.delegates.iter().map(|delegate| format!("`{}`", delegate.role)).collect();
             Error::NoWritableDelegate { roles: roles.join(", ") }
         })
     }
@@ -237,8 +239,8 @@ impl CompositeBlobStorage {
     ) -> Result<bool> {
         let (mut is_done, mut failure) = (false, None);
         for delegate in &self.delegates {
-            let Some(place) = delegate.writer() else { continue };
-            match act(place) {
+            let Some(storage) = delegate.writer() else { continue };
+            match act(storage) {
                 Ok(done) => is_done |= done,
                 Err(error) => {
                     self.delegate_failures.fetch_add(1, Ordering::Relaxed);
@@ -251,11 +253,11 @@ impl CompositeBlobStorage {
 
     /// Copies a blob that was read from a remote delegate to the first writable one.
     fn copy_to_writable(&self, id: &BlobId, content: BlobContent) -> Result<Option<BlobContent>> {
-        let (origin, delegate, place) = self.first_writable_delegate()?;
-        let kept = place.put_named(id, &mut content.into_reader());
-        kept.map_err(|error| classify_delegate_error(delegate, error))?;
+        let (origin, delegate, storage) = self.first_writable_delegate()?;
+        let outcome = storage.put_named(id, &mut content.into_reader());
+        outcome.map_err(|error| classify_delegate_error(delegate, error))?;
         self.origin_cache.insert(*id, origin);
-        place.open(id).map_err(|error| delegate.delegate_error(error))
+        storage.open(id).map_err(|error| delegate.delegate_error(error))
     }
 }
 
@@ -267,15 +269,15 @@ impl fmt::Debug for CompositeBlobStorage {
 
 impl ReadBlobs for CompositeBlobStorage {
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
-        let found = self.query_delegates(id, |place| place.open(id))?;
-        let Some((DelegateIndex(at), content)) = found else { return Ok(None) };
+        let result = self.query_delegates(id, |storage| storage.open(id))?;
+        let Some((DelegateIndex(at), content)) = result else { return Ok(None) };
         let Some(delegate) = self.delegates.get(usize::from(at)) else { return Ok(Some(content)) };
         let is_far = delegate.writer().is_none() && delegate.reader().is_remote();
         if !is_far || self.writable_delegates().next().is_none() {
             return Ok(Some(content));
         }
         match self.copy_to_writable(id, content) {
-            Ok(kept) => Ok(kept),
+            Ok(copied) => Ok(copied),
             Err(error @ Error::IdMismatch { .. }) => Err(delegate.delegate_error(error)),
             Err(error) => {
                 // A full disk must not prevent serving the blob.
@@ -292,8 +294,9 @@ impl ReadBlobs for CompositeBlobStorage {
             // The delegate that is queried first may not have it.
             None => !self.is_remote(),
         };
-        let found = is_near.then(|| self.query_delegates(id, |place| Ok(place.open_file(id))))?;
-        found.ok()?.map(|(_, file)| file)
+        let lookup =
+            is_near.then(|| self.query_delegates(id, |storage| Ok(storage.open_file(id))))?;
+        lookup.ok()?.map(|(_, file)| file)
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {
@@ -303,13 +306,13 @@ impl ReadBlobs for CompositeBlobStorage {
     /// Lists blobs that are in several delegates once, which needs at least 16 bytes of memory per blob if there are
     /// several.
     fn list(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
-        let mut seen: HashSet<[u8; 16]> = HashSet::new();
+        let mut digest_heads: HashSet<[u8; 16]> = HashSet::new();
         let is_one = self.delegates.len() == 1;
         for delegate in &self.delegates {
             let mut is_ended = false;
             let listed = delegate.reader().list(&mut |listed| {
                 let head = listed.id.digest().first_chunk::<16>().copied().unwrap_or_default();
-                if !is_one && !seen.insert(head) {
+                if !is_one && !digest_heads.insert(head) {
                     return ControlFlow::Continue(());
                 }
                 let flow = visit(listed);
@@ -327,12 +330,12 @@ impl ReadBlobs for CompositeBlobStorage {
     fn open_note(&self, name: &str) -> Result<Option<BlobContent>> {
         check_note_name(name)?;
         for delegate in &self.delegates {
-            let found = delegate
+            let content = delegate
                 .reader()
                 .open_note(name)
                 .map_err(|error| delegate.delegate_error(error))?;
-            if found.is_some() {
-                return Ok(found);
+            if content.is_some() {
+                return Ok(content);
             }
         }
         Ok(None)
@@ -353,18 +356,18 @@ impl ReadBlobs for CompositeBlobStorage {
     }
 
     fn is_remote(&self) -> bool {
-        self.delegates.iter().any(|one| one.reader().is_remote())
+        self.delegates.iter().any(|delegate| delegate.reader().is_remote())
     }
 
     fn min_blob_bytes(&self) -> u64 {
-        self.delegates.iter().map(|one| one.reader().min_blob_bytes()).min().unwrap_or(0)
+        self.delegates.iter().map(|delegate| delegate.reader().min_blob_bytes()).min().unwrap_or(0)
     }
 }
 
 impl WriteBlobs for CompositeBlobStorage {
     fn put(&self, source: &mut dyn Read) -> Result<BlobId> {
-        let (origin, delegate, place) = self.first_writable_delegate()?;
-        let id = place.put(source).map_err(|error| classify_delegate_error(delegate, error))?;
+        let (origin, delegate, storage) = self.first_writable_delegate()?;
+        let id = storage.put(source).map_err(|error| classify_delegate_error(delegate, error))?;
         self.origin_cache.insert(id, origin);
         Ok(id)
     }
@@ -373,40 +376,41 @@ impl WriteBlobs for CompositeBlobStorage {
         if blobs.is_empty() {
             return Ok(Vec::new());
         }
-        let (origin, delegate, place) = self.first_writable_delegate()?;
-        let ids = place.put_all(blobs).map_err(|error| classify_delegate_error(delegate, error))?;
+        let (origin, delegate, storage) = self.first_writable_delegate()?;
+        let ids =
+            storage.put_all(blobs).map_err(|error| classify_delegate_error(delegate, error))?;
         ids.iter().for_each(|id| self.origin_cache.insert(*id, origin));
         Ok(ids)
     }
 
     fn put_named(&self, id: &BlobId, source: &mut dyn Read) -> Result<()> {
-        let (origin, delegate, place) = self.first_writable_delegate()?;
-        place.put_named(id, source).map_err(|error| classify_delegate_error(delegate, error))?;
+        let (origin, delegate, storage) = self.first_writable_delegate()?;
+        storage.put_named(id, source).map_err(|error| classify_delegate_error(delegate, error))?;
         self.origin_cache.insert(*id, origin);
         Ok(())
     }
 
     fn touch(&self, id: &BlobId) -> Result<bool> {
-        self.apply_to_all_writable(|place| place.touch(id))
+        self.apply_to_all_writable(|storage| storage.touch(id))
     }
 
     fn delete(&self, id: &BlobId) -> Result<bool> {
-        self.apply_to_all_writable(|place| place.delete(id))
+        self.apply_to_all_writable(|storage| storage.delete(id))
     }
 
     fn discard(&self, id: &BlobId, unused_since: SystemTime) -> Result<bool> {
-        self.apply_to_all_writable(|place| place.discard(id, unused_since))
+        self.apply_to_all_writable(|storage| storage.discard(id, unused_since))
     }
 
     fn undelete(&self, id: &BlobId) -> Result<bool> {
-        self.apply_to_all_writable(|place| place.undelete(id))
+        self.apply_to_all_writable(|storage| storage.undelete(id))
     }
 
     fn list_trash(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         for delegate in &self.delegates {
-            let Some(place) = delegate.writer() else { continue };
+            let Some(storage) = delegate.writer() else { continue };
             let mut is_ended = false;
-            let listed = place.list_trash(&mut |listed| {
+            let listed = storage.list_trash(&mut |listed| {
                 let flow = visit(listed);
                 is_ended = flow.is_break();
                 flow
@@ -420,24 +424,25 @@ impl WriteBlobs for CompositeBlobStorage {
     }
 
     fn purge(&self, id: &BlobId) -> Result<bool> {
-        self.apply_to_all_writable(|place| place.purge(id))
+        self.apply_to_all_writable(|storage| storage.purge(id))
     }
 
     fn write_note(&self, name: &str, bytes: &[u8]) -> Result<()> {
         check_note_name(name)?;
         self.first_writable_delegate()?;
-        self.apply_to_all_writable(|place| place.write_note(name, bytes).map(|()| true)).map(|_| ())
+        self.apply_to_all_writable(|storage| storage.write_note(name, bytes).map(|()| true))
+            .map(|_| ())
     }
 
     fn create_note(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         check_note_name(name)?;
-        let (_, delegate, place) = self.first_writable_delegate()?;
-        place.create_note(name, bytes).map_err(|error| delegate.delegate_error(error))
+        let (_, delegate, storage) = self.first_writable_delegate()?;
+        storage.create_note(name, bytes).map_err(|error| delegate.delegate_error(error))
     }
 
     fn delete_note(&self, name: &str) -> Result<bool> {
         check_note_name(name)?;
-        self.apply_to_all_writable(|place| place.delete_note(name))
+        self.apply_to_all_writable(|storage| storage.delete_note(name))
     }
 }
 

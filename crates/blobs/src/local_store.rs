@@ -106,9 +106,9 @@ impl BlobStore for LocalBlobStore {
 
     fn open(&self, id: &BlobId) -> Result<Option<BlobContent>> {
         if Self::is_small(id) {
-            let found = self.small_store.read_blob(id)?.map(BlobContent::Bytes);
-            if found.is_some() || id.length() < self.large_storage.min_blob_bytes() {
-                return Ok(found);
+            let content = self.small_store.read_blob(id)?.map(BlobContent::Bytes);
+            if content.is_some() || id.length() < self.large_storage.min_blob_bytes() {
+                return Ok(content);
             }
         }
         self.large_storage.open(id)

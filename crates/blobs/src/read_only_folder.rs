@@ -77,24 +77,24 @@ impl ReadBlobs for ReadOnlyBlobFolder {
         if let Some(content) = self.verified.open(&blob_file::blob_path(&self.dir, id), id)? {
             return Ok(Some(content));
         }
-        let mut found = self.verified.open(&blob_file::oak_blob_path(&self.dir, id), id)?;
-        if found.is_none() {
+        let mut blob_content = self.verified.open(&blob_file::oak_blob_path(&self.dir, id), id)?;
+        if blob_content.is_none() {
             // It may be moving into the trash, or back out of it.
-            found = self.verified.open(&blob_file::trashed_blob_path(&self.dir, id), id)?;
+            blob_content = self.verified.open(&blob_file::trashed_blob_path(&self.dir, id), id)?;
         }
-        if found.is_none() {
-            found = self.verified.open(&blob_file::blob_path(&self.dir, id), id)?;
+        if blob_content.is_none() {
+            blob_content = self.verified.open(&blob_file::blob_path(&self.dir, id), id)?;
         }
-        if found.is_none() {
+        if blob_content.is_none() {
             self.check_presence()?;
         }
-        Ok(found)
+        Ok(blob_content)
     }
 
     fn open_file(&self, id: &BlobId) -> Option<File> {
-        let known = |path: &Path| self.verified.open_without_wait(path, id);
-        known(&blob_file::blob_path(&self.dir, id))
-            .or_else(|| known(&blob_file::oak_blob_path(&self.dir, id)))
+        let open_verified = |path: &Path| self.verified.open_without_wait(path, id);
+        open_verified(&blob_file::blob_path(&self.dir, id))
+            .or_else(|| open_verified(&blob_file::oak_blob_path(&self.dir, id)))
     }
 
     fn contains(&self, id: &BlobId) -> Result<bool> {

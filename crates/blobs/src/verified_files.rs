@@ -112,7 +112,7 @@ impl VerifiedFiles {
     }
 
     fn is_verified(&self, id: &BlobId, stamp: &FileStamp) -> bool {
-        self.stamps.get(id).is_some_and(|known| known == *stamp)
+        self.stamps.get(id).is_some_and(|stamp_entry| stamp_entry == *stamp)
     }
 }
 

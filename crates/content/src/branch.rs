@@ -4,7 +4,7 @@
 //! at, or last merged into `main`. The ref `base/<name>@<other>` holds the state at which it was last merged into
 //! another branch. These refs also protect the states from collection.
 
-pub(crate) mod branch_merge;
+pub(crate) mod merge;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -239,9 +239,9 @@ impl Repository {
             maps.remove(WITHDRAWALS_MAP);
             maps.remove(ACTIVATED_MAP);
         }
-        let kept = before.map(VERSIONS_MAP);
-        if maps.get(VERSIONS_MAP).copied().unwrap_or_default() != kept {
-            maps.insert(VERSIONS_MAP.to_owned(), kept);
+        let versions_map = before.map(VERSIONS_MAP);
+        if maps.get(VERSIONS_MAP).copied().unwrap_or_default() != versions_map {
+            maps.insert(VERSIONS_MAP.to_owned(), versions_map);
         }
         if maps == StoreRoot::read(reads, &root)?.maps {
             return self.commit_ref_moves([(self.branch(), Some(from), Some(root))], revising);
@@ -260,7 +260,7 @@ impl Repository {
         for branch in self.branches()? {
             let history = self.0.chunks.ref_history(&branch.name, None, usize::MAX)?;
             is_known |= branch.root == root;
-            is_known |= history.iter().any(|one| one.update.new_root == Some(root));
+            is_known |= history.iter().any(|revision| revision.update.new_root == Some(root));
         }
         if is_known {
             Ok(pin)

@@ -149,28 +149,30 @@ impl RecentRevisions {
         branch: &str,
         read: impl FnOnce(&VecDeque<Arc<Revision>>) -> T,
     ) -> Result<T> {
-        let mut known = self.0.lock();
-        let newest = known.back().map(|one| one.sequence);
+        let mut recent = self.0.lock();
+        let newest = recent.back().map(|revision| revision.sequence);
         let mut step = 16;
         loop {
-            let found = chunks.ref_history(branch, None, step)?;
-            let is_all = found.len() < step || step >= MAX_RECENT_REVISIONS;
-            let is_met = found.iter().any(|one| Some(one.sequence) == newest);
+            let history = chunks.ref_history(branch, None, step)?;
+            let is_all = history.len() < step || step >= MAX_RECENT_REVISIONS;
+            let is_met = history.iter().any(|revision| Some(revision.sequence) == newest);
             if !is_all && !is_met {
                 step *= 8;
                 continue;
             }
             if !is_met {
                 // No cached revision is in the history any more, or this is the first call.
-                known.clear();
+                recent.clear();
             }
-            let new = found.into_iter().take_while(|one| !is_met || Some(one.sequence) > newest);
+            let new = history
+                .into_iter()
+                .take_while(|revision| !is_met || Some(revision.sequence) > newest);
             let new: Vec<_> = new.map(Arc::new).collect();
-            known.extend(new.into_iter().rev());
-            while known.len() > MAX_RECENT_REVISIONS {
-                known.pop_front();
+            recent.extend(new.into_iter().rev());
+            while recent.len() > MAX_RECENT_REVISIONS {
+                recent.pop_front();
             }
-            return Ok(read(&known));
+            return Ok(read(&recent));
         }
     }
 }
@@ -242,7 +244,7 @@ impl Repository {
     /// If the store fails.
     pub(crate) fn visible_message(&self, viewer: &Viewer, sequence: u64) -> Result<Option<String>> {
         let history = self.0.chunks.ref_history(&self.0.branch, sequence.checked_add(1), 1)?;
-        let Some(revision) = history.first().filter(|one| one.sequence == sequence) else {
+        let Some(revision) = history.first().filter(|entry| entry.sequence == sequence) else {
             return Ok(None);
         };
         let Some(from) = revision.update.expected_root else { return Ok(None) };
@@ -256,27 +258,29 @@ impl Repository {
             page: ChangePage { revisions: Vec::new(), next, is_end: false },
         };
         feed.add_revision(revision)?;
-        Ok(feed.page.revisions.pop().and_then(|told| told.message))
+        Ok(feed.page.revisions.pop().and_then(|feed_revision| feed_revision.message))
     }
 
     /// Returns the revisions after a cursor, each of which begins where the previous one ends, and true if these are
     /// all.
     fn revisions_after(&self, since: &ChangeCursor) -> Result<(Vec<Arc<Revision>>, bool)> {
         let (chunks, branch) = (&*self.0.chunks, self.0.branch.as_str());
-        let found = self.0.recent_revisions.with_updated(chunks, branch, |recent| {
-            let at = recent.binary_search_by_key(&since.sequence, |one| one.sequence).ok()?;
+        let cached_revisions = self.0.recent_revisions.with_updated(chunks, branch, |recent| {
+            let at =
+                recent.binary_search_by_key(&since.sequence, |revision| revision.sequence).ok()?;
             Some(recent.range(at..).take(MAX_PAGE_REVISIONS + 1).cloned().collect::<Vec<_>>())
         })?;
-        let mut revisions = match found {
-            Some(found) => found,
+        let mut revisions = match cached_revisions {
+            Some(cached_revisions) => cached_revisions,
             None => {
                 // Older than the cached revisions, or of an unknown revision.
                 let all = chunks.ref_history(branch, None, usize::MAX)?;
-                let known = all.into_iter().take_while(|one| one.sequence >= since.sequence);
-                let mut known: Vec<_> = known.map(Arc::new).collect();
-                known.reverse();
-                known.truncate(MAX_PAGE_REVISIONS + 1);
-                known
+                let newer_revisions =
+                    all.into_iter().take_while(|revision| revision.sequence >= since.sequence);
+                let mut newer_revisions: Vec<_> = newer_revisions.map(Arc::new).collect();
+                newer_revisions.reverse();
+                newer_revisions.truncate(MAX_PAGE_REVISIONS + 1);
+                newer_revisions
             }
         };
         let is_there = revisions.first().is_some_and(|first| {
@@ -327,8 +331,9 @@ impl Repository {
             return error;
         }
         let history = self.0.chunks.ref_history(&self.0.branch, Some(revision.sequence + 1), 2);
-        let is_kept = history.is_ok_and(|kept| {
-            kept.len() == 2 && kept.first().is_some_and(|one| one.sequence == revision.sequence)
+        let is_kept = history.is_ok_and(|revisions| {
+            revisions.len() == 2
+                && revisions.first().is_some_and(|newest| newest.sequence == revision.sequence)
         });
         if is_kept { error } else { self.lost_cursor_error(since).unwrap_or_else(|error| error) }
     }
@@ -369,7 +374,7 @@ impl ChangePageBuilder<'_> {
         let mut documents =
             ChangedDocuments::open(self.repository, (from, to), maps, (sight, &self.page.next))?;
         let mut changes = Vec::new();
-        let mut taken = RevisionCoverage::Complete;
+        let mut coverage = RevisionCoverage::Complete;
         while let Some(key) = documents.advance()? {
             self.compared_count += 1;
             let before = changes.len();
@@ -379,13 +384,13 @@ impl ChangePageBuilder<'_> {
                 self.page.next.is_reorder_reported = documents.is_reorder_reported(&key)?;
                 self.page.next.last_document_key = Some(key);
                 documents.cache_moves();
-                taken = RevisionCoverage::Partial;
+                coverage = RevisionCoverage::Partial;
                 break;
             }
         }
         let message = documents
             .visible_message(&revision.update.message, self.page.next.last_document_key.is_some());
-        if matches!(taken, RevisionCoverage::Complete) {
+        if matches!(coverage, RevisionCoverage::Complete) {
             self.page.next = ChangeCursor::after_whole_revision(revision.sequence, to);
         }
         if !changes.is_empty() {
@@ -399,7 +404,7 @@ impl ChangePageBuilder<'_> {
                 changes,
             });
         }
-        Ok(taken)
+        Ok(coverage)
     }
 
     /// Opens two states as the viewer sees them; `None` if the viewer sees everything.
@@ -407,10 +412,13 @@ impl ChangePageBuilder<'_> {
         if self.viewer.is_system() {
             return Ok(None);
         }
-        let seen = |root| -> Result<Snapshot> {
+        let follower_snapshot = |root| -> Result<Snapshot> {
             Ok(self.repository.snapshot_at(root)?.as_viewer(self.viewer))
         };
-        Ok(Some(FollowerSnapshots { snapshot_before: seen(from)?, snapshot_after: seen(to)? }))
+        Ok(Some(FollowerSnapshots {
+            snapshot_before: follower_snapshot(from)?,
+            snapshot_after: follower_snapshot(to)?,
+        }))
     }
 }
 

@@ -9,12 +9,12 @@
 //! On failure: nothing is written; all conflicts are reported together.
 
 pub(crate) mod blame;
-pub(crate) mod commit_retry;
 pub(crate) mod conflict;
 pub(crate) mod counter;
 pub(crate) mod diverged_move;
 pub(crate) mod node_merge;
 pub(crate) mod rebase;
+pub(crate) mod retry;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,8 +95,8 @@ pub(crate) fn commit_edits(
     change: &CommitDetails<'_>,
     checks: CommitChecks,
 ) -> Result<ChunkId> {
-    let taken = extract_increments(edits)?;
-    let (edits, increments) = match &taken {
+    let extraction = extract_increments(edits)?;
+    let (edits, increments) = match &extraction {
         Some((edits, increments)) => (edits, increments.as_slice()),
         None => (edits, [].as_slice()),
     };

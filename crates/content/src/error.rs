@@ -199,7 +199,7 @@ impl Error {
         for fault in faults {
             match fault {
                 Self::PackageFaults(more) => all.extend(more),
-                one => all.push(one),
+                error => all.push(error),
             }
         }
         let last = all.pop()?;

@@ -15,10 +15,10 @@
 //!
 //! Values are empty: the key holds everything, so a look-up is a range scan.
 
-pub(crate) mod index_build;
-pub(crate) mod index_check;
-pub(crate) mod index_rebuild;
+pub(crate) mod build;
+pub(crate) mod check;
 pub(crate) mod property_index;
+pub(crate) mod rebuild;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tympan_store::{ChunkBatch, MapValue, ReadChunks, SortedMap, StagedView, StoreRoot};
 
+use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
-use crate::document::document_body::{BodyNode, DocumentBody};
 use crate::document::record::ContentRecord;
 use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
 use crate::model::reference::referring_properties;
@@ -205,8 +205,11 @@ impl IndexEdits {
             if must_be_complete(&index) && !maps.contains_key(&index) {
                 continue;
             }
-            let unique =
-                self.definitions.0.iter().find(|one| one.is_unique && one.map_name == index);
+            let unique = self
+                .definitions
+                .0
+                .iter()
+                .find(|definition| definition.is_unique && definition.map_name == index);
             let added: Vec<Vec<u8>> = match unique {
                 Some(_) => edits
                     .iter()
@@ -305,12 +308,14 @@ fn check_unique_values(
         let end = prefix_successor(value);
         let range = (Bound::Included(value), Bound::Excluded(&*end));
         for entry in map.range(reads, range) {
-            let (other, _) = entry?;
-            if let Some((_, other)) = split_entry(&other).filter(|(_, other)| *other != path) {
+            let (entry_key, _) = entry?;
+            if let Some((_, existing_key)) =
+                split_entry(&entry_key).filter(|(_, existing_path)| *existing_path != path)
+            {
                 return Err(Error::NotUnique {
                     property: property.to_owned(),
                     path: NodePath::new(path)?,
-                    existing_path: Some(NodePath::new(other)?),
+                    existing_path: Some(NodePath::new(existing_key)?),
                 });
             }
         }
@@ -333,7 +338,7 @@ fn collect_fixed_entries(
     node: BodyNode,
     entries: &mut IndexEntries,
 ) {
-    let place = path.as_str().as_bytes();
+    let path_bytes = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         match name {
             // The first state of a repository has no index entries, because equal content has one root.
@@ -342,15 +347,20 @@ fn collect_fixed_entries(
             }
             PRIMARY_TYPE | MIXIN_TYPES => {
                 property.values().map(BorrowedValue::to_value).for_each(|value| {
-                    insert_entry(entries, "type", value.to_text().as_bytes(), &[place]);
+                    insert_entry(entries, "type", value.to_text().as_bytes(), &[path_bytes]);
                 });
             }
             "jcr:uuid" => text_values(property)
-                .for_each(|text| insert_entry(entries, "uuid", text.as_bytes(), &[place])),
+                .for_each(|text| insert_entry(entries, "uuid", text.as_bytes(), &[path_bytes])),
             "sling:resourceType" => text_values(property)
-                .for_each(|text| insert_entry(entries, "resource", text.as_bytes(), &[place])),
+                .for_each(|text| insert_entry(entries, "resource", text.as_bytes(), &[path_bytes])),
             _ => reference_targets(property).for_each(|target| {
-                insert_entry(entries, "reference", target.as_bytes(), &[place, name.as_bytes()])
+                insert_entry(
+                    entries,
+                    "reference",
+                    target.as_bytes(),
+                    &[path_bytes, name.as_bytes()],
+                )
             }),
         }
     }
@@ -363,12 +373,12 @@ fn collect_link_entries(
     node: BodyNode,
     entries: &mut IndexEntries,
 ) {
-    let place = path.as_str().as_bytes();
+    let path_bytes = path.as_str().as_bytes();
     for (name, property) in body.properties(node) {
         for value in property.values() {
             let BorrowedValue::Text(value_type, text) = value else { continue };
             for key in link_index_keys(path, name, (value_type, text)) {
-                insert_entry(entries, LINK_MAP, key.as_bytes(), &[place, name.as_bytes()]);
+                insert_entry(entries, LINK_MAP, key.as_bytes(), &[path_bytes, name.as_bytes()]);
             }
         }
     }
@@ -395,11 +405,11 @@ impl Snapshot {
         &self,
         map: &str,
         target: &str,
-        wanted: IndexPathScope,
+        scope: IndexPathScope,
     ) -> Result<BTreeSet<NodePath>> {
         let reads = self.0.repository_state.chunk_reader();
         let maps = StoreRoot::read(reads, &self.0.root_id)?.maps;
-        let (start, end) = index_key_range(target, wanted);
+        let (start, end) = index_key_range(target, scope);
         let mut nodes = BTreeSet::new();
         let mut add = |key: &[u8]| -> Result<()> {
             let path = key.split(|byte| *byte == 0).nth(1).unwrap_or_default();
@@ -434,10 +444,10 @@ impl Snapshot {
 }
 
 /// Returns the first key of an index of references for a path, or for paths below it, and the key after the last.
-fn index_key_range(target: &str, wanted: IndexPathScope) -> (Vec<u8>, Vec<u8>) {
+fn index_key_range(target: &str, scope: IndexPathScope) -> (Vec<u8>, Vec<u8>) {
     let cut = |bytes: &[u8]| bytes.get(..MAX_VALUE_KEY_BYTES).unwrap_or(bytes).to_vec();
     let separated = |separator: u8| [target.as_bytes(), &[separator]].concat();
-    match wanted {
+    match scope {
         IndexPathScope::Exact => {
             let key = cut(target.as_bytes());
             ([&*key, &[0]].concat(), [&*key, &[1]].concat())

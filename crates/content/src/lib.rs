@@ -31,7 +31,7 @@ mod withdrawal;
 pub use access::{
     AccessFingerprint, DecidingEntry, PrivilegeCause, PrivilegeExplanation, Privileges, Viewer,
 };
-pub use branch::branch_merge::{MergeOptions, MergeOutcome, MergeSide, PathChange};
+pub use branch::merge::{MergeOptions, MergeOutcome, MergeSide, PathChange};
 pub use branch::{BranchState, RevisionDetails};
 pub use change_feed::{
     ChangeCursor, ChangeFilter, ChangePage, FeedChangeKind, NodeChange, PropertyChange,
@@ -43,9 +43,9 @@ pub use document::child_listing::{ListingSort, SortPosition};
 pub use document::record::NodeSummary;
 pub use error::{Error, Result};
 pub use index::LookupIndex;
-pub use index::index_build::{IndexBuild, IndexState, IndexStatus};
-pub use index::index_check::IndexFault;
-pub use index::index_rebuild::IndexMapRebuilder;
+pub use index::build::{IndexBuild, IndexState, IndexStatus};
+pub use index::check::IndexFault;
+pub use index::rebuild::IndexMapRebuilder;
 pub use model::date::JcrDate;
 pub use model::node_difference::{ChangeKind, NodeDifference, PropertyDifference};
 pub use model::node_path::{NodePath, check_item_name};

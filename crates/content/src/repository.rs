@@ -16,10 +16,10 @@ use tympan_store::{
 
 use crate::access::AccessPolicyCache;
 use crate::change_feed::{MoveCache, RecentRevisions};
-use crate::document::document_body::DocumentBody;
+use crate::document::body::DocumentBody;
 use crate::document::record::ContentRecord;
 use crate::index::ORDER_MAP;
-use crate::index::index_build::{self, IndexBuildTracker};
+use crate::index::build::{self, IndexBuildTracker};
 use crate::index::property_index::IndexDefinitionCache;
 use crate::model::order_key::OrderKey;
 use crate::model::subtree::PRIMARY_TYPE;
@@ -314,7 +314,7 @@ fn build_missing_indexes(chunks: &dyn ChunkStore) -> Result<()> {
         maps.insert(ORDER_MAP.to_owned(), sibling::build_order_map(chunks, &mut batch, content)?);
     }
     if content.count_records(chunks)? <= MAX_INDEXED_AT_OPEN {
-        index_build::build_missing_maps(chunks, &mut batch, content, &mut maps)?;
+        build::build_missing_maps(chunks, &mut batch, content, &mut maps)?;
     }
     if maps == before {
         return Ok(());

@@ -11,7 +11,7 @@
 //! `edited_document` holds the document being edited, `node_copy` moves and copies, `sibling_order` orders siblings,
 //! `tag` redirects from the old path of a moved tag to the new one.
 
-pub(crate) mod session_install_target;
+pub(crate) mod install_target;
 
 mod edited_document;
 mod node_copy;
@@ -28,7 +28,7 @@ use tympan_store::{ChunkId, CollectionHold};
 use self::edited_document::EditedDocument;
 use crate::access::{self, AccessGate, AccessPolicyIds, RecordExtent};
 use crate::commit::CommitChecks;
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::model::order_key::OrderKey;
 use crate::repository::{MAIN_BRANCH, Repository};
@@ -474,12 +474,12 @@ impl Session {
         head: &SnapshotView,
         permitted: Option<&(ChunkId, AccessPolicyIds)>,
     ) -> Result<()> {
-        let Some((root, known)) = permitted else { return Ok(()) };
+        let Some((root, permitted_rulings)) = permitted else { return Ok(()) };
         if head.root_id == *root && head.repository_state.branch == MAIN_BRANCH {
             return Ok(());
         }
         let (gate, rulings) = AccessGate::open_with_policy_ids(head, &self.viewer)?;
-        if rulings == *known { Ok(()) } else { self.check_with_gate(&gate) }
+        if rulings == *permitted_rulings { Ok(()) } else { self.check_with_gate(&gate) }
     }
 
     fn check_with_gate(&self, gate: &AccessGate) -> Result<()> {
@@ -498,8 +498,9 @@ impl Session {
         }
         match self.repository.snapshot() {
             Ok(head) => {
-                let seen = [&self.base, &head].map(|one| one.as_viewer(&self.viewer));
-                let mut error = access::ErrorRedactor(seen).redact_error(error);
+                let viewer_snapshots =
+                    [&self.base, &head].map(|snapshot| snapshot.as_viewer(&self.viewer));
+                let mut error = access::ErrorRedactor(viewer_snapshots).redact_error(error);
                 if let Error::Conflicts(conflicts) = &mut error {
                     self.redact_conflict_messages(conflicts);
                 }
@@ -512,10 +513,10 @@ impl Session {
     /// Removes the messages of revisions from conflicts, unless the viewer may know of everything that these revisions
     /// changed.
     fn redact_conflict_messages(&self, conflicts: &mut [MergeConflict]) {
-        let mut told = BTreeMap::new();
+        let mut message_by_revision = BTreeMap::new();
         for changed in conflicts.iter_mut().filter_map(|conflict| conflict.last_change.as_mut()) {
             let revision = changed.revision;
-            let message = told.entry(revision).or_insert_with(|| {
+            let message = message_by_revision.entry(revision).or_insert_with(|| {
                 self.repository.visible_message(&self.viewer, revision).unwrap_or_default()
             });
             changed.message.clone_from(message);

@@ -26,8 +26,8 @@ use tympan_store::ChunkId;
 use self::node::NodeBody;
 use self::node_location::{NodeLocationKeyRef, NodeLocationKind};
 use crate::access::AccessGate;
-use crate::document::document_body::DocumentBody;
-use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::body::DocumentBody;
+use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::ContentRecord;
 use crate::repository::MAIN_BRANCH;
 use crate::{Error, NodePath, Repository, Result, Subtree, document::record_key};
@@ -92,9 +92,9 @@ impl Snapshot {
         let Some(content) = self.0.cacheable_map_id() else {
             return self.find_node(path);
         };
-        let places = &self.0.repository_state.cache.locations;
-        if let Some(place) = places.get(&NodeLocationKeyRef(&content, path))
-            && let Some(node) = self.node_at_location(place)
+        let locations = &self.0.repository_state.cache.locations;
+        if let Some(location) = locations.get(&NodeLocationKeyRef(&content, path))
+            && let Some(node) = self.node_at_location(location)
         {
             return Ok(Some(node));
         }
@@ -105,7 +105,7 @@ impl Snapshot {
         // If all children of a known node have records, one lookup is enough. Paths with extensions are looked up in
         // this way.
         let parent =
-            path.parent().and_then(|parent| places.get(&NodeLocationKeyRef(&content, &parent)));
+            path.parent().and_then(|parent| locations.get(&NodeLocationKeyRef(&content, &parent)));
         let node = if parent.is_some_and(|parent| parent.has_child_record(path.name())) {
             let record = self.0.find_record(&record_key::record_key_at(path.as_str()))?;
             record.map(|record| self.record_node(path.clone(), record))
@@ -114,19 +114,19 @@ impl Snapshot {
         };
         let key = NodeLocationKey(content, path.clone());
         match &node {
-            Some(node) => places.insert(key, node.location.clone()),
+            Some(node) => locations.insert(key, node.location.clone()),
             None => absent.insert(key, ()),
         }
         Ok(node)
     }
 
     /// Returns the node at a cached location; `None` if its body has to be loaded again.
-    fn node_at_location(&self, place: Arc<NodeLocation>) -> Option<Node> {
-        let body = match &place.kind {
+    fn node_at_location(&self, location: Arc<NodeLocation>) -> Option<Node> {
+        let body = match &location.kind {
             NodeLocationKind::Document(_) => NodeBody::default(),
             NodeLocationKind::Inside { body, .. } => NodeBody::Loaded(body.upgrade()?),
         };
-        Some(Node::at_location(self.clone(), place, body))
+        Some(Node::at_location(self.clone(), location, body))
     }
 
     /// Finds the document that holds a node, and the node in it.
@@ -200,8 +200,8 @@ impl Snapshot {
 
     /// Creates a document's own node.
     pub(crate) fn record_node(&self, path: NodePath, record: ContentRecord) -> Node {
-        let place = NodeLocation::new(path, NodeLocationKind::Document(record));
-        Node::at_location(self.clone(), place, NodeBody::default())
+        let location = NodeLocation::new(path, NodeLocationKind::Document(record));
+        Node::at_location(self.clone(), location, NodeBody::default())
     }
 
     /// Creates the nodes of a document that was read already.

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use tympan_store::{BlobId, ChunkId, MapValue, body as bodies};
 
-use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::ContentRecord;
 use crate::document::sibling::container_orders_children;
 use crate::{Error, NodePath, Result, Session, Snapshot, document::record_key};

@@ -24,8 +24,8 @@ use std::time::SystemTime;
 use tympan_store::{ChunkBatch, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
 use crate::commit::{CommitDetails, open_staged_head};
+use crate::document::boundary::{is_container, is_own_content};
 use crate::document::codec::{ByteCursor, write_length_prefixed, write_signed_varint};
-use crate::document::document_boundary::{is_container, is_own_content};
 use crate::document::record::{ContentRecord, NodeSummary, has_described_content};
 use crate::model::subtree::JCR_CONTENT;
 use crate::repository::MAIN_BRANCH;
@@ -160,27 +160,29 @@ pub(crate) fn document_moves(
     if !moves.is_empty() || head.repository_state.branch != MAIN_BRANCH {
         return Ok(moves);
     }
-    let mut gone: BTreeMap<MoveFingerprint, NodePath> = BTreeMap::new();
+    let mut removed_paths: BTreeMap<MoveFingerprint, NodePath> = BTreeMap::new();
     for (key, record) in edits {
         if record.is_some() {
             continue;
         }
         if let Some(old) = head.find_record(key)?.filter(|old| old.summary.is_activated()) {
             let path = record_key::record_path(key)?;
-            gone.entry(move_fingerprint(&path, &old.summary)).or_insert(path);
+            removed_paths.entry(move_fingerprint(&path, &old.summary)).or_insert(path);
         }
     }
-    if gone.is_empty() {
+    if removed_paths.is_empty() {
         return Ok(moves);
     }
     for (key, record) in edits {
         let Some(record) = record else { continue };
         let path = record_key::record_path(key)?;
-        if let Some(from) = gone.get(&move_fingerprint(&path, &record.summary))
+        if let Some(from) = removed_paths.get(&move_fingerprint(&path, &record.summary))
             && head.find_record(key)?.is_none()
         {
             moves.push((from.clone(), path));
-            gone.retain(|_, other| moves.last().is_none_or(|(from, _)| from != other));
+            removed_paths.retain(|_, removed_path| {
+                moves.last().is_none_or(|(from, _)| from != removed_path)
+            });
         }
     }
     Ok(moves)
@@ -299,11 +301,11 @@ pub(crate) fn visitor_edits(
     }
     let reads = head.repository_state.chunk_reader();
     let root = StoreRoot::read(reads, &head.root_id)?;
-    let (known, unstamped) = (root.map(WITHDRAWALS_MAP), root.map(ACTIVATED_MAP));
+    let (withdrawals, unstamped) = (root.map(WITHDRAWALS_MAP), root.map(ACTIVATED_MAP));
     let has_unstamped = unstamped != SortedMap::EMPTY_MAP;
-    let is_known = known != SortedMap::EMPTY_MAP;
+    let is_known = withdrawals != SortedMap::EMPTY_MAP;
     if is_known {
-        update_moved_withdrawals(head, known, moves, &mut made)?;
+        update_moved_withdrawals(head, withdrawals, moves, &mut made)?;
     }
     let destination = |path: &NodePath| -> Option<NodePath> {
         let to = moves
@@ -373,7 +375,7 @@ pub(crate) fn visitor_edits(
     for path in &notes.withdrawn_paths {
         made.insert(record_key::record_key(path)?, None);
         activated.insert(record_key::record_key(path)?, None);
-        for entry in known.range(reads, record_key::descendant_key_range(path)?.bounds()) {
+        for entry in withdrawals.range(reads, record_key::descendant_key_range(path)?.bounds()) {
             made.insert(entry?.0.to_vec(), None);
         }
         for entry in unstamped.range(reads, record_key::descendant_key_range(path)?.bounds()) {
@@ -391,7 +393,8 @@ pub(crate) fn visitor_edits(
         let holds_all_below =
             record.is_some_and(|record| !is_container(path.name(), record.summary.primary_type()));
         if holds_all_below {
-            for entry in known.range(reads, record_key::descendant_key_range(path)?.bounds()) {
+            for entry in withdrawals.range(reads, record_key::descendant_key_range(path)?.bounds())
+            {
                 made.insert(entry?.0.to_vec(), None);
             }
         }
@@ -454,7 +457,7 @@ pub(crate) fn activated_map(view: &SnapshotView) -> Result<SortedMap> {
 /// Updates entries with the new paths of the documents for which they wait.
 fn update_moved_withdrawals(
     head: &SnapshotView,
-    known: SortedMap,
+    withdrawals: SortedMap,
     moves: &[(NodePath, NodePath)],
     made: &mut WithdrawalEdits,
 ) -> Result<()> {
@@ -462,7 +465,7 @@ fn update_moved_withdrawals(
         return Ok(());
     }
     let all = record_key::descendant_key_range(&NodePath::root())?;
-    for stored in known.range(head.repository_state.chunk_reader(), all.bounds()) {
+    for stored in withdrawals.range(head.repository_state.chunk_reader(), all.bounds()) {
         let (key, stored) = stored?;
         let mut entry = Withdrawal::decode(&key, &stored)?;
         let Some(to) = entry.moved_to.clone() else { continue };
@@ -521,19 +524,19 @@ impl Snapshot {
     pub fn withdrawals(&self, top: &NodePath) -> Result<Vec<Withdrawal>> {
         let reads = self.0.repository_state.chunk_reader();
         let map = StoreRoot::read(reads, &self.0.root_id)?.map(WITHDRAWALS_MAP);
-        let mut found = Vec::new();
+        let mut stored_withdrawals = Vec::new();
         if map == SortedMap::EMPTY_MAP {
-            return Ok(found);
+            return Ok(stored_withdrawals);
         }
         let key = record_key::record_key(top)?;
         if let Some(stored) = map.get(reads, &key)? {
-            found.push(Withdrawal::decode(&key, &stored)?);
+            stored_withdrawals.push(Withdrawal::decode(&key, &stored)?);
         }
         for entry in map.range(reads, record_key::descendant_key_range(top)?.bounds()) {
             let (key, stored) = entry?;
-            found.push(Withdrawal::decode(&key, &stored)?);
+            stored_withdrawals.push(Withdrawal::decode(&key, &stored)?);
         }
-        Ok(found)
+        Ok(stored_withdrawals)
     }
 }
 
@@ -549,21 +552,21 @@ impl Snapshot {
     ) -> Result<Vec<ActivatedDocument>> {
         let reads = self.0.repository_state.chunk_reader();
         let map = StoreRoot::read(reads, &self.0.root_id)?.map(ACTIVATED_MAP);
-        let mut found = Vec::new();
+        let mut documents = Vec::new();
         if map == SortedMap::EMPTY_MAP {
-            return Ok(found);
+            return Ok(documents);
         }
         let key = record_key::record_key(top)?;
         if let Some(stored) = map.get(reads, &key)? {
-            found.push(self.activated_document(&key, &stored)?);
+            documents.push(self.activated_document(&key, &stored)?);
         }
         if depth == SubtreeScope::Subtree {
             for entry in map.range(reads, record_key::descendant_key_range(top)?.bounds()) {
                 let (key, stored) = entry?;
-                found.push(self.activated_document(&key, &stored)?);
+                documents.push(self.activated_document(&key, &stored)?);
             }
         }
-        Ok(found)
+        Ok(documents)
     }
 
     fn activated_document(&self, key: &[u8], stored: &MapValue) -> Result<ActivatedDocument> {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use tokio::sync::oneshot;
 
-use crate::cache::cache_file_response::{self, CacheFileHead};
 use crate::cache::cacheability::NotCacheableReason;
+use crate::cache::file_response::{self, CacheFileHead};
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness, is_flushed};
 use crate::cache::page_variant;
 use crate::cache::response_memory::{
@@ -25,9 +25,9 @@ use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
 use crate::request::auth_check::AuthCheckResult;
-use crate::request::request_decision::is_accepted;
-use crate::request::request_view::RequestView;
+use crate::request::decision::is_accepted;
 use crate::request::sticky_cookie;
+use crate::request::view::RequestView;
 use crate::request_pipeline::{CacheOutcome, RequestExchange, own_response, with_connection_close};
 use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
 use crate::upstream::page_fetch::{FetchResult, PageFetch, spawn_fetch};
@@ -65,7 +65,7 @@ impl DispatcherState {
                 .await;
         };
         let docroot = root.docroot_for_reading();
-        let found = CacheFileLocation { docroot: &docroot, cache, file };
+        let location = CacheFileLocation { docroot: &docroot, cache, file };
         match docroot.look_up_file(file, cache.enable_ttl) {
             Err(error) => {
                 let path = farm.absolute_path(file);
@@ -85,13 +85,13 @@ impl DispatcherState {
                 )
                 .await
             }
-            Ok(CacheFileLookup::Absent) => self.serve_miss(exchange, &found).await,
+            Ok(CacheFileLookup::Absent) => self.serve_miss(exchange, &location).await,
             Ok(CacheFileLookup::File(cached)) => {
-                let freshness = self.assess_cache_file(&found, exchange.view, &cached);
+                let freshness = self.assess_cache_file(&location, exchange.view, &cached);
                 if freshness == CacheFileFreshness::Valid {
-                    self.serve_hit(exchange, &found, cached).await
+                    self.serve_hit(exchange, &location, cached).await
                 } else {
-                    self.serve_stale(exchange, &found, cached, freshness).await
+                    self.serve_stale(exchange, &location, cached, freshness).await
                 }
             }
         }
@@ -99,24 +99,24 @@ impl DispatcherState {
 
     fn assess_cache_file(
         &self,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         view: &RequestView,
         cached: &OpenCacheFile,
     ) -> CacheFileFreshness {
-        let cache = found.cache;
-        let (file, path) = (found.file, view.path.as_str());
+        let cache = location.cache;
+        let (file, path) = (location.file, view.path.as_str());
         let facts =
-            found.docroot.freshness_facts(cache, (file, path), cached, self.runtime.clock.now());
+            location.docroot.freshness_facts(cache, (file, path), cached, self.runtime.clock.now());
         let freshness = assess_freshness(facts, cache.stale_limits());
         let has_time_left = cached.expires_at.is_some() && freshness != CacheFileFreshness::Expired;
         if has_time_left {
             self.log(LogLevel::Debug, || {
-                let file = found.docroot.path().join(found.file);
+                let file = location.docroot.path().join(location.file);
                 format!("cache file has not expired: {}", file.display())
             });
         }
         self.log(LogLevel::Debug, || {
-            let file = found.docroot.path().join(found.file);
+            let file = location.docroot.path().join(location.file);
             let file = file.display();
             match freshness {
                 CacheFileFreshness::Valid => {
@@ -134,7 +134,7 @@ impl DispatcherState {
     async fn serve_hit(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
     ) -> Response<ResponseBody> {
         let permission = self.check_permission(exchange).await;
@@ -151,7 +151,7 @@ impl DispatcherState {
         self.metrics.increment(DispatcherCounter::Hits);
         exchange.cache_info = "target file cached".to_owned();
         exchange.outcome = CacheOutcome::Hit;
-        let mut response = self.serve_file(exchange, found, cached);
+        let mut response = self.serve_file(exchange, location, cached);
         for (name, value) in &extra {
             response.headers_mut().append(name, value.clone());
         }
@@ -162,13 +162,13 @@ impl DispatcherState {
     fn serve_file(
         &self,
         exchange: &mut RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
     ) -> Response<ResponseBody> {
         exchange.cache_label = "hit";
-        found.docroot.record_use(found.file, self.runtime.clock.now());
-        self.build_file_response(exchange, found, cached).unwrap_or_else(|error| {
-            let file = found.docroot.path().join(found.file);
+        location.docroot.record_use(location.file, self.runtime.clock.now());
+        self.build_file_response(exchange, location, cached).unwrap_or_else(|error| {
+            let file = location.docroot.path().join(location.file);
             tracing::error!(file = %file.display(), reason = %error, "cannot read a cache file");
             own_response(StatusCode::INTERNAL_SERVER_ERROR)
         })
@@ -177,17 +177,13 @@ impl DispatcherState {
     fn build_file_response(
         &self,
         exchange: &RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
     ) -> std::io::Result<Response<ResponseBody>> {
         let view = exchange.view;
         let CacheFileHead { mut headers, etag, modification_time: modified } =
-            cache_file_response::read_cache_file_head(
-                found.file,
-                &cached,
-                self.runtime.clock.now(),
-            );
-        if found.cache.compress && is_encodable(&headers) {
+            file_response::read_cache_file_head(location.file, &cached, self.runtime.clock.now());
+        if location.cache.compress && is_encodable(&headers) {
             add_vary_accept_encoding(&mut headers);
         }
         let is_head = view.method == Method::HEAD;
@@ -198,24 +194,28 @@ impl DispatcherState {
             length,
             supports_ranges: !is_head,
         };
-        let told = cache_file_response::conditional_response(&view.headers, &entity, headers);
-        let kept = if is_head {
+        let conditional = file_response::conditional_response(&view.headers, &entity, headers);
+        let cached_body = if is_head {
             CachedBody::Memory(Bytes::new())
         } else {
             let most = if view.is_tls { SMALL_TLS_BODY_BYTES } else { SMALL_BODY_BYTES };
             CachedBody::read(cached.body, cached.length, most)?
         };
-        let has_body = !is_head && told.length > 0;
-        let body = if has_body { kept.read_part(told.start, told.length)? } else { empty_body() };
+        let has_body = !is_head && conditional.length > 0;
+        let body = if has_body {
+            cached_body.read_part(conditional.start, conditional.length)?
+        } else {
+            empty_body()
+        };
         let mut response = Response::new(body);
-        *response.status_mut() = told.status;
-        *response.headers_mut() = told.headers;
+        *response.status_mut() = conditional.status;
+        *response.headers_mut() = conditional.headers;
         // For a page that only the list of vanity URLs permits, the rules alone do not decide.
         if exchange.farm.farm.vanity_urls.is_none() || is_accepted(&exchange.farm.farm, view) {
             let source = ResponseSource {
                 farm: Arc::clone(exchange.farm),
                 config_serial: self.config_serial,
-                file: found.file.into(),
+                file: location.file.into(),
                 path: view.path.as_str().into(),
                 length: cached.length,
                 file_stamp: cached.stamp,
@@ -225,7 +225,7 @@ impl DispatcherState {
                 warning: exchange.warning.as_deref().map(Into::into),
                 is_stale: matches!(exchange.outcome, CacheOutcome::Stale),
             };
-            let keepable = CacheableResponse { source: Arc::new(source), body: kept };
+            let keepable = CacheableResponse { source: Arc::new(source), body: cached_body };
             response.extensions_mut().insert(keepable);
         }
         Ok(response)
@@ -235,51 +235,51 @@ impl DispatcherState {
     async fn serve_stale(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
         freshness: CacheFileFreshness,
     ) -> Response<ResponseBody> {
         let farm = exchange.farm;
         let is_too_old = cached.marked_at.is_some_and(|marked| {
             let age = self.runtime.clock.now().duration_since(marked);
-            age.unwrap_or_default() > found.cache.max_stale
+            age.unwrap_or_default() > location.cache.max_stale
         });
         if is_too_old || self.needs_permission(exchange) {
-            return self.serve_miss(exchange, found).await;
+            return self.serve_miss(exchange, location).await;
         }
-        let key = farm.absolute_path(found.file);
-        if farm.refetch_queue.contains(found.file) {
-            return self.serve_old_file(exchange, found, cached);
+        let key = farm.absolute_path(location.file);
+        if farm.refetch_queue.contains(location.file) {
+            return self.serve_old_file(exchange, location, cached);
         }
         if exchange.view.method == Method::HEAD {
             if self.fetch_coalescer.is_fetching(&key) {
-                return self.serve_old_file(exchange, found, cached);
+                return self.serve_old_file(exchange, location, cached);
             }
             return self
                 .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Head)
                 .await;
         }
         let FetchRole::Lead(ticket) = self.fetch_coalescer.join_or_lead(&key) else {
-            return self.serve_old_file(exchange, found, cached);
+            return self.serve_old_file(exchange, location, cached);
         };
-        if let Some(newer) = self.recheck_cache_file(found, exchange.view) {
+        if let Some(newer) = self.recheck_cache_file(location, exchange.view) {
             ticket.finish_fetch(FetchOutcome::Retry);
-            return self.serve_hit(exchange, found, newer).await;
+            return self.serve_hit(exchange, location, newer).await;
         }
-        let allowed = self.stale_allowance(found, exchange.view, &cached);
-        let wait = self.begin_fetch(exchange, ticket, found, STALE_CACHE_INFO);
-        let is_soft = found.cache.flush_mode == FlushMode::Soft;
+        let allowed = self.stale_allowance(location, exchange.view, &cached);
+        let wait = self.begin_fetch(exchange, ticket, location, STALE_CACHE_INFO);
+        let is_soft = location.cache.flush_mode == FlushMode::Soft;
         if freshness == CacheFileFreshness::Marked && is_soft || allowed.while_revalidating {
-            return self.serve_old_file(exchange, found, cached);
+            return self.serve_old_file(exchange, location, cached);
         }
         let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
-        let stands_in = found.cache.serve_stale_on_error && is_stale_on_error_failure(&first)
+        let stands_in = location.cache.serve_stale_on_error && is_stale_on_error_failure(&first)
             || allowed.if_error
                 && is_stale_if_error_failure(&first)
-                && self.is_stale_still_allowed(found, exchange.view, cached.stamp);
+                && self.is_stale_still_allowed(location, exchange.view, cached.stamp);
         if stands_in {
             self.metrics.increment(DispatcherCounter::StaleOnError);
-            let mut response = self.serve_old_file(exchange, found, cached);
+            let mut response = self.serve_old_file(exchange, location, cached);
             response.extensions_mut().remove::<CacheableResponse>();
             let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
             response.headers_mut().insert(header::WARNING, warning);
@@ -291,11 +291,11 @@ impl DispatcherState {
     /// Returns the allowances of the render for a copy that expired. A flushed copy has none.
     fn stale_allowance(
         &self,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         view: &RequestView,
         cached: &OpenCacheFile,
     ) -> StaleAllowance {
-        let cache = found.cache;
+        let cache = location.cache;
         let (Some(expires), Some(stored)) = (cached.expires_at, &cached.headers) else {
             return StaleAllowance::default();
         };
@@ -303,8 +303,12 @@ impl DispatcherState {
             return StaleAllowance::default();
         }
         let now = self.runtime.clock.now();
-        let facts =
-            found.docroot.freshness_facts(cache, (found.file, view.path.as_str()), cached, now);
+        let facts = location.docroot.freshness_facts(
+            cache,
+            (location.file, view.path.as_str()),
+            cached,
+            now,
+        );
         if is_flushed(facts) {
             return StaleAllowance::default();
         }
@@ -319,13 +323,13 @@ impl DispatcherState {
     /// asked.
     fn is_stale_still_allowed(
         &self,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         view: &RequestView,
         stamp: CacheFileStamp,
     ) -> bool {
-        match found.docroot.look_up_file(found.file, found.cache.enable_ttl) {
+        match location.docroot.look_up_file(location.file, location.cache.enable_ttl) {
             Ok(CacheFileLookup::File(cached)) => {
-                cached.stamp == stamp && self.stale_allowance(found, view, &cached).if_error
+                cached.stamp == stamp && self.stale_allowance(location, view, &cached).if_error
             }
             _ => false,
         }
@@ -334,15 +338,15 @@ impl DispatcherState {
     fn serve_old_file(
         &self,
         exchange: &mut RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
     ) -> Response<ResponseBody> {
         self.log_action(exchange, "DELIVER");
         self.metrics.increment(DispatcherCounter::Stale);
         exchange.cache_info = "target file cached".to_owned();
         exchange.outcome = CacheOutcome::Stale;
-        let mut response = self.serve_file(exchange, found, cached);
-        if !self.is_replacement_pending(exchange.farm, found.file) {
+        let mut response = self.serve_file(exchange, location, cached);
+        if !self.is_replacement_pending(exchange.farm, location.file) {
             response.extensions_mut().remove::<CacheableResponse>();
         }
         response
@@ -358,12 +362,12 @@ impl DispatcherState {
     async fn serve_miss(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
     ) -> Response<ResponseBody> {
-        if let Some(response) = self.serve_cached_error(exchange, found.docroot, found.file) {
+        if let Some(response) = self.serve_cached_error(exchange, location.docroot, location.file) {
             return response;
         }
-        let key = exchange.farm.absolute_path(found.file);
+        let key = exchange.farm.absolute_path(location.file);
         // A request that joins a fetch causes no rendering.
         let is_drawn =
             exchange.view.method == Method::HEAD || !self.fetch_coalescer.is_fetching(&key);
@@ -375,16 +379,18 @@ impl DispatcherState {
                 .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Head)
                 .await;
         }
-        let mut waiting = FetchWait::new(found.cache.collapse_wait);
+        let mut waiting = FetchWait::new(location.cache.collapse_wait);
         for _ in 0..MAX_FETCH_WAITS {
             match self.fetch_coalescer.join_or_pass(&key) {
-                FetchRole::Lead(ticket) => return self.lead_fetch(exchange, found, ticket).await,
+                FetchRole::Lead(ticket) => {
+                    return self.lead_fetch(exchange, location, ticket).await;
+                }
                 FetchRole::Join(_) if self.needs_permission(exchange) => {
                     let reason = NotCacheableReason::AuthCheckerDenied;
                     return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
                 }
-                FetchRole::Join(flight) => {
-                    let joined = self.join_fetch(exchange, found, (&flight, &mut waiting)).await;
+                FetchRole::Join(fetch) => {
+                    let joined = self.join_fetch(exchange, location, (&fetch, &mut waiting)).await;
                     if let Some(response) = joined {
                         return response;
                     }
@@ -401,16 +407,16 @@ impl DispatcherState {
     async fn lead_fetch(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         ticket: FetchTicket,
     ) -> Response<ResponseBody> {
         if !self.needs_permission(exchange)
-            && let Some(newer) = self.recheck_cache_file(found, exchange.view)
+            && let Some(newer) = self.recheck_cache_file(location, exchange.view)
         {
             ticket.finish_fetch(FetchOutcome::Retry);
-            return self.serve_hit(exchange, found, newer).await;
+            return self.serve_hit(exchange, location, newer).await;
         }
-        let wait = self.begin_fetch(exchange, ticket, found, "caching");
+        let wait = self.begin_fetch(exchange, ticket, location, "caching");
         let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
         self.serve_fetch_result(exchange, first)
     }
@@ -419,13 +425,13 @@ impl DispatcherState {
     async fn join_fetch(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-        found: &CacheFileLocation<'_>,
-        (flight, waiting): (&PendingFetch, &mut FetchWait),
+        location: &CacheFileLocation<'_>,
+        (fetch, waiting): (&PendingFetch, &mut FetchWait),
     ) -> Option<Response<ResponseBody>> {
         if waiting.is_new() {
             self.metrics.increment(DispatcherCounter::Coalesced);
         }
-        Some(match flight.wait_as_visitor(waiting).await {
+        Some(match fetch.wait_as_visitor(waiting).await {
             FetchWaitResult::Finished(FetchOutcome::Shared(page)) => {
                 let response = self.serve_fetched_page(exchange, &page, &page.stored_headers);
                 exchange.outcome = CacheOutcome::Miss { is_collapsed: true };
@@ -435,14 +441,14 @@ impl DispatcherState {
                 own_response(failure.status())
             }
             FetchWaitResult::Finished(FetchOutcome::Unshared(reason)) => {
-                match self.serve_cached_error(exchange, found.docroot, found.file) {
+                match self.serve_cached_error(exchange, location.docroot, location.file) {
                     Some(response) => response,
                     None => self.forward_uncached(exchange, VisitorBody::empty(), reason).await,
                 }
             }
             FetchWaitResult::Finished(FetchOutcome::Retry) => {
-                let newer = self.recheck_cache_file(found, exchange.view)?;
-                self.serve_hit(exchange, found, newer).await
+                let newer = self.recheck_cache_file(location, exchange.view)?;
+                self.serve_hit(exchange, location, newer).await
             }
             FetchWaitResult::FetchSelf => {
                 self.forward_uncached(
@@ -464,11 +470,11 @@ impl DispatcherState {
     /// Looks up the file again, because another fetch may have ended in the meantime.
     fn recheck_cache_file(
         &self,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         view: &RequestView,
     ) -> Option<OpenCacheFile> {
-        match found.docroot.look_up_file(found.file, found.cache.enable_ttl) {
-            Ok(CacheFileLookup::File(cached)) => (self.assess_cache_file(found, view, &cached)
+        match location.docroot.look_up_file(location.file, location.cache.enable_ttl) {
+            Ok(CacheFileLookup::File(cached)) => (self.assess_cache_file(location, view, &cached)
                 == CacheFileFreshness::Valid)
                 .then_some(cached),
             _ => None,
@@ -479,17 +485,17 @@ impl DispatcherState {
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
         ticket: FetchTicket,
-        found: &CacheFileLocation<'_>,
+        location: &CacheFileLocation<'_>,
         info: &'static str,
     ) -> oneshot::Receiver<FetchResult> {
         self.log_action(exchange, "CREATE");
-        let target = page_variant::variant_target(found.cache, exchange.view);
+        let target = page_variant::variant_target(location.cache, exchange.view);
         let fetch = PageFetch {
             call: UpstreamRequest {
                 target,
                 ..build_upstream_request(exchange, VisitorBody::empty(), ForwardPurpose::Cache)
             },
-            file: found.file.to_owned(),
+            file: location.file.to_owned(),
             path: exchange.view.path.as_str().to_owned(),
             host: exchange.view.headers.get(header::HOST).cloned(),
             // A page for a host that no farm has must not be shown to others.
@@ -560,11 +566,15 @@ impl DispatcherState {
         exchange.record_pass(reason);
         let call = build_upstream_request(exchange, body, ForwardPurpose::Pass);
         match exchange.farm.upstream.send(&call).await {
-            Ok(answer) => {
-                let mut response = answer.response.map(boxed_body);
+            Ok(upstream_response) => {
+                let mut response = upstream_response.response.map(boxed_body);
                 clean_response_headers(response.headers_mut());
-                sticky_cookie::add_sticky_cookie(&mut response, exchange, &answer.render);
-                exchange.render = Some(answer.render);
+                sticky_cookie::add_sticky_cookie(
+                    &mut response,
+                    exchange,
+                    &upstream_response.render,
+                );
+                exchange.render = Some(upstream_response.render);
                 response
             }
             Err(failure) => {

@@ -37,11 +37,11 @@ use crate::config::settings::{CompiledSettings, DispatcherSettings};
 use crate::config::{DispatcherConfig, FarmConfig};
 use crate::edge::fast_path::LazyFastPath;
 use crate::edge::visitor_session;
-use crate::flush::flush_authorization::FlushKeys;
-use crate::flush::flush_batch::FlushBatcher;
-use crate::flush::flush_propagation::{CatchUpGate, FarmSiblings, new_random_id};
+use crate::flush::authorization::FlushKeys;
+use crate::flush::batch::FlushBatcher;
 use crate::flush::hot_page::HotRefetchBudget;
 use crate::flush::invalidate_handler::HandlerCallQueue;
+use crate::flush::propagation::{CatchUpGate, FarmSiblings, new_random_id};
 use crate::flush::refetch::RefetchQueue;
 use crate::flush::visit_address::ListenerPorts;
 use crate::observe::log::{DispatcherLog, LogLevel};
@@ -310,15 +310,15 @@ impl Dispatcher {
     /// Returns the fast path for cached responses, which all listeners share.
     fn fast_path(&self) -> Arc<dyn FastPath> {
         let mut background = self.0.background.lock();
-        if let Some(lane) = background.fast_path.upgrade() {
-            return lane;
+        if let Some(fast_path) = background.fast_path.upgrade() {
+            return fast_path;
         }
-        let lane = Arc::new(LazyFastPath::new(self.clone()));
-        background.fast_path = Arc::downgrade(&lane);
+        let fast_path = Arc::new(LazyFastPath::new(self.clone()));
+        background.fast_path = Arc::downgrade(&fast_path);
         drop(background);
         // Report at the start if the fast path cannot run.
-        lane.is_open();
-        lane
+        fast_path.is_open();
+        fast_path
     }
 
     /// Starts the background tasks; returns true if they were not running already.
@@ -376,11 +376,11 @@ impl DispatcherState {
         let has_shares = has_shares(&config);
         let mut farms: Vec<Arc<FarmState>> = Vec::new();
         for farm in &config.farms {
-            let known = ReusableFarms {
+            let reusable_farms = ReusableFarms {
                 previous_farms: old.map_or(&[], |old| &old.farms),
                 opened_farms: &farms,
             };
-            let state = open_farm(farm, &runtime, switches.keep_alive, known);
+            let state = open_farm(farm, &runtime, switches.keep_alive, reusable_farms);
             farms.push(Arc::new(state));
         }
         let has_peers = farms.iter().any(|farm| farm.flush_siblings.is_some());
@@ -533,8 +533,8 @@ impl ReusableFarms<'_> {
     fn docroot_at(&self, path: &Path) -> Option<&Arc<DocrootState>> {
         let named = self.farms().filter_map(|farm| farm.docroot.as_ref());
         let same = self.opened_farms.iter().filter_map(|farm| farm.docroot.as_ref());
-        let mut found = named.filter(|root| root.path() == path);
-        found.next().or_else(|| same.into_iter().find(|root| root.is_same_folder_as(path)))
+        let mut docroots = named.filter(|root| root.path() == path);
+        docroots.next().or_else(|| same.into_iter().find(|root| root.is_same_folder_as(path)))
     }
 }
 
@@ -543,11 +543,11 @@ fn open_farm(
     farm: &Arc<FarmConfig>,
     runtime: &DispatcherRuntime,
     keep_alive: Option<Duration>,
-    known: ReusableFarms<'_>,
+    reusable_farms: ReusableFarms<'_>,
 ) -> FarmState {
     let docroot = farm.cache.as_ref().and_then(|cache| {
         let path = cache.docroot.as_ref()?;
-        if let Some(root) = known.docroot_at(path) {
+        if let Some(root) = reusable_farms.docroot_at(path) {
             return Some(Arc::clone(root));
         }
         let opened = DocrootState::open(path, cache.mode);
@@ -571,7 +571,7 @@ fn open_farm(
     if is_open_to_all && !runtime.flush_keys.has_any() {
         tracing::warn!(farm = %farm.name, "anyone may flush this farm; add /allowedClients");
     }
-    let old = known.farms().find(|old| old.farm.name == farm.name);
+    let old = reusable_farms.farms().find(|old| old.farm.name == farm.name);
     let is_same_list = |old: &&Arc<FarmState>| old.farm.vanity_urls == farm.vanity_urls;
     let vanity =
         old.filter(is_same_list).map(|old| Arc::clone(&old.vanity_list)).unwrap_or_else(|| {
@@ -593,9 +593,9 @@ fn open_farm(
         handlers: old.map(|old| Arc::clone(&old.handlers)).unwrap_or_default(),
         hot_refetch_budget: old.map(|old| Arc::clone(&old.hot_refetch_budget)).unwrap_or_default(),
         variant_limiter: farm.variant_limit.map(|limit| {
-            let known = old.and_then(|old| old.variant_limiter.as_ref());
-            match known.filter(|known| known.limit() == limit) {
-                Some(known) => Arc::clone(known),
+            let previous_limiter = old.and_then(|old| old.variant_limiter.as_ref());
+            match previous_limiter.filter(|previous_limiter| previous_limiter.limit() == limit) {
+                Some(previous_limiter) => Arc::clone(previous_limiter),
                 None => Arc::new(VariantLimiter::new(limit)),
             }
         }),

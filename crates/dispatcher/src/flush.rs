@@ -5,14 +5,14 @@
 //! notified; the response is sent, once notified siblings in reach have done the same; files are re-fetched in the
 //! background. The stat files come first since a re-fetched file must be newer than they are.
 
-pub(crate) mod flush_authorization;
-pub(crate) mod flush_batch;
-pub(crate) mod flush_handle;
-pub(crate) mod flush_numbering;
-pub(crate) mod flush_propagation;
+pub(crate) mod authorization;
+pub(crate) mod batch;
+pub(crate) mod handle;
 pub(crate) mod heavy_hitter;
 pub(crate) mod hot_page;
 pub(crate) mod invalidate_handler;
+pub(crate) mod numbering;
+pub(crate) mod propagation;
 pub(crate) mod refetch;
 pub(crate) mod visit_address;
 pub(crate) mod warm_up;
@@ -36,13 +36,13 @@ use crate::cache::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
 use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher::{DispatcherState, FarmState};
 use crate::edge::response_body::{ResponseBody, full_body};
-use crate::flush::flush_authorization::FlushKeys;
-use crate::flush::flush_batch::file_flush_action;
-use crate::flush::flush_handle::candidate_paths;
-use crate::flush::flush_propagation::{EventLogError, FlushEvent};
+use crate::flush::authorization::FlushKeys;
+use crate::flush::batch::file_flush_action;
+use crate::flush::handle::candidate_paths;
+use crate::flush::propagation::{EventLogError, FlushEvent};
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 use crate::request_pipeline::{RequestExchange, own_response};
 use crate::upstream::{BODY_TIMEOUT, UpstreamRequest, VisitorBody};
 
@@ -204,13 +204,13 @@ impl DispatcherState {
         let file = check_request_cacheable(&farm.farm, &page).ok()?;
         let (root, cache) = (farm.docroot.as_ref()?, farm.farm.cache.as_ref()?);
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
-        let (flights, clock) = (Arc::clone(&self.fetch_coalescer), self.runtime.clock.clone());
+        let (fetches, clock) = (Arc::clone(&self.fetch_coalescer), self.runtime.clock.clone());
         let absolute = farm.absolute_path(&file);
         let variants = variant_handles_of(cache, &BTreeSet::from([file.clone()]));
         let fate = file_flush_action(cache, FlushAction::Activate);
         let work = move || -> std::io::Result<bool> {
             root.record_flush(clock.tick());
-            flights.mark_flushed(|fetched| {
+            fetches.mark_flushed(|fetched| {
                 let below = fetched.strip_prefix(root.path()).ok();
                 let is_variant = |handle: &PathBuf| {
                     below
@@ -222,7 +222,7 @@ impl DispatcherState {
             let mut is_there = absolute.symlink_metadata().is_ok();
             let named: Vec<FileFlushTarget<'_>> =
                 variants.iter().map(|handle| FileFlushTarget { handle, action: fate }).collect();
-            flights.with_stores_blocked(|| {
+            fetches.with_stores_blocked(|| {
                 let done = docroot.flush_handles(&named, &BTreeSet::new());
                 is_there |= done.removed_count + done.marked_count > 0;
                 done.first_error.map_or(Ok(()), Err)?;
@@ -367,12 +367,12 @@ impl DispatcherState {
 /// Returns true if a client may flush: by address, by the token, or by the key of a pair.
 pub(crate) fn is_flush_allowed(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
-    let shown = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
-    if let Some(shown) = shown.map(|shown| shown.trim().as_bytes()) {
-        let is_token = token.map(|token| is_equal_constant_time(token.as_bytes(), shown));
+    let shown_token = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown_token = shown_token.and_then(|value| value.strip_prefix("Bearer "));
+    if let Some(shown_token) = shown_token.map(|shown_token| shown_token.trim().as_bytes()) {
+        let is_token = token.map(|token| is_equal_constant_time(token.as_bytes(), shown_token));
         // Where keys are configured, a wrong one is refused, regardless of the address.
-        match (is_token, keys.is_admitted(shown)) {
+        match (is_token, keys.is_admitted(shown_token)) {
             (Some(true), _) | (_, Some(true)) => return true,
             (Some(false), _) | (_, Some(false)) => return false,
             (None, None) => {}
@@ -488,7 +488,7 @@ mod tests {
             numbering: None,
         };
         // No file is changed before this lock is released.
-        let held = docroot.flush_numbers.lock();
+        let number_guard = docroot.flush_numbers.lock();
         let mut obeying =
             Box::pin(Arc::clone(&inner).carry_out_flush(Arc::clone(farm), message, None));
         assert!(obeying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -496,7 +496,7 @@ mod tests {
         assert!(is_awaited());
         drop(obeying);
         assert!(!is_awaited());
-        drop(held);
+        drop(number_guard);
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use crate::edge::http2::connection::{
 };
 use crate::edge::http2::hpack::FieldList;
 use crate::edge::response_plan::{ResponsePlan, StoredEntity, plan_response};
-use crate::flush::flush_propagation::{FlushEvent, FlushEventLog, SiblingMessage};
+use crate::flush::propagation::{FlushEvent, FlushEventLog, SiblingMessage};
 
 /// Parses a header file and checks that the result survives a round trip.
 pub fn check_header_file(text: &[u8]) {
@@ -23,9 +23,9 @@ pub fn check_header_file(text: &[u8]) {
 
 /// Parses messages of siblings and the event log, and checks that the results survive a round trip.
 pub fn check_flush_propagation(bytes: &[u8]) {
-    if let Some(told) = SiblingMessage::parse(bytes) {
-        let text = serde_json::to_vec(&told).unwrap_or_default();
-        assert_eq!(SiblingMessage::parse(&text), Some(told));
+    if let Some(sibling_message) = SiblingMessage::parse(bytes) {
+        let text = serde_json::to_vec(&sibling_message).unwrap_or_default();
+        assert_eq!(SiblingMessage::parse(&text), Some(sibling_message));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Some(mut log) = FlushEventLog::parse(text, "run".to_owned()) else { return };
@@ -96,19 +96,18 @@ fn parse_head_with_hyper(head: &[u8]) -> Option<Request<()>> {
 /// Parses the input of an HTTP/2 client in pieces, and answers some of its requests.
 pub fn check_http2(bytes: &[u8]) {
     const HEADER_BYTES: usize = 4096;
-    let stall = Duration::from_secs(30);
-    let bounds =
-        Http2Limits { max_streams: 4, max_header_bytes: HEADER_BYTES, stall_timeout: stall };
+    let stall_timeout = Duration::from_secs(30);
+    let bounds = Http2Limits { max_streams: 4, max_header_bytes: HEADER_BYTES, stall_timeout };
     let (mut session, mut fields) = (Http2Connection::new(bounds, 0), FieldList::default());
     // An input need not contain the preface.
     let greeting: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let input = if bytes.starts_with(b"PRI") { bytes.to_vec() } else { [greeting, bytes].concat() };
-    let mut held = Vec::new();
+    let mut buffer = Vec::new();
     // Time advances, so that responses without a window are given up.
     for (piece, now_ms) in input.chunks(61).zip((0..).step_by(7_000)) {
         session.advance_time(now_ms);
-        held.extend_from_slice(piece);
-        let mut rest = &held[..];
+        buffer.extend_from_slice(piece);
+        let mut rest = &buffer[..];
         loop {
             match session.read_step(&mut rest, &mut fields) {
                 Http2ReadStep::NeedMoreData => break,
@@ -140,10 +139,10 @@ pub fn check_http2(bytes: &[u8]) {
                     unreachable!("no request was left to the service")
                 }
             }
-            assert!(rest.len() <= held.len());
+            assert!(rest.len() <= buffer.len());
         }
         let left = rest.len();
-        held.drain(..held.len() - left);
+        buffer.drain(..buffer.len() - left);
         session.fill_output(40_000);
         session.reset_stalled_streams();
         assert!(session.output.len() < 200_000, "{} bytes wait", session.output.len());
@@ -242,8 +241,9 @@ mod tests {
             "\0",
             "\r",
         ];
-        let known = (0..KNOWN.len()).prop_map(|index| KNOWN[index].as_bytes().to_vec());
-        let piece = prop_oneof![6 => known, 1 => proptest::collection::vec(any::<u8>(), 0..4)];
+        let known_piece = (0..KNOWN.len()).prop_map(|index| KNOWN[index].as_bytes().to_vec());
+        let piece =
+            prop_oneof![6 => known_piece, 1 => proptest::collection::vec(any::<u8>(), 0..4)];
         proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
     }
 

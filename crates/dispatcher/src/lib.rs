@@ -28,11 +28,11 @@ pub use observe::log;
 mod request_pipeline;
 mod upstream;
 
-pub use cache::cache_export::{CacheExport, ExportSink, ExportSummary, export_cache};
 pub use cache::cacheability::NotCacheableReason;
+pub use cache::export::{CacheExport, ExportSink, ExportSummary, export_cache};
 pub use clock::DispatcherClock;
-pub use config::config_check::check_config;
-pub use config::config_comparison::{
+pub use config::check::check_config;
+pub use config::comparison::{
     ComparedConfig, ConfigComparison, ConfigKeyChange, ConfigKeyChangeKind, RequestDecisionChange,
     compare_configs,
 };
@@ -49,11 +49,11 @@ pub use dispatcher::{Dispatcher, DispatcherRuntime};
 pub use edge::response_body::ResponseBody;
 pub use edge::visitor_session::VisitorSession;
 pub use error::Error;
-pub use flush::flush_authorization::FlushKeys;
+pub use flush::authorization::FlushKeys;
 pub use flush::warm_up::urls_of_line;
 pub use observe::status::DispatcherStatus;
 pub use request::authority::{AuthorityError, normalize_authority};
+pub use request::decision::{RequestAction, RequestDecision, decide_request};
 pub use request::farm_selection::FarmMatch;
 pub use request::https_redirect::HttpsRedirectSettings;
-pub use request::request_decision::{RequestAction, RequestDecision, decide_request};
-pub use request::request_view::RequestView;
+pub use request::view::RequestView;

@@ -27,17 +27,15 @@ use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::dispatcher::{DispatcherState, FarmState};
 use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
 use crate::edge::visitor_session::{self, VisitorSession};
-use crate::flush::flush_propagation::FLUSH_EVENTS_HEADER;
+use crate::flush::propagation::FLUSH_EVENTS_HEADER;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
 use crate::request::authority;
+use crate::request::decision::{RequestAction, decide_request_among, decide_source, is_flush};
 use crate::request::farm_selection::FarmMatch;
 use crate::request::host_routing::{ProxyTarget, RouteOutcome};
-use crate::request::request_decision::{
-    RequestAction, decide_request_among, decide_source, is_flush,
-};
-use crate::request::request_view::RequestView;
 use crate::request::traffic_share;
+use crate::request::view::RequestView;
 use crate::upstream::content_coding::DecodedBody;
 use crate::upstream::header_forwarding::{
     ForwardPurpose, add_forwarded_host, clean_response_headers, is_in_forwarding_loop,
@@ -374,12 +372,12 @@ impl DispatcherState {
     /// Logs the effect of the query on caching.
     fn log_query_effect(&self, action: &RequestAction<'_>, exchange: &RequestExchange<'_>) {
         let Some(query) = exchange.view.query.as_deref() else { return };
-        let shown = format!("?{query}");
-        let shown = redact_secrets(&shown);
-        let shown = shown.trim_start_matches('?');
+        let shown_query = format!("?{query}");
+        let shown_query = redact_secrets(&shown_query);
+        let shown_query = shown_query.trim_start_matches('?');
         match action {
             RequestAction::Cache(_) => {
-                self.log(LogLevel::Debug, || format!("Query string ignored: {shown}"))
+                self.log(LogLevel::Debug, || format!("Query string ignored: {shown_query}"))
             }
             RequestAction::Pass(NotCacheableReason::Query) => {
                 let cache = exchange.farm.farm.cache.as_ref();
@@ -395,7 +393,9 @@ impl DispatcherState {
                         format!("Name not in ignored URL parameters ACL: {name}")
                     });
                 }
-                self.log(LogLevel::Debug, || format!("request contains a query string: {shown}"));
+                self.log(LogLevel::Debug, || {
+                    format!("request contains a query string: {shown_query}")
+                });
             }
             _ => {}
         }
@@ -422,8 +422,8 @@ impl DispatcherState {
         *request.uri_mut() = uri;
         self.metrics.increment(DispatcherCounter::Proxied);
         match self.proxy_client.send(request).await {
-            Ok(answer) => {
-                let (mut parts, body) = answer.into_parts();
+            Ok(proxy_response) => {
+                let (mut parts, body) = proxy_response.into_parts();
                 let body = match DecodedBody::from_response(&mut parts.headers, body) {
                     Ok(body) => body,
                     Err(error) => {

@@ -225,17 +225,17 @@ impl Upstream {
             }
             for index in self.render_order(category, call.sticky_render.as_deref()) {
                 match self.attempt_render(index, category, call).await {
-                    Ok(answer) => match self.judge_response(index, call, answer).await {
-                        RenderVerdict::Accept(answer) => return Ok(answer),
-                        RenderVerdict::TryAnother(answer) => refused = Some(answer),
+                    Ok(response) => match self.judge_response(index, call, response).await {
+                        RenderVerdict::Accept(response) => return Ok(response),
+                        RenderVerdict::TryAnother(response) => refused = Some(response),
                     },
                     Err(AttemptFailure::TryNext) => {}
                     Err(AttemptFailure::Busy) => is_busy = true,
                     Err(AttemptFailure::GiveUp(failure)) => return Err(failure),
                 }
             }
-            if let Some(answer) = refused.take() {
-                return Ok(answer);
+            if let Some(response) = refused.take() {
+                return Ok(response);
             }
             // A request that waited in a queue is not queued again.
             if is_busy {
@@ -284,17 +284,17 @@ impl Upstream {
             let is_free = target.is_some_and(|target| target.admission.is_free());
             (is_ill, standing != RenderAvailability::Trial, !is_free)
         });
-        let wanted = sticky
+        let preferred = sticky
             .and_then(|name| self.targets.iter().position(|target| target.render.name == name));
-        let is_well = |wanted: &usize| {
+        let is_well = |preferred: &usize| {
             let is_ejected =
-                self.targets.get(*wanted).is_some_and(|target| self.is_ejected(target));
-            let is_in = matches!(standing(*wanted), RenderAvailability::Available(_));
-            self.scores.is_live(*wanted, now) && !is_ejected && is_in
+                self.targets.get(*preferred).is_some_and(|target| self.is_ejected(target));
+            let is_in = matches!(standing(*preferred), RenderAvailability::Available(_));
+            self.scores.is_live(*preferred, now) && !is_ejected && is_in
         };
-        if let Some(wanted) = wanted.filter(is_well) {
-            order.retain(|index| *index != wanted);
-            order.insert(0, wanted);
+        if let Some(preferred) = preferred.filter(is_well) {
+            order.retain(|index| *index != preferred);
+            order.insert(0, preferred);
         }
         order
     }
@@ -318,16 +318,16 @@ impl Upstream {
         let Some(target) = self.targets.get(index) else {
             return Err(AttemptFailure::TryNext);
         };
-        let Some(place) = target.admission.acquire().await else {
+        let Some(permit) = target.admission.acquire().await else {
             return Err(AttemptFailure::Busy);
         };
-        let place = Arc::new(place);
+        let permit = Arc::new(permit);
         let started = Instant::now();
         target.health.begin_request(started);
-        let mut outcome = self.exchange_with_render(index, target, call, &place).await;
+        let mut outcome = self.exchange_with_render(index, target, call, &permit).await;
         if matches!(outcome, Err(ClientError::Broken { .. })) && call.is_repeatable() {
             // The render may have closed a pooled connection at the moment of its reuse.
-            outcome = self.exchange_with_render(index, target, call, &place).await;
+            outcome = self.exchange_with_render(index, target, call, &permit).await;
         }
         let now = Instant::now();
         let error = match outcome {
@@ -412,7 +412,7 @@ impl Upstream {
         index: usize,
         target: &RenderTarget,
         call: &UpstreamRequest,
-        place: &Arc<RenderPermit>,
+        permit: &Arc<RenderPermit>,
     ) -> Result<Response<RenderBody>, ClientError> {
         let render = &target.render;
         let scheme = if render.is_secure { "https" } else { "http" };
@@ -436,14 +436,14 @@ impl Upstream {
         if let Ok(own) = HeaderValue::from_str(if is_usual { &render.hostname } else { &own }) {
             request.headers_mut().entry(header::HOST).or_insert(own);
         }
-        let flight = InFlightRequest::begin(&self.scores, index, place);
+        let in_flight = InFlightRequest::begin(&self.scores, index, permit);
         let response = target.client.send(request).await?;
-        let patience = render.receive_timeout;
+        let timeout = render.receive_timeout;
         let (mut parts, body) = response.into_parts();
         let decoded = DecodedBody::from_response(&mut parts.headers, body);
         let body =
             decoded.map_err(|error| ClientError::Broken { host: own, source: error.into() })?;
-        Ok(Response::from_parts(parts, RenderBody::new(body, patience, flight)))
+        Ok(Response::from_parts(parts, RenderBody::new(body, timeout, in_flight)))
     }
 
     /// Decides if a render's error is returned to the visitor or another render is tried.
@@ -451,18 +451,18 @@ impl Upstream {
         &self,
         index: usize,
         call: &UpstreamRequest,
-        answer: UpstreamResponse,
+        response: UpstreamResponse,
     ) -> RenderVerdict {
-        let status = answer.response.status();
+        let status = response.response.status();
         if !self.farm.has_failover || !status.is_server_error() || !call.body.is_untouched() {
-            return RenderVerdict::Accept(answer);
+            return RenderVerdict::Accept(response);
         }
         let is_ill = status == StatusCode::SERVICE_UNAVAILABLE || self.is_unhealthy(index).await;
         if !is_ill {
-            return RenderVerdict::Accept(answer);
+            return RenderVerdict::Accept(response);
         }
         self.scores.record_failure(index, self.farm.unavailable_penalty, Instant::now());
-        RenderVerdict::TryAnother(answer)
+        RenderVerdict::TryAnother(response)
     }
 
     /// Returns true if the health page of a render failed too often.
@@ -485,10 +485,10 @@ impl Upstream {
         loop {
             for (index, target) in self.targets.iter().enumerate() {
                 let call = UpstreamRequest::get(url.to_owned());
-                let place = Arc::new(RenderPermit::uncounted());
-                let probe = self.exchange_with_render(index, target, &call, &place);
-                let answer = tokio::time::timeout(PROBE_TIMEOUT, probe).await;
-                let is_good = matches!(answer, Ok(Ok(answer)) if answer.status().is_success());
+                let permit = Arc::new(RenderPermit::uncounted());
+                let probe = self.exchange_with_render(index, target, &call, &permit);
+                let response = tokio::time::timeout(PROBE_TIMEOUT, probe).await;
+                let is_good = matches!(response, Ok(Ok(answer)) if answer.status().is_success());
                 let was_ejected = self.is_ejected(target);
                 if is_good {
                     target.bad_probes.store(0, Ordering::Relaxed);
@@ -519,8 +519,8 @@ impl Upstream {
         };
         let call = UpstreamRequest::get(url.clone());
         // The page is requested outside the queue: a render that is merely busy must not count as ill.
-        let place = Arc::new(RenderPermit::uncounted());
-        match self.exchange_with_render(index, target, &call, &place).await {
+        let permit = Arc::new(RenderPermit::uncounted());
+        match self.exchange_with_render(index, target, &call, &permit).await {
             Ok(response) => response.status() == StatusCode::INTERNAL_SERVER_ERROR,
             Err(_unreachable) => true,
         }
@@ -532,15 +532,15 @@ async fn resolve_render(render: &RenderConfig) -> Option<SocketAddr> {
     if render.is_secure {
         return None;
     }
-    let found = tokio::net::lookup_host((render.hostname.as_str(), render.port)).await.ok()?;
-    let found: Vec<SocketAddr> =
-        found.filter(|address| !render.picks_random_ipv4 || address.is_ipv4()).collect();
+    let addresses = tokio::net::lookup_host((render.hostname.as_str(), render.port)).await.ok()?;
+    let addresses: Vec<SocketAddr> =
+        addresses.filter(|address| !render.picks_random_ipv4 || address.is_ipv4()).collect();
     // The low bits of the clock are random enough to spread connections.
     let turn = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.subsec_nanos() as usize / 64);
-    let index = if render.picks_random_ipv4 { turn % found.len().max(1) } else { 0 };
-    found.get(index).copied()
+    let index = if render.picks_random_ipv4 { turn % addresses.len().max(1) } else { 0 };
+    addresses.get(index).copied()
 }
 
 /// Returns true if a status means that a render, or a server behind it, does not work.
@@ -651,12 +651,12 @@ impl Body for VisitorBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamBoxError>>> {
         if self.active_body.is_none() {
-            let taken = match &mut *self.state.lock() {
+            let body_state = match &mut *self.state.lock() {
                 VisitorBodyState::Empty => return Poll::Ready(None),
                 VisitorBodyState::Waiting(body) => body.take(),
                 VisitorBodyState::Broken => None,
             };
-            let Some(body) = taken else {
+            let Some(body) = body_state else {
                 return Poll::Ready(Some(Err("another attempt read the body".into())));
             };
             self.active_body = Some(body);
@@ -687,9 +687,9 @@ struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    fn begin(scores: &Arc<RenderScoreboard>, render: usize, place: &Arc<RenderPermit>) -> Self {
+    fn begin(scores: &Arc<RenderScoreboard>, render: usize, permit: &Arc<RenderPermit>) -> Self {
         scores.begin_request(render);
-        Self { scores: Arc::clone(scores), render, _permit: Arc::clone(place) }
+        Self { scores: Arc::clone(scores), render, _permit: Arc::clone(permit) }
     }
 }
 
@@ -710,10 +710,10 @@ pub(crate) struct RenderBody {
 impl RenderBody {
     fn new(
         body: DecodedBody<Incoming>,
-        patience: Option<Duration>,
-        flight: InFlightRequest,
+        timeout: Option<Duration>,
+        in_flight: InFlightRequest,
     ) -> Self {
-        Self { body, read_timeout: BodyReadTimeout::new(patience), _in_flight: flight }
+        Self { body, read_timeout: BodyReadTimeout::new(timeout), _in_flight: in_flight }
     }
 
     /// Removes supported content codings from a response to be stored, because it is also sent to visitors who accept

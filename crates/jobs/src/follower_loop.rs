@@ -28,8 +28,8 @@ pub struct FollowerLoop {
 impl FollowerLoop {
     /// Creates a loop whose rounds continue until `stop` turns true.
     #[must_use]
-    pub fn new(what: &'static str, stop: watch::Receiver<bool>, failing: Duration) -> Self {
-        Self { subject: what, stop, failure_delay: failing, is_failing: false }
+    pub fn new(subject: &'static str, stop: watch::Receiver<bool>, failing: Duration) -> Self {
+        Self { subject, stop, failure_delay: failing, is_failing: false }
     }
 
     /// Returns true if no further round may start.
@@ -77,7 +77,7 @@ pub fn read_changes_after(
     repository: &Repository,
     stored: Option<&str>,
     limit: usize,
-    what: &'static str,
+    subject: &'static str,
 ) -> Result<ChangesAfterCursor> {
     let Some(stored) = stored else {
         return Ok(ChangesAfterCursor::Start(repository.newest_cursor()?));
@@ -86,7 +86,7 @@ pub fn read_changes_after(
     match repository.changes(&Viewer::system(), &cursor, &ChangeFilter::default(), limit) {
         Ok(page) => Ok(ChangesAfterCursor::Changes(page)),
         Err(lost @ ContentError::CursorLost { .. }) => {
-            warn!(reason = format_error_chain(&lost), "{what} missed changes and begin anew");
+            warn!(reason = format_error_chain(&lost), "{subject} missed changes and begin anew");
             Ok(ChangesAfterCursor::Start(repository.newest_cursor()?))
         }
         Err(failure) => Err(failure.into()),

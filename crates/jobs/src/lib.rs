@@ -26,7 +26,7 @@ pub mod workflow;
 pub use error::{Error, Result, format_error_chain};
 pub use follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
 pub use job::{Job, JobId, JobPriority, JobProgress, JobState, NewJob};
-pub use osgi_config::osgi_config_watcher::OsgiConfigWatcher;
+pub use osgi_config::watcher::OsgiConfigWatcher;
 pub use osgi_config::{
     ConfigFault, OSGI_CONFIG_NODE_TYPE, OsgiConfig, OsgiConfigs, can_change_configs,
     set_queue_property,

@@ -7,7 +7,7 @@
 //! A folder `config.author.dev` applies if all these run modes are active. Of several configurations for a PID the one
 //! with the most run modes applies, then the one below `/apps`, then the first by path.
 
-pub(crate) mod osgi_config_watcher;
+pub(crate) mod watcher;
 
 use std::io::Read;
 
@@ -88,7 +88,7 @@ impl OsgiConfigs {
                 reading.search_config_folders(&node, 0)?;
             }
         }
-        let OsgiConfigReader { configs: mut found, faults, .. } = reading;
+        let OsgiConfigReader { mut configs, faults, .. } = reading;
         let rank = |config: &OsgiConfig| {
             (
                 std::cmp::Reverse(config.run_mode_count),
@@ -96,9 +96,9 @@ impl OsgiConfigs {
                 config.path.clone(),
             )
         };
-        found.sort_by_cached_key(|config| (config.pid.clone(), rank(config)));
-        found.dedup_by(|later, first| later.pid == first.pid);
-        Ok(Self { configs: found, faults })
+        configs.sort_by_cached_key(|config| (config.pid.clone(), rank(config)));
+        configs.dedup_by(|later, first| later.pid == first.pid);
+        Ok(Self { configs, faults })
     }
 
     /// Returns the configured queues, and adds faults of invalid ones.
@@ -127,11 +127,11 @@ impl OsgiConfigs {
     /// Returns the configurations that nothing here supports.
     pub fn iter_unknown<'a>(
         &'a self,
-        known: &'a [&'a str],
+        known_factories: &'a [&'a str],
     ) -> impl Iterator<Item = &'a OsgiConfig> {
-        self.configs
-            .iter()
-            .filter(move |config| !known.iter().any(|factory| config.has_factory(factory)))
+        self.configs.iter().filter(move |config| {
+            !known_factories.iter().any(|factory| config.has_factory(factory))
+        })
     }
 }
 
@@ -403,10 +403,10 @@ fn parse_quoted(text: &str) -> Result<(String, &str), String> {
             '\\' => match letters.next() {
                 Some((_, 'n')) => raw.push('\n'),
                 Some((_, 't')) => raw.push('\t'),
-                Some((_, other)) => raw.push(other),
+                Some((_, character)) => raw.push(character),
                 None => break,
             },
-            other => raw.push(other),
+            character => raw.push(character),
         }
     }
     Err("a quote is not closed".to_owned())
@@ -474,8 +474,8 @@ pub fn set_queue_property(queue: &mut QueueConfig, name: &str, value: &Json) -> 
     match name {
         "queue.name" => text()?.clone_into(&mut queue.name),
         "queue.topics" => {
-            let one = std::slice::from_ref(value);
-            let values = value.as_array().map_or(one, Vec::as_slice);
+            let single_value = std::slice::from_ref(value);
+            let values = value.as_array().map_or(single_value, Vec::as_slice);
             let texts = values.iter().filter_map(Json::as_str).map(str::trim);
             let texts = texts.filter(|text| !text.is_empty());
             queue.topics = texts.map(TopicPattern::parse_queue_pattern).collect();

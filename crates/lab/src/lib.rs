@@ -43,7 +43,7 @@ pub mod measurement;
 pub use comparison::metric_comparison;
 mod net;
 pub use comparison::paired_run;
-pub use page::page_visit;
+pub use page::visit;
 pub mod phase;
 pub mod plan;
 pub use comparison::program;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// begin comments. A backslash at the end of a line continues it on the next.
 #[must_use]
 pub fn parse_properties(text: &str) -> HashMap<String, String> {
-    let mut found = HashMap::new();
+    let mut properties = HashMap::new();
     let mut lines = text.trim_start_matches('\u{feff}').lines();
     while let Some(line) = lines.next() {
         let line = line.trim_start();
@@ -20,9 +20,9 @@ pub fn parse_properties(text: &str) -> HashMap<String, String> {
             whole.push_str(next.trim_start());
         }
         let (name, value) = split_property(&whole);
-        found.insert(unescape(name, ""), unescape(value, ""));
+        properties.insert(unescape(name, ""), unescape(value, ""));
     }
-    found
+    properties
 }
 
 /// Returns true if a line ends with an unescaped backslash.
@@ -61,7 +61,7 @@ pub(crate) fn unescape(text: &str, more: &str) -> String {
                 let digits: String = letters.by_ref().take(4).collect();
                 out.extend(u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32));
             }
-            other => out.extend(other),
+            plain_letter => out.extend(plain_letter),
         }
     }
     out
@@ -75,7 +75,7 @@ mod tests {
     fn files_are_read_as_java_reads_them() {
         let text = "# remark\n! remark\n\nthreads=100\r\n  host : www.example.org \npath /a\nlong = one \\\n   two\n\
                     a\\=b=c\\u0041\\\\\nempty\nthreads = 5";
-        let found = parse_properties(text);
+        let properties = parse_properties(text);
         for (name, value) in [
             ("threads", "5"),
             ("host", "www.example.org "),
@@ -84,9 +84,9 @@ mod tests {
             ("a=b", "cA\\"),
             ("empty", ""),
         ] {
-            assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
+            assert_eq!(properties.get(name).map(String::as_str), Some(value), "{name}");
         }
-        assert_eq!(found.len(), 6);
+        assert_eq!(properties.len(), 6);
         assert_eq!(parse_properties("a=b\\").get("a").map(String::as_str), Some("b"));
     }
 }

@@ -162,11 +162,14 @@ mod tests {
         let lengths: Vec<usize> =
             draft.scenarios[0].steps.iter().map(|step| step.body.len()).collect();
         assert_eq!(lengths, [0, 0, MAX_PLAN_BODY_LEN]);
-        let told =
+        let body_remark =
             draft.comment_lines.iter().find(|remark| remark.contains("without their bodies"));
-        let told = told.unwrap();
-        assert!(told.starts_with("2 requests"), "{told}");
-        assert!(told.ends_with("POST /picture, POST /long?token={secret}."), "{told}");
+        let body_remark = body_remark.unwrap();
+        assert!(body_remark.starts_with("2 requests"), "{body_remark}");
+        assert!(
+            body_remark.ends_with("POST /picture, POST /long?token={secret}."),
+            "{body_remark}"
+        );
         let draft = recording_to_plan("http://h", &exchanges[2..], RecordingOptions::default());
         assert_eq!(draft.comment_lines.len(), 1, "{:?}", draft.comment_lines);
     }

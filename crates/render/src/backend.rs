@@ -189,7 +189,7 @@ impl BackendRegistry {
     /// Creates a registry of the configured back ends by name, with the client that sends the requests.
     #[must_use]
     pub fn new(back_ends: BTreeMap<String, BackendConfig>, fetch: Box<dyn BackendClient>) -> Self {
-        let place = |(name, back_end)| {
+        let new_endpoint = |(name, back_end)| {
             let (state, changed, counts) =
                 (Mutex::default(), Condvar::new(), BackendCounters::default());
             (
@@ -202,7 +202,7 @@ impl BackendRegistry {
                 },
             )
         };
-        Self { client: fetch, endpoints: back_ends.into_iter().map(place).collect() }
+        Self { client: fetch, endpoints: back_ends.into_iter().map(new_endpoint).collect() }
     }
 
     /// Returns the names of all back ends.
@@ -214,18 +214,18 @@ impl BackendRegistry {
     #[must_use]
     pub fn counts(&self) -> Vec<(&str, BackendCounts)> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let places = self.endpoints.iter();
-        places
-            .map(|(name, place)| {
+        let endpoints = self.endpoints.iter();
+        endpoints
+            .map(|(name, endpoint)| {
                 let counts = BackendCounts {
-                    fetches: read(&place.counters.fetches),
-                    failures: read(&place.counters.failures),
-                    hits: read(&place.counters.hits),
-                    stale_hits: read(&place.counters.stale_hits),
-                    unanswered: read(&place.counters.unanswered),
-                    in_flight: place.state.lock().in_flight_paths.len() as u64,
-                    waiting_renders: read(&place.counters.waiting_renders),
-                    max_connections: place.config.max_connections as u64,
+                    fetches: read(&endpoint.counters.fetches),
+                    failures: read(&endpoint.counters.failures),
+                    hits: read(&endpoint.counters.hits),
+                    stale_hits: read(&endpoint.counters.stale_hits),
+                    unanswered: read(&endpoint.counters.unanswered),
+                    in_flight: endpoint.state.lock().in_flight_paths.len() as u64,
+                    waiting_renders: read(&endpoint.counters.waiting_renders),
+                    max_connections: endpoint.config.max_connections as u64,
                 };
                 (name.as_str(), counts)
             })
@@ -234,7 +234,7 @@ impl BackendRegistry {
 
     /// Returns how long responses of a back end, and output rendered from them, may be used.
     pub(crate) fn max_age(&self, name: &str) -> Option<Duration> {
-        self.endpoints.get(name).map(|place| place.config.max_age)
+        self.endpoints.get(name).map(|endpoint| endpoint.config.max_age)
     }
 
     /// Returns the value at a path of a back end.
@@ -247,13 +247,13 @@ impl BackendRegistry {
         path: &str,
         now: Instant,
     ) -> Result<Option<Value>, String> {
-        let place = self.find_endpoint(name)?;
+        let endpoint = self.find_endpoint(name)?;
         validate_path(path)?;
-        let until = now + place.config.timeout;
-        match place.acquire_fetch_slot(path, (now, until)) {
-            BackendFetchDecision::Cached(answer) => Ok(answer),
+        let until = now + endpoint.config.timeout;
+        match endpoint.acquire_fetch_slot(path, (now, until)) {
+            BackendFetchDecision::Cached(value) => Ok(value),
             BackendFetchDecision::Fetch(sent) => {
-                Ok(self.fetch_and_cache((name, place), path, (now, until, sent)))
+                Ok(self.fetch_and_cache((name, endpoint), path, (now, until, sent)))
             }
         }
     }
@@ -269,26 +269,32 @@ impl BackendRegistry {
         body: &[u8],
         now: Instant,
     ) -> Result<Option<Value>, String> {
-        let place = self.find_endpoint(name)?;
+        let endpoint = self.find_endpoint(name)?;
         validate_path(path)?;
-        let until = now + place.config.timeout;
-        if !place.acquire_post_slot((now, until)) {
+        let until = now + endpoint.config.timeout;
+        if !endpoint.acquire_post_slot((now, until)) {
             return Ok(None);
         }
-        let back_end = &place.config;
+        let back_end = &endpoint.config;
         let url = format!("{}{path}", back_end.base_url.trim_end_matches('/'));
-        increment(&place.counters.fetches);
-        let asked = BackendRequestStart::start_now(until);
-        let answer = self.client.post_json(&url, body, asked.timeout, back_end.max_response_bytes);
-        let answer = answer.and_then(|bytes| match bytes.is_empty() {
+        increment(&endpoint.counters.fetches);
+        let request_start = BackendRequestStart::start_now(until);
+        let response =
+            self.client.post_json(&url, body, request_start.timeout, back_end.max_response_bytes);
+        let response = response.and_then(|bytes| match bytes.is_empty() {
             true => Ok(Value::from(true)),
             false => parse_json_response(&bytes).map(|(value, _)| value),
         });
-        let mut state = place.state.lock();
+        let mut state = endpoint.state.lock();
         // A failed post may have taken effect, too.
         state.invalidate_subject(path);
-        place.finish_request(&mut state, POST_IN_FLIGHT_PATH, (name, asked), answer.as_ref().err());
-        Ok(answer.ok())
+        endpoint.finish_request(
+            &mut state,
+            POST_IN_FLIGHT_PATH,
+            (name, request_start),
+            response.as_ref().err(),
+        );
+        Ok(response.ok())
     }
 
     fn find_endpoint(&self, name: &str) -> Result<&BackendEndpoint, String> {
@@ -300,25 +306,25 @@ impl BackendRegistry {
     /// Requests the back end and caches the response.
     fn fetch_and_cache(
         &self,
-        (name, place): (&str, &BackendEndpoint),
+        (name, endpoint): (&str, &BackendEndpoint),
         path: &str,
         (now, until, sent): (Instant, Instant, u64),
     ) -> Option<Value> {
-        let back_end = &place.config;
+        let back_end = &endpoint.config;
         let url = format!("{}{path}", back_end.base_url.trim_end_matches('/'));
-        increment(&place.counters.fetches);
-        let asked = BackendRequestStart::start_now(until);
-        let answer = self.client.fetch(&url, asked.timeout, back_end.max_response_bytes);
-        let answer = answer.and_then(|bytes| parse_json_response(&bytes));
-        let mut state = place.state.lock();
-        place.finish_request(&mut state, path, (name, asked), answer.as_ref().err());
-        match answer {
+        increment(&endpoint.counters.fetches);
+        let request_start = BackendRequestStart::start_now(until);
+        let response = self.client.fetch(&url, request_start.timeout, back_end.max_response_bytes);
+        let response = response.and_then(|bytes| parse_json_response(&bytes));
+        let mut state = endpoint.state.lock();
+        endpoint.finish_request(&mut state, path, (name, request_start), response.as_ref().err());
+        match response {
             Ok((value, bytes)) => {
                 let is_outdated = state.post_count != sent;
                 state.cache_value(path, (&value, bytes), (now, is_outdated));
                 Some(value)
             }
-            Err(_) => place.stale_value(&state, path, now),
+            Err(_) => endpoint.stale_value(&state, path, now),
         }
     }
 }
@@ -381,7 +387,8 @@ impl BackendEndpoint {
                 increment(&self.counters.hits);
                 return BackendFetchDecision::Cached(Some(copy.value.clone()));
             }
-            let is_asked = state.in_flight_paths.iter().any(|one| one == path);
+            let is_asked =
+                state.in_flight_paths.iter().any(|in_flight_path| in_flight_path == path);
             let is_closed = state.circuit_open_until.is_some_and(|until| now < until);
             // One request tests whether a back end responds again; the others do not wait for it.
             let is_tried = state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES
@@ -456,11 +463,13 @@ impl BackendEndpoint {
         &self,
         state: &mut BackendState,
         path: &str,
-        (name, asked): (&str, BackendRequestStart),
+        (name, request_start): (&str, BackendRequestStart),
         failure: Option<&String>,
     ) {
         let ended = Instant::now();
-        if let Some(at) = state.in_flight_paths.iter().position(|one| one == path) {
+        if let Some(at) =
+            state.in_flight_paths.iter().position(|in_flight_path| in_flight_path == path)
+        {
             state.in_flight_paths.swap_remove(at);
         }
         self.state_changed.notify_all();
@@ -475,14 +484,14 @@ impl BackendEndpoint {
         };
         increment(&self.counters.failures);
         // A request that had little time left says nothing about the back end.
-        if asked.timeout * 2 >= self.config.timeout {
+        if request_start.timeout * 2 >= self.config.timeout {
             state.consecutive_failures = state.consecutive_failures.saturating_add(1);
         }
         if state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES {
             state.circuit_open_until = Some(ended + self.config.retry_after);
         }
         // An address that is refused at once blocks no thread, so it may be requested again.
-        let took = ended.saturating_duration_since(asked.started_at);
+        let took = ended.saturating_duration_since(request_start.started_at);
         if path != POST_IN_FLIGHT_PATH && took * 2 >= self.config.timeout {
             state.suspend_path(path, (ended, ended + self.config.retry_after));
         }
@@ -534,8 +543,8 @@ impl BackendState {
                 .iter()
                 .min_by_key(|(_, copy)| (copy.fetched_at, copy.response_number));
             let Some(oldest) = oldest.map(|(path, _)| path.clone()) else { return };
-            let gone = self.cached_values.remove(&oldest);
-            self.cached_bytes -= gone.map_or(0, |gone| gone.bytes);
+            let evicted = self.cached_values.remove(&oldest);
+            self.cached_bytes -= evicted.map_or(0, |evicted_value| evicted_value.bytes);
         }
     }
 
@@ -554,8 +563,10 @@ impl BackendState {
     fn invalidate_subject(&mut self, path: &str) {
         self.post_count += 1;
         let subject = path_subject(path);
-        let about =
-            self.cached_values.iter_mut().filter(|(known, _)| path_subject(known) == subject);
+        let about = self
+            .cached_values
+            .iter_mut()
+            .filter(|(value_path, _)| path_subject(value_path) == subject);
         about.for_each(|(_, copy)| copy.is_invalidated = true);
     }
 }
@@ -601,13 +612,13 @@ mod tests {
         let now = Instant::now();
         let mut keep = |path: &str, bytes: usize| {
             state.cache_value(path, (&Value::from(1), bytes), (now, false));
-            let mut kept: Vec<_> = state.cached_values.keys().cloned().collect();
-            kept.sort_unstable();
+            let mut cached_paths: Vec<_> = state.cached_values.keys().cloned().collect();
+            cached_paths.sort_unstable();
             assert_eq!(
                 state.cached_bytes,
                 state.cached_values.values().map(|copy| copy.bytes).sum::<usize>()
             );
-            kept.join(" ")
+            cached_paths.join(" ")
         };
         assert_eq!(keep("/a", MAX_CACHED_BYTES / 2), "/a");
         assert_eq!(keep("/b", MAX_CACHED_BYTES / 4), "/a /b");

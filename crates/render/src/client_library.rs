@@ -114,14 +114,14 @@ impl ClientLibrarySet {
         sources: &BTreeMap<String, ClientLibrarySource>,
         (folder, source): (&str, &ClientLibrarySource),
         kind: ClientLibraryKind,
-        (text, seen): (&mut String, &mut BTreeSet<String>),
+        (text, visited_folders): (&mut String, &mut BTreeSet<String>),
     ) {
-        if !seen.insert(folder.to_owned()) {
+        if !visited_folders.insert(folder.to_owned()) {
             return;
         }
         for embedded in self.category_folders(&source.embeds) {
             if let Some(inner) = sources.get(&embedded) {
-                self.append_sources(sources, (&embedded, inner), kind, (text, seen));
+                self.append_sources(sources, (&embedded, inner), kind, (text, visited_folders));
             }
         }
         for file in listed_files(source, kind) {
@@ -147,8 +147,10 @@ impl ClientLibrarySet {
     /// Returns the folders of some categories, each once.
     fn category_folders(&self, categories: &[String]) -> Vec<String> {
         let mut folders: Vec<String> = Vec::new();
-        for folder in
-            categories.iter().filter_map(|one| self.folders_by_category.get(one)).flatten()
+        for folder in categories
+            .iter()
+            .filter_map(|category| self.folders_by_category.get(category))
+            .flatten()
         {
             if !folders.contains(folder) {
                 folders.push(folder.clone());
@@ -175,17 +177,17 @@ impl ClientLibrarySet {
     fn order_by_dependency(
         &self,
         categories: &[String],
-        (seen, ordered): &mut (BTreeSet<String>, &mut Vec<String>),
+        (visited_folders, ordered): &mut (BTreeSet<String>, &mut Vec<String>),
     ) {
         for folder in self.category_folders(categories) {
-            if !seen.insert(folder.clone()) {
+            if !visited_folders.insert(folder.clone()) {
                 continue;
             }
-            let mut inner = (std::mem::take(seen), &mut **ordered);
+            let mut inner = (std::mem::take(visited_folders), &mut **ordered);
             if let Some(needed) = self.dependencies.get(&folder) {
                 self.order_by_dependency(needed, &mut inner);
             }
-            *seen = inner.0;
+            *visited_folders = inner.0;
             ordered.push(folder);
         }
     }
@@ -197,14 +199,16 @@ impl ClientLibrarySet {
 
     /// Finds the text by the name in an address, such as `wayfare/clientlibs/site`, and its kind.
     pub(crate) fn find(&self, name: &str, kind: ClientLibraryKind) -> Option<&BuiltClientLibrary> {
-        let places = ["/apps/", "/libs/"].into_iter();
-        places.into_iter().find_map(|place| self.libraries.get(&(format!("{place}{name}"), kind)))
+        let search_paths = ["/apps/", "/libs/"].into_iter();
+        search_paths
+            .into_iter()
+            .find_map(|search_path| self.libraries.get(&(format!("{search_path}{name}"), kind)))
     }
 }
 
 /// Returns the address of a library.
 fn library_address(folder: &str, hash: &str, kind: ClientLibraryKind) -> String {
-    let name = ["/apps/", "/libs/"].iter().find_map(|place| folder.strip_prefix(place));
+    let name = ["/apps/", "/libs/"].iter().find_map(|search_path| folder.strip_prefix(search_path));
     let name = name.unwrap_or_else(|| folder.trim_start_matches('/'));
     encode_path(&format!("/etc.clientlibs/{name}.{hash}.{}", kind.extension()))
 }
@@ -218,7 +222,7 @@ fn listed_files(source: &ClientLibrarySource, kind: ClientLibraryKind) -> Vec<St
     let mut files = Vec::new();
     for line in list.lines().map(str::trim).filter(|line| !line.is_empty()) {
         match (line.strip_prefix("#base="), line.starts_with('#')) {
-            (Some(given), _) => base = given.trim().trim_matches('/').to_owned(),
+            (Some(base_path), _) => base = base_path.trim().trim_matches('/').to_owned(),
             (None, true) => {}
             (None, false) => files.push(resolve_relative_path(&base, line)),
         }
@@ -242,15 +246,16 @@ fn resolve_relative_path(base: &str, relative: &str) -> String {
 
 /// Rewrites the relative addresses in a style sheet to absolute paths on the host.
 fn rebase_css_urls(text: &str, path: &str) -> String {
-    let name = ["/apps/", "/libs/"].iter().find_map(|place| path.strip_prefix(place));
+    let name = ["/apps/", "/libs/"].iter().find_map(|search_path| path.strip_prefix(search_path));
     let folder = name.unwrap_or(path).rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("url(") {
         let (before, after) = rest.split_at(at + "url(".len());
         out.push_str(before);
-        let inner = after
-            .trim_start_matches(|one: char| one.is_ascii_whitespace() || one == '"' || one == '\'');
+        let inner = after.trim_start_matches(|character: char| {
+            character.is_ascii_whitespace() || character == '"' || character == '\''
+        });
         let quote = after.get(..after.len() - inner.len()).unwrap_or_default();
         let end = inner.find(['"', '\'', ')']).unwrap_or(inner.len());
         let address = inner.get(..end).unwrap_or_default().trim_end();

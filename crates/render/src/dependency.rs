@@ -17,15 +17,15 @@
 
 pub(crate) mod changed_aspects;
 pub(crate) mod content_reader;
-pub(crate) mod dependency_log;
-pub(crate) mod dependency_recorder;
+pub(crate) mod log;
+pub(crate) mod recorder;
 
 use std::fmt;
 use std::sync::Arc;
 
 use tympan_content::NodePath;
 
-use crate::dependency::dependency_log::RecordedDependencies;
+use crate::dependency::log::RecordedDependencies;
 use crate::page::list_query::ListQuery;
 
 /// The version of the stored hashes, aspects and lists.
@@ -189,7 +189,7 @@ impl fmt::Debug for PathAspects {
         let mut words: Vec<&str> = named.map(|(_, name)| *name).collect();
         match self.0 >> FIRST_PROPERTY_BIT {
             0 => {}
-            some if some == !0 >> FIRST_PROPERTY_BIT => words.push("properties"),
+            bits if bits == !0 >> FIRST_PROPERTY_BIT => words.push("properties"),
             _ => words.push("some-properties"),
         }
         f.write_str(&words.join("+"))
@@ -219,17 +219,17 @@ impl DependencySet {
 
     /// Creates the set of recorded reads.
     #[must_use]
-    pub fn from_recorded(noted: &[(NodePath, PathAspects)]) -> Self {
-        Self::from_recorded_and_queries(noted, &[])
+    pub fn from_recorded(recorded: &[(NodePath, PathAspects)]) -> Self {
+        Self::from_recorded_and_queries(recorded, &[])
     }
 
     /// Creates the set of recorded reads and lists.
     pub(crate) fn from_recorded_and_queries(
-        noted: &[(NodePath, PathAspects)],
+        recorded: &[(NodePath, PathAspects)],
         listings: &[Arc<ListQuery>],
     ) -> Self {
         let mut all = RecordedDependencies::default();
-        noted.iter().for_each(|(path, aspects)| all.add(path.as_str(), *aspects));
+        recorded.iter().for_each(|(path, aspects)| all.add(path.as_str(), *aspects));
         all.dependencies(listings)
     }
 
@@ -256,15 +256,15 @@ impl DependencySet {
         listings: impl Iterator<Item = Arc<ListQuery>>,
     ) -> Self {
         let mut listings: Vec<Arc<ListQuery>> = listings.collect();
-        listings.sort_unstable_by_key(|one| one.id());
-        listings.dedup_by_key(|one| one.id());
+        listings.sort_unstable_by_key(|query| query.id());
+        listings.dedup_by_key(|query| query.id());
         let mut sorted: Vec<PathDependency> = pairs.collect();
         if listings.len() > MAX_LIST_QUERIES {
-            sorted.extend(listings.drain(..).map(|one| one.scope_dependency()));
+            sorted.extend(listings.drain(..).map(|query| query.scope_dependency()));
         }
         sorted.sort_unstable_by_key(|(path, _)| *path);
-        sorted.dedup_by(|(path, aspects), (kept, joined)| {
-            let is_same = path == kept;
+        sorted.dedup_by(|(path, aspects), (previous_path, joined)| {
+            let is_same = path == previous_path;
             if is_same {
                 *joined = joined.combine(*aspects);
             }
@@ -290,22 +290,22 @@ impl DependencySet {
             .path_dependencies
             .iter()
             .all(|(path, aspects)| self.recorded_aspects(*path).contains(*aspects))
-            && other.list_queries.iter().all(|one| {
-                let (path, aspects) = one.scope_dependency();
-                self.has_list_query(one.id()) || self.recorded_aspects(path).contains(aspects)
+            && other.list_queries.iter().all(|query| {
+                let (path, aspects) = query.scope_dependency();
+                self.has_list_query(query.id()) || self.recorded_aspects(path).contains(aspects)
             })
     }
 
     /// Returns the recorded aspects of a path, without lists.
     fn recorded_aspects(&self, path: u64) -> PathAspects {
-        let found = self.path_dependencies.binary_search_by_key(&path, |(path, _)| *path).ok();
-        found
+        let position = self.path_dependencies.binary_search_by_key(&path, |(path, _)| *path).ok();
+        position
             .and_then(|at| self.path_dependencies.get(at))
             .map_or(PathAspects::default(), |(_, aspects)| *aspects)
     }
 
     fn has_list_query(&self, id: u64) -> bool {
-        self.list_queries.binary_search_by_key(&id, |one| one.id()).is_ok()
+        self.list_queries.binary_search_by_key(&id, |query| query.id()).is_ok()
     }
 
     /// Returns the aspects of a node in the set, including the scopes of lists.
@@ -324,19 +324,22 @@ impl DependencySet {
         let scopes = self
             .list_queries
             .iter()
-            .map(|one| one.scope_dependency())
+            .map(|query| query.scope_dependency())
             .filter(|(own, _)| *own == path);
         scopes.fold(self.recorded_aspects(path), |all, (_, aspects)| all.combine(aspects))
     }
 
     /// Returns the hashes of the paths, including the scopes of lists.
     pub(crate) fn path_hashes(&self) -> impl Iterator<Item = u64> {
-        let scopes =
-            self.list_queries.iter().enumerate().map(|(at, one)| (at, one.scope_dependency().0));
+        let scopes = self
+            .list_queries
+            .iter()
+            .enumerate()
+            .map(|(at, query)| (at, query.scope_dependency().0));
         let scopes = scopes.filter(|(at, path)| {
             let before = self.list_queries.get(..*at).unwrap_or_default();
             self.recorded_aspects(*path).is_empty()
-                && !before.iter().any(|one| one.scope_dependency().0 == *path)
+                && !before.iter().any(|earlier_query| earlier_query.scope_dependency().0 == *path)
         });
         self.path_dependencies.iter().map(|(path, _)| *path).chain(scopes.map(|(_, path)| path))
     }
@@ -350,7 +353,7 @@ impl DependencySet {
 
     /// Returns the hashes of the paths, and the identifiers of the lists in place of their scopes.
     pub(crate) fn path_and_query_keys(&self) -> impl Iterator<Item = u64> {
-        let listings = self.list_queries.iter().map(|one| one.id());
+        let listings = self.list_queries.iter().map(|query| query.id());
         self.path_dependencies.iter().map(|(path, _)| *path).chain(listings)
     }
 
@@ -429,8 +432,8 @@ impl DependencyHasher {
         Self { state, key }
     }
 
-    fn add_pair(&mut self, one: u64, other: u64) {
-        self.state = folded_multiply(self.state ^ one, self.key ^ other);
+    fn add_pair(&mut self, left: u64, right: u64) {
+        self.state = folded_multiply(self.state ^ left, self.key ^ right);
     }
 
     /// Adds aspects of paths, in order.
@@ -443,7 +446,7 @@ impl DependencyHasher {
     /// Adds lists, in order.
     pub(crate) fn add_list_queries(&mut self, listings: &[Arc<ListQuery>]) {
         self.add_pair(SECOND_END_MARK, listings.len() as u64);
-        listings.iter().for_each(|one| self.add_pair(one.id(), 0));
+        listings.iter().for_each(|query| self.add_pair(query.id(), 0));
     }
 
     pub(crate) fn finish(self) -> u64 {
@@ -468,8 +471,9 @@ pub(crate) fn hash_path_text(path: &str) -> u64 {
 pub(crate) fn hash_bytes(text: &str) -> u64 {
     let bytes = text.as_bytes();
     // Each block has its own keys, so that its product does not depend on the one before.
-    let join =
-        |key: u64, [one, other]: [u64; 2]| folded_multiply(one ^ key, other ^ SECOND_END_MARK);
+    let join = |key: u64, [first, second]: [u64; 2]| {
+        folded_multiply(first ^ key, second ^ SECOND_END_MARK)
+    };
     let (blocks, rest) = bytes.as_chunks::<16>();
     let (mut state, mut key) = (bytes.len() as u64, FIRST_END_MARK);
     for block in blocks {
@@ -511,8 +515,8 @@ const BLOCK_KEY_STEP: u64 = 0xa076_1d64_78bd_642f;
 
 /// Multiplies two numbers and folds the halves of the product together.
 #[inline]
-pub(crate) fn folded_multiply(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
+pub(crate) fn folded_multiply(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
     (product >> 64) as u64 ^ product as u64
 }
 
@@ -533,12 +537,12 @@ mod tests {
 
     #[test]
     fn a_path_noted_twice_has_both_aspects() {
-        let noted = [
+        let recorded = [
             (path("/a"), PathAspects::EXISTENCE),
             (path("/b"), PathAspects::NAVIGATION_HEAD),
             (path("/a"), PathAspects::property("text")),
         ];
-        let set = DependencySet::from_recorded(&noted);
+        let set = DependencySet::from_recorded(&recorded);
         assert_eq!(set.len(), 2);
         let aspects = set.aspects_with_scopes(hash_path(&path("/a")));
         assert_eq!(aspects, PathAspects::EXISTENCE.combine(PathAspects::property("text")));
@@ -552,12 +556,12 @@ mod tests {
 
     #[test]
     fn sets_are_read_back() {
-        let noted =
+        let recorded =
             [(path("/a/b"), PathAspects::EVERYTHING), (path("/c"), PathAspects::MODIFIED_DATE)];
         for set in [
             DependencySet::default(),
-            DependencySet::from_recorded(&noted),
-            DependencySet::from_recorded_and_queries(&noted, &[listing("/x"), listing("/c")]),
+            DependencySet::from_recorded(&recorded),
+            DependencySet::from_recorded_and_queries(&recorded, &[listing("/x"), listing("/c")]),
         ] {
             assert_eq!(DependencySet::from_bytes(&set.to_bytes()), Some(set.clone()));
             assert!(set.contains(&set) && set.contains(&DependencySet::default()));
@@ -582,7 +586,8 @@ mod tests {
         assert_eq!(set.path_hashes().collect::<Vec<_>>(), [at]);
         assert_eq!(set.path_and_query_keys().collect::<Vec<_>>(), [at, list.id()]);
         // More lists than the maximum.
-        let many: Vec<_> = (0..=MAX_LIST_QUERIES).map(|one| listing(&format!("/{one}"))).collect();
+        let many: Vec<_> =
+            (0..=MAX_LIST_QUERIES).map(|number| listing(&format!("/{number}"))).collect();
         let folded = DependencySet::from_recorded_and_queries(&[], &many);
         assert_eq!((folded.list_queries().count(), folded.len()), (0, MAX_LIST_QUERIES + 1));
         let last = DependencySet::from_recorded_and_queries(&[], &many[MAX_LIST_QUERIES..]);
@@ -591,7 +596,7 @@ mod tests {
 
     #[test]
     fn digests_tell_reads_apart() {
-        let (one, other) = ((1, PathAspects::NAVIGATION_HEAD), (2, PathAspects::MODIFIED_DATE));
+        let (left, right) = ((1, PathAspects::NAVIGATION_HEAD), (2, PathAspects::MODIFIED_DATE));
         let digest = |keys, pairs: &[PathDependency], listings: &[Arc<ListQuery>]| {
             let mut digest = DependencyHasher::new(keys);
             digest.add_path_dependencies(pairs);
@@ -601,29 +606,29 @@ mod tests {
         let [a, b] = [listing("/a"), listing("/b")];
         let different = [
             digest([7, 9], &[], &[]),
-            digest([7, 9], &[one], &[]),
-            digest([7, 9], &[other], &[]),
+            digest([7, 9], &[left], &[]),
+            digest([7, 9], &[right], &[]),
             digest([7, 9], &[(1, PathAspects::MODIFIED_DATE)], &[]),
-            digest([7, 9], &[one, other], &[]),
-            digest([7, 9], &[one, other], std::slice::from_ref(&a)),
-            digest([7, 9], &[one, other], std::slice::from_ref(&b)),
-            digest([7, 9], &[one, other], &[a, b]),
-            digest([7, 10], &[one, other], &[]),
-            digest([8, 9], &[one, other], &[]),
+            digest([7, 9], &[left, right], &[]),
+            digest([7, 9], &[left, right], std::slice::from_ref(&a)),
+            digest([7, 9], &[left, right], std::slice::from_ref(&b)),
+            digest([7, 9], &[left, right], &[a, b]),
+            digest([7, 10], &[left, right], &[]),
+            digest([8, 9], &[left, right], &[]),
         ];
         let all: std::collections::HashSet<u64> = different.into_iter().collect();
         assert_eq!(all.len(), different.len());
-        assert_eq!(digest([7, 9], &[one], &[]), digest([7, 9], &[one], &[]));
+        assert_eq!(digest([7, 9], &[left], &[]), digest([7, 9], &[left], &[]));
     }
 
     #[test]
     fn very_many_paths_become_their_subtrees() {
-        let noted: Vec<_> = (0..DependencySet::MAX_PATHS + 1)
+        let recorded: Vec<_> = (0..DependencySet::MAX_PATHS + 1)
             .map(|number| {
                 (path(&format!("/content/site/en/p{number}")), PathAspects::NAVIGATION_HEAD)
             })
             .collect();
-        let set = DependencySet::from_recorded(&noted);
+        let set = DependencySet::from_recorded(&recorded);
         assert_eq!(set.node_aspects(&path("/content/site")), PathAspects::SUBTREE);
         assert!(set.node_aspects(&path("/content/site/en/p1")).is_empty());
         assert_eq!(set.len(), 3, "and the programs");
@@ -652,7 +657,7 @@ mod tests {
             let others = (0..length).map(|at| format!("{}y{}", &text[..at], &text[at + 1..]));
             let all: std::collections::HashSet<u64> = others
                 .chain([text.clone(), format!("{text}\0")])
-                .map(|one| hash_bytes(&one))
+                .map(|bytes| hash_bytes(&bytes))
                 .collect();
             assert_eq!(all.len(), length + 2, "{length}");
         }

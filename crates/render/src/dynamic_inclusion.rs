@@ -85,10 +85,10 @@ pub(crate) fn component_address(path: &str) -> String {
 
 /// Returns an element that a script fills, followed by the script if the page does not have it yet.
 pub(crate) fn placeholder_element(address: &str, script: Option<&str>) -> String {
-    let place = format!("<div {INCLUDE_ATTRIBUTE}=\"{}\"></div>", escape_html(address));
+    let element = format!("<div {INCLUDE_ATTRIBUTE}=\"{}\"></div>", escape_html(address));
     match script {
-        Some(url) => format!("{place}<script src=\"{}\" defer></script>", escape_html(url)),
-        None => place,
+        Some(url) => format!("{element}<script src=\"{}\" defer></script>", escape_html(url)),
+        None => element,
     }
 }
 

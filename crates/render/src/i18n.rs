@@ -29,12 +29,12 @@ impl TranslationDictionaries {
     /// Finds the text of a key and its language: the requested language, the one without its region, English, or the
     /// key itself.
     pub(crate) fn find<'a>(&'a self, language: &'a str, key: &'a str) -> (&'a str, &'a str) {
-        let wanted = normalize_language(language);
-        let without = wanted.split('-').next().unwrap_or_default().to_owned();
-        for one in [wanted.as_str(), without.as_str(), DEFAULT_LANGUAGE] {
-            let found = self.0.get_key_value(one);
+        let normalized_language = normalize_language(language);
+        let without = normalized_language.split('-').next().unwrap_or_default().to_owned();
+        for candidate in [normalized_language.as_str(), without.as_str(), DEFAULT_LANGUAGE] {
+            let entry = self.0.get_key_value(candidate);
             if let Some((name, text)) =
-                found.and_then(|(name, texts)| Some((name, texts.get(key)?)))
+                entry.and_then(|(name, texts)| Some((name, texts.get(key)?)))
             {
                 return (text, name);
             }
@@ -54,9 +54,9 @@ pub(crate) fn add_dictionary_file(set: &mut ScriptSet, path: &str, text: &str) {
     let texts: std::result::Result<BTreeMap<String, String>, _> = serde_json::from_str(text);
     match (language, texts) {
         (Some(language), Ok(texts)) => {
-            let known = set.messages.entry(normalize_language(language)).or_default();
+            let messages = set.messages.entry(normalize_language(language)).or_default();
             for (key, text) in texts {
-                insert_message(known, path, key, text);
+                insert_message(messages, path, key, text);
             }
         }
         (_, Err(error)) => {
@@ -76,8 +76,8 @@ pub(crate) fn add_dictionary_node(set: &mut ScriptSet, node: &Node) -> Result<()
     let mut above = node.parent()?;
     while let Some(folder) = above {
         if let Some(language) = folder.text("jcr:language") {
-            let known = set.messages.entry(normalize_language(&language)).or_default();
-            insert_message(known, node.path().as_str(), key, text);
+            let messages = set.messages.entry(normalize_language(&language)).or_default();
+            insert_message(messages, node.path().as_str(), key, text);
             return Ok(());
         }
         above = folder.parent()?;
@@ -85,11 +85,11 @@ pub(crate) fn add_dictionary_node(set: &mut ScriptSet, node: &Node) -> Result<()
     Ok(())
 }
 
-fn insert_message(known: &mut BTreeMap<String, String>, path: &str, key: String, text: String) {
+fn insert_message(messages: &mut BTreeMap<String, String>, path: &str, key: String, text: String) {
     if path.starts_with("/apps/") {
-        known.insert(key, text);
+        messages.insert(key, text);
     } else {
-        known.entry(key).or_insert(text);
+        messages.entry(key).or_insert(text);
     }
 }
 

@@ -157,7 +157,7 @@ impl ImageAddress {
     #[must_use]
     pub fn is_signed_by(&self, key: &ImageSigningKey) -> bool {
         match (&self.signature, self.compute_signature(key)) {
-            (Some(given), Some(right)) => given.as_bytes().ct_eq(right.as_bytes()).into(),
+            (Some(signature), Some(right)) => signature.as_bytes().ct_eq(right.as_bytes()).into(),
             _ => false,
         }
     }
@@ -193,7 +193,8 @@ mod tests {
     #[test]
     fn addresses_with_sizes() {
         let asset = |path: &str| {
-            ImageAddress::parse(path).map(|wish| (wish.asset, wish.shape, wish.extension))
+            ImageAddress::parse(path)
+                .map(|address| (address.asset, address.shape, address.extension))
         };
         let a = || "/content/dam/a.jpg".to_owned();
         assert_eq!(
@@ -214,7 +215,7 @@ mod tests {
             (&*hashed.asset, hashed.hash.as_deref()),
             ("/content/dam/a.jpg", Some("0123456789abcdef"))
         );
-        for other in [
+        for invalid_path in [
             "/content/dam/a.jpg",
             "/content/dam/a.jpg.width-0.webp",
             "/content/dam/a.jpg.width-+5.webp",
@@ -228,17 +229,18 @@ mod tests {
             "/content/page.width-640",
             "",
         ] {
-            assert_eq!(ImageAddress::parse(other), None, "{other}");
+            assert_eq!(ImageAddress::parse(invalid_path), None, "{invalid_path}");
         }
     }
 
     #[test]
     fn a_signature_is_of_one_picture_and_one_key() {
-        let (key, other) = (ImageSigningKey::from_secret("a"), ImageSigningKey::from_secret("b"));
+        let (key, other_key) =
+            (ImageSigningKey::from_secret("a"), ImageSigningKey::from_secret("b"));
         let plain = ImageAddress::parse("/a.jpg.width-777.webp").unwrap();
         assert!(!plain.is_signed_by(&key));
         let signed = plain.sign(&key);
-        assert!(signed.is_signed_by(&key) && !signed.is_signed_by(&other));
+        assert!(signed.is_signed_by(&key) && !signed.is_signed_by(&other_key));
         let signature = signed.signature.clone().unwrap();
         let is_signed = |path: &str| {
             let address = ImageAddress::parse(&path.replace("SIG", &format!("sig-{signature}")));

@@ -52,7 +52,7 @@ pub use renderer::{RenderLimits, RenderMode, RenderOptions, Renderer};
 pub use request::{FragmentCacheOverride, RenderRequest, RequestParameters, RequestVisitor};
 pub use response::file_delivery::{FileContainment, FileDelivery};
 pub use response::{BlobBody, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody};
-pub use script::script_check::{ScriptFinding, check_scripts};
+pub use script::check::{ScriptFinding, check_scripts};
 pub use script::{
     DeclaredUrlParts, DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource,
 };

@@ -5,7 +5,7 @@
 pub(crate) mod container_policy;
 pub(crate) mod link;
 pub(crate) mod list_query;
-pub(crate) mod page_search;
+pub(crate) mod search;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -181,7 +181,7 @@ pub(crate) fn search_titles(
         return Vec::new();
     }
     reader.record_titles_below(root);
-    let mut found: Vec<(bool, Node)> = pages_below(reader, root)
+    let mut pages: Vec<(bool, Node)> = pages_below(reader, root)
         .into_iter()
         .filter_map(|page| {
             let title = page_title(&page).to_lowercase();
@@ -189,8 +189,8 @@ pub(crate) fn search_titles(
             holds_all.then(|| (!title.starts_with(&term), page))
         })
         .collect();
-    found.sort_by_key(|(is_inner, _)| *is_inner);
-    found.into_iter().take(limit).map(|(_, page)| page).collect()
+    pages.sort_by_key(|(is_inner, _)| *is_inner);
+    pages.into_iter().take(limit).map(|(_, page)| page).collect()
 }
 
 /// A tag and the number of pages that have it.

@@ -160,7 +160,7 @@ impl Renderer {
     /// Renders a request.
     #[must_use]
     pub fn render(&self, snapshot: &Snapshot, request: &RenderRequest<'_>) -> RenderResponse {
-        self.render_request(snapshot, request, |answer| answer.render())
+        self.render_request(snapshot, request, |renderer| renderer.render())
     }
 
     /// Returns the parts of a request's path as [`Renderer::render`] parses them; `None` if it is a redirect or
@@ -172,8 +172,8 @@ impl Renderer {
         request: &RenderRequest<'_>,
     ) -> Option<SlingUrl> {
         let mut url = None;
-        self.render_request(snapshot, request, |answer| {
-            url = answer.resolved_url();
+        self.render_request(snapshot, request, |renderer| {
+            url = renderer.resolved_url();
             DraftResponse::with_message(RenderOutcome::NotFound, "")
         });
         url
@@ -192,8 +192,8 @@ impl Renderer {
     ) -> RenderResponse {
         let url = SlingUrl::split(request.path, |_| false).unwrap_or_default();
         let fault = RequestFault { handler_name: name, message };
-        self.render_request(snapshot, request, |answer| {
-            answer.render_fault(&url, &fault, RenderOutcome::Error)
+        self.render_request(snapshot, request, |renderer| {
+            renderer.render_fault(&url, &fault, RenderOutcome::Error)
         })
     }
 
@@ -228,7 +228,7 @@ impl Renderer {
         draw: impl FnOnce(&RequestRenderer<'_>) -> DraftResponse,
     ) -> RenderResponse {
         let reader = Arc::new(ContentReader::new(snapshot.clone(), request.recording));
-        let drawn = match self.script_cache.scripts_at(snapshot) {
+        let draft = match self.script_cache.scripts_at(snapshot) {
             Ok(scripts) => draw(&RequestRenderer {
                 options: self.options,
                 script_cache: Arc::clone(&self.script_cache),
@@ -252,7 +252,7 @@ impl Renderer {
                 tracing::error!(file = request.path, error = %error, "content cannot be read");
                 DraftResponse::with_message(RenderOutcome::Error, "The content cannot be read.")
             }
-            None => drawn,
+            None => draft,
         }
         .into_response(reader.take_reads())
     }

@@ -98,7 +98,7 @@ impl RequestParameters {
     }
 
     fn add(&mut self, name: String, value: String) {
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
+        match self.0.iter_mut().find(|(known_name, _)| *known_name == name) {
             Some((_, values)) => values.push(value),
             None => self.0.push((name, vec![value])),
         }
@@ -107,7 +107,10 @@ impl RequestParameters {
     /// Returns the values of a name.
     #[must_use]
     pub fn values(&self, name: &str) -> Option<&[String]> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, values)| values.as_slice())
+        self.0
+            .iter()
+            .find(|(known_name, _)| known_name == name)
+            .map(|(_, values)| values.as_slice())
     }
 
     /// Returns the names.

@@ -189,8 +189,8 @@ enum UrlResolution {
 impl RequestRenderer<'_> {
     /// Parses the URL and renders its target.
     pub(crate) fn render(&self) -> DraftResponse {
-        if let Some(drawn) = self.render_client_library() {
-            return drawn;
+        if let Some(response) = self.render_client_library() {
+            return response;
         }
         match self.resolve_url() {
             Ok(UrlResolution::Redirect { location, redirect_kind: kind }) => {
@@ -223,41 +223,42 @@ impl RequestRenderer<'_> {
             self.reader.record_fact(RequestFacts::HOST);
         }
         // The resource that a route checked last is usually the one that is rendered.
-        let asked = RefCell::new(None);
-        let way = self.routes.resolve(
+        let last_lookup = RefCell::new(None);
+        let target = self.routes.resolve(
             self.request.scheme,
             self.request.host,
             self.request.path,
             |path| {
-                let found = self.find_resource_node(path);
-                let exists = found.as_ref().is_ok_and(|(url, _)| url.exists);
-                *asked.borrow_mut() = Some((path.to_owned(), found));
+                let lookup = self.find_resource_node(path);
+                let exists = lookup.as_ref().is_ok_and(|(url, _)| url.exists);
+                *last_lookup.borrow_mut() = Some((path.to_owned(), lookup));
                 exists
             },
         );
-        let path = match way {
+        let path = match target {
             Some(RouteTarget::Redirect { location, kind }) => {
                 return Ok(UrlResolution::Redirect { location, redirect_kind: kind });
             }
             Some(RouteTarget::Internal(path)) => Cow::Owned(path),
             None => Cow::Borrowed(self.request.path),
         };
-        let known = asked.into_inner().filter(|(asked, _)| *asked == path);
-        let (url, node) =
-            known.map_or_else(|| self.find_resource_node(&path), |(_, found)| found)?;
+        let last_lookup =
+            last_lookup.into_inner().filter(|(checked_path, _)| *checked_path == path);
+        let (url, node) = last_lookup
+            .map_or_else(|| self.find_resource_node(&path), |(_, lookup_result)| lookup_result)?;
         Ok(UrlResolution::Resource(url, node))
     }
 
     /// Splits a raw path, and finds its resource's node.
     fn find_resource_node(&self, path: &str) -> Result<(SlingUrl, Option<Node>), MalformedUrl> {
-        let found = RefCell::new(None);
+        let last_node = RefCell::new(None);
         let url = SlingUrl::split(path, |path| {
             let node = self.reader.resource_at(path);
             let exists = node.is_some();
-            *found.borrow_mut() = node;
+            *last_node.borrow_mut() = node;
             exists
         })?;
-        Ok((url, found.into_inner()))
+        Ok((url, last_node.into_inner()))
     }
 
     /// Renders a file of a client library.
@@ -272,7 +273,7 @@ impl RequestRenderer<'_> {
         };
         let LibraryAsked { file, extension, hash_match: pin } =
             libraries.find_by_url(&self.reader, &path)?;
-        let mut drawn = match file {
+        let mut response = match file {
             ClientLibraryFile::Stored(file) => DraftResponse::from_stored_file(&file),
             ClientLibraryFile::LiveBytes(bytes) => DraftResponse::new(
                 RenderOutcome::Ok,
@@ -284,12 +285,12 @@ impl RequestRenderer<'_> {
             UrlHashMatch::NoHash => {}
             UrlHashMatch::Match => {
                 let forever = "public, max-age=31536000, immutable".to_owned();
-                drawn.headers.push(("cache-control", forever));
+                response.headers.push(("cache-control", forever));
             }
             // Anyone can invent such addresses, and each would occupy a file in caches.
-            UrlHashMatch::Mismatch => drawn.headers.push(("dispatcher", "no-cache".to_owned())),
+            UrlHashMatch::Mismatch => response.headers.push(("dispatcher", "no-cache".to_owned())),
         }
-        Some(drawn)
+        Some(response)
     }
 
     /// Returns true if the selectors and the suffix of a URL are declared, or the site does not require it. Requests
@@ -330,7 +331,7 @@ impl RequestRenderer<'_> {
 
     /// Finds the script for a resource.
     fn find_script(&self, url: &SlingUrl, resource: &ContentResource) -> Option<Arc<ScriptInfo>> {
-        let wanted = ScriptCriteria {
+        let criteria = ScriptCriteria {
             method: self.request.method,
             selectors: &url.selectors,
             extension: url.extension.as_deref(),
@@ -339,7 +340,7 @@ impl RequestRenderer<'_> {
             self.reader.record_type(node);
         }
         let (resource_type, super_type) = (resource.resource_type(), resource.super_type());
-        self.scripts.find_script(&self.reader, (resource_type, super_type), &wanted)
+        self.scripts.find_script(&self.reader, (resource_type, super_type), &criteria)
     }
 
     /// Creates the redirect that a node declares, unless the editor requests the node itself.
@@ -400,29 +401,29 @@ impl RequestRenderer<'_> {
         };
         let find = || Ok(resource.clone());
         let draw = |resource: &ContentResource| scope.render_resource(resource, script, selectors);
-        let mut drawn = match scope.render_cached(&hole, find, draw) {
+        let mut response = match scope.render_cached(&hole, find, draw) {
             Ok(text) => match scope.take_response_override() {
                 Some(handover) => self.apply_override(url, handover),
                 None => DraftResponse::new(RenderOutcome::Ok, media_type(extension), text),
             },
             Err(failure) => self.render_failure(url, &scope, resource, &failure),
         };
-        if drawn.timing.rows.is_empty() {
-            drawn.timing = scope.take_timing();
+        if response.timing.rows.is_empty() {
+            response.timing = scope.take_timing();
         }
-        drawn.failed_component_count += scope.failure_count();
+        response.failed_component_count += scope.failure_count();
         if let Some(addresses) = scope.take_included_urls() {
-            drawn.headers.push((INCLUDE_HEADER, addresses));
+            response.headers.push((INCLUDE_HEADER, addresses));
         }
         // Clients that fill in includes must not get the variant of others from a cache, nor the other way round.
         if scope.varies_by_include_support() {
-            drawn.headers.push(("vary", "surrogate-capability".to_owned()));
+            response.headers.push(("vary", "surrogate-capability".to_owned()));
         }
         if let Some(warnings) = scope.take_warnings() {
-            drawn.headers.push(("x-tympan-warning", warnings));
+            response.headers.push(("x-tympan-warning", warnings));
         }
-        drawn.fragment_counts = scope.fragment_counts();
-        drawn
+        response.fragment_counts = scope.fragment_counts();
+        response
     }
 
     /// Creates the response that a script requested in place of its text.
@@ -547,14 +548,15 @@ impl RequestRenderer<'_> {
             let script = self.find_script(&fault_page_url(url), &resource)?;
             self.render_fault_with_script(url, fault, &resource, &script)
         });
-        let drawn = of_site.or_else(|| {
-            let wanted = ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
+        let response = of_site.or_else(|| {
+            let criteria =
+                ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
             self.scripts.record_script_folders(&self.reader, ERROR_HANDLER_TYPE, None);
-            let script = self.scripts.find_error_handler(fault.handler_name, &wanted)?;
+            let script = self.scripts.find_error_handler(fault.handler_name, &criteria)?;
             self.render_fault_with_script(url, fault, &ContentResource::missing(path), &script)
         });
-        match drawn {
-            Some(drawn) => DraftResponse { outcome, ..drawn },
+        match response {
+            Some(response) => DraftResponse { outcome, ..response },
             None => DraftResponse::with_message(outcome, fault.message),
         }
     }
@@ -570,10 +572,10 @@ impl RequestRenderer<'_> {
         let scope = self.new_scope(url, "html", resource.path(), Some(fault));
         match scope.render_resource(resource, script, Arc::default()) {
             Ok(text) => {
-                let mut drawn = DraftResponse::new(RenderOutcome::Error, HTML_MEDIA_TYPE, text);
-                drawn.timing = scope.take_timing();
-                drawn.failed_component_count = scope.failure_count();
-                Some(drawn)
+                let mut response = DraftResponse::new(RenderOutcome::Error, HTML_MEDIA_TYPE, text);
+                response.timing = scope.take_timing();
+                response.failed_component_count = scope.failure_count();
+                Some(response)
             }
             Err(failure) => {
                 scope.record_failure(&failure, script.path());
@@ -596,8 +598,10 @@ impl RequestRenderer<'_> {
                 content.and_then(|content| self.reader.text_property(&content, "errorPages"));
             if let Some(folder) = folder {
                 let named = self.reader.node_at(&format!("{folder}/{}", fault.handler_name));
-                let found = named.or_else(|| self.reader.node_at(&format!("{folder}/default")))?;
-                return page::page_content(&self.reader, &found).map(ContentResource::from_node);
+                let error_page =
+                    named.or_else(|| self.reader.node_at(&format!("{folder}/default")))?;
+                return page::page_content(&self.reader, &error_page)
+                    .map(ContentResource::from_node);
             }
             next =
                 page.path().parent().and_then(|above| page::containing_page(&self.reader, &above));
@@ -654,23 +658,23 @@ impl RequestRenderer<'_> {
 
     /// Returns the fragment access of this request.
     fn request_fragments(&self, cache: &Arc<FragmentCache>) -> RequestFragments {
-        let asked = &self.request.visitor;
+        let visitor = &self.request.visitor;
         let site = self.request.path.split('/').take(3).collect::<Vec<_>>().join("/");
         RequestFragments {
             cache: Arc::clone(cache),
             root: self.reader.root(),
             now: SystemTime::now(),
-            user: asked.user.to_owned(),
+            user: visitor.user.to_owned(),
             access_fingerprint: self.reader.access_fingerprint(),
             cache_override: self.request.cache_override,
             requester_id: cache.new_requester_id(),
             variation: VariationContext {
                 site,
                 scheme: self.request.scheme.to_owned(),
-                port: asked.port,
-                ip: asked.ip.map(|ip| ip.to_string()).unwrap_or_default(),
-                device: classify_device(asked.user_agent).to_owned(),
-                locale: asked.locale.to_owned(),
+                port: visitor.port,
+                ip: visitor.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+                device: classify_device(visitor.user_agent).to_owned(),
+                locale: visitor.locale.to_owned(),
             },
         }
     }
@@ -705,7 +709,7 @@ fn fault_page_url(url: &SlingUrl) -> SlingUrl {
 
 /// Classifies the device of a browser, as OpenCms does by default.
 fn classify_device(user_agent: &str) -> &'static str {
-    let has = |word: &str| user_agent.contains(word);
+    let has = |keyword: &str| user_agent.contains(keyword);
     if has("iPad") || has("Tablet") || (has("Android") && !has("Mobile")) {
         "tablet"
     } else if has("Mobile") || has("iPhone") {

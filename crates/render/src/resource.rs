@@ -23,8 +23,8 @@ enum ResourceLocation {
 }
 
 impl ContentResource {
-    fn new(place: ResourceLocation, forced_type: Option<String>) -> Self {
-        Self(Arc::new(ContentResourceData { location: place, forced_type }))
+    fn new(location: ResourceLocation, forced_type: Option<String>) -> Self {
+        Self(Arc::new(ContentResourceData { location, forced_type }))
     }
 
     /// Creates a resource from a node.

@@ -59,7 +59,8 @@ impl TextPicture {
             ));
         }
         // Control characters have no glyph, and XML cannot contain them.
-        let letters = text.chars().map(|one| if one.is_control() { ' ' } else { one });
+        let letters =
+            text.chars().map(|character| if character.is_control() { ' ' } else { character });
         Ok(Self {
             text: letters.take(MAX_TEXT_LETTERS).collect(),
             height: u32::try_from(height).unwrap_or_default(),
@@ -79,12 +80,12 @@ impl TextPicture {
         color: Option<&str>,
         background: Option<&str>,
     ) -> Result<Self, String> {
-        for given in [color, background].into_iter().flatten() {
-            let digits = given.strip_prefix('#').unwrap_or_default();
+        for color_text in [color, background].into_iter().flatten() {
+            let digits = color_text.strip_prefix('#').unwrap_or_default();
             let is_number = matches!(digits.len(), 3 | 6)
                 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
             if !is_number {
-                return Err(format!("`{given}` is no color; write it as `#a63a1b`"));
+                return Err(format!("`{color_text}` is no color; write it as `#a63a1b`"));
             }
         }
         self.color = color.unwrap_or(&self.color).to_owned();
@@ -95,7 +96,9 @@ impl TextPicture {
     /// Sets the font.
     pub(crate) fn with_font(self, font: Option<&str>, is_bold: bool) -> Self {
         // A name with a quote or a comma is invalid.
-        let is_name = |name: &&str| name.chars().all(|one| one.is_alphanumeric() || one == ' ');
+        let is_name = |name: &&str| {
+            name.chars().all(|character| character.is_alphanumeric() || character == ' ')
+        };
         let font = font.filter(is_name).map(str::to_owned);
         Self { font, is_bold, ..self }
     }

@@ -125,8 +125,9 @@ impl RenderStopwatch {
         let parent = self.running_calls.last().map(|(at, ..)| *at);
         // The same script usually is the same text in memory.
         let is_script = |own: &Arc<str>| Arc::ptr_eq(own, script) || *own == *script;
-        let known = |open: &OpenTimingRow| open.parent == parent && is_script(&open.row.script);
-        let at = self.rows.iter().rposition(known).unwrap_or_else(|| {
+        let is_same_call =
+            |open: &OpenTimingRow| open.parent == parent && is_script(&open.row.script);
+        let at = self.rows.iter().rposition(is_same_call).unwrap_or_else(|| {
             self.rows.push(OpenTimingRow {
                 row: self.new_row(script, path),
                 parent,
@@ -231,11 +232,11 @@ mod tests {
         }
         watch.end_call(moment);
         let rows = watch.finish().rows;
-        let told: Vec<String> = rows
+        let descriptions: Vec<String> = rows
             .iter()
             .map(|row| format!("{} {} {}x", row.depth, row.script, row.call_count))
             .collect();
-        assert_eq!(told, ["0 page 1x", "1 par 2x", "2 text 2x", "2 list 1x", "1 text 2x"]);
+        assert_eq!(descriptions, ["0 page 1x", "1 par 2x", "2 text 2x", "2 list 1x", "1 text 2x"]);
     }
 
     #[test]

@@ -53,7 +53,10 @@ impl ReplicationAgentKind {
     #[must_use]
     pub fn from_serialization_type(name: &str) -> Option<Self> {
         let name = if name == "precise" { "flush_precise" } else { name };
-        Self::AGENT_KIND_NAMES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+        Self::AGENT_KIND_NAMES
+            .iter()
+            .find(|(kind_name, _)| *kind_name == name)
+            .map(|(_, kind)| *kind)
     }
 }
 
@@ -132,11 +135,11 @@ fn parse_agent(
     let kind = match content.text("serializationType").as_deref() {
         None | Some("") => ReplicationAgentKind::Publish,
         Some(named) => ReplicationAgentKind::from_serialization_type(named).unwrap_or_else(|| {
-            let known: Vec<&str> =
+            let kind_names: Vec<&str> =
                 ReplicationAgentKind::AGENT_KIND_NAMES.iter().map(|(name, _)| *name).collect();
             fault = Some(format!(
                 "`{named}` is no `serializationType`: use one of {}",
-                known.join(", ")
+                kind_names.join(", ")
             ));
             otherwise
         }),

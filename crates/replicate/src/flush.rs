@@ -85,25 +85,25 @@ pub(crate) async fn store_flushes(
     let FlushContext { repository, queues, publisher, url_resolver: affected } = following;
     let follower = flush_follower_name(publisher);
     loop {
-        let place = queues.follower_root(&follower).await?;
-        let from = place.clone().or(last.map(|root| root.to_string()));
-        let (reading, begin, asked) = (repository.clone(), from.clone(), Arc::clone(affected));
-        let read = move || compute_flushes_since(&reading, begin.as_deref(), &*asked);
+        let stored_root = queues.follower_root(&follower).await?;
+        let from = stored_root.clone().or(last.map(|root| root.to_string()));
+        let (reading, begin, resolver) = (repository.clone(), from.clone(), Arc::clone(affected));
+        let read = move || compute_flushes_since(&reading, begin.as_deref(), &*resolver);
         let (root, flushes) = run_blocking(read).await??;
         let (to, count) = (root.to_string(), flushes.len());
-        let is_there = place.as_deref() == Some(&*to) && flushes.is_empty();
+        let is_there = stored_root.as_deref() == Some(&*to) && flushes.is_empty();
         let jobs = flushes
             .into_iter()
             .map(|(topic, payload)| NewJob::new(topic, payload).with_user("replication"));
-        let places = (place.as_deref(), &*to);
-        if is_there || queues.advance_follower(&follower, places, jobs.collect(), now).await? {
+        let roots = (stored_root.as_deref(), &*to);
+        if is_there || queues.advance_follower(&follower, roots, jobs.collect(), now).await? {
             *last = Some(root);
-            let told = Arc::clone(affected);
-            let gone = run_blocking(move || {
-                told.mark_flushes_stored(root);
-                told.take_gone_publishers()
+            let resolver_clone = Arc::clone(affected);
+            let gone_publishers = run_blocking(move || {
+                resolver_clone.mark_flushes_stored(root);
+                resolver_clone.take_gone_publishers()
             });
-            for publisher in gone.await? {
+            for publisher in gone_publishers.await? {
                 queues.remove_follower(&flush_follower_name(&publisher)).await?;
             }
             return Ok(count);
@@ -150,16 +150,16 @@ fn compute_flushes_since(
     for agent in &agents {
         let topic = agent_topic("publish", &agent.name);
         let states = (repository, &before, &now);
-        let taken = changed_paths_for_agent(agent, &changed, states)?;
-        let told = match (taken.is_empty(), is_unchanged) {
+        let agent_paths = changed_paths_for_agent(agent, &changed, states)?;
+        let payloads = match (agent_paths.is_empty(), is_unchanged) {
             (true, false) => {
                 unowned_flush_payloads(&affected_below_agent_paths(agent, &reach, states)?)
                     .collect()
             }
             (true, true) => unowned_flush_payloads(&reach).collect(),
-            (false, _) => flush_payloads_of(&taken, &reach, &now)?,
+            (false, _) => flush_payloads_of(&agent_paths, &reach, &now)?,
         };
-        flushes.extend(told.into_iter().map(|payload| (topic.clone(), payload)));
+        flushes.extend(payloads.into_iter().map(|payload| (topic.clone(), payload)));
     }
     Ok((to, flushes))
 }
@@ -177,14 +177,14 @@ fn flush_all_payload(agent: &ReplicationAgent) -> Json {
 
 /// Returns the flushes of changed paths, with the affected URLs.
 fn flush_payloads_of(
-    taken: &[NodePath],
+    paths: &[NodePath],
     reach: &AffectedUrlSet,
     now: &Snapshot,
 ) -> Result<Vec<Json>> {
     let mut flushes: Vec<Json> = folder_flush_payloads(reach).collect();
     // The lists are computed per agent: a path that an agent does not accept must not hold a URL that the agent needs.
-    let lists = assign_urls_to_paths(taken, reach.clone());
-    for (at, path) in taken.iter().enumerate() {
+    let lists = assign_urls_to_paths(paths, reach.clone());
+    for (at, path) in paths.iter().enumerate() {
         let node = now.node(path)?;
         let action = if node.is_some() { "Activate" } else { "Delete" };
         let is_page = node.is_some_and(|node| node.is_page());
@@ -297,16 +297,16 @@ fn owner_documents_of(reach: &AffectedUrlSet, now: &Snapshot) -> Result<Vec<Node
     let (AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. }) = reach else {
         return Ok(Vec::new());
     };
-    let mut found = BTreeSet::new();
+    let mut documents = BTreeSet::new();
     for url in urls {
         for path in node_path_candidates(url) {
             if now.node(&path)?.is_some() {
-                found.insert(path);
+                documents.insert(path);
                 break;
             }
         }
     }
-    Ok(found.into_iter().collect())
+    Ok(documents.into_iter().collect())
 }
 
 /// Returns the flushes of folders, and of URLs that belong to no document accepted by an agent.
@@ -329,20 +329,20 @@ fn changed_paths_for_agent(
     (repository, before, now): (&Repository, &Snapshot, &Snapshot),
 ) -> Result<Vec<NodePath>> {
     let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
-    let mut taken = Vec::new();
+    let mut paths = Vec::new();
     for path in changed.iter().filter(|path| agent.accepts_path(path)) {
-        let seen = match &viewer {
+        let is_visible = match &viewer {
             // A removed path is readable by no user, but it may have been readable before.
             Some(viewer) => {
                 is_readable_by(now, viewer, path)? || is_readable_by(before, viewer, path)?
             }
             None => true,
         };
-        if seen {
-            taken.push(path.clone());
+        if is_visible {
+            paths.push(path.clone());
         }
     }
-    Ok(taken)
+    Ok(paths)
 }
 
 fn is_readable_by(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool> {
@@ -358,11 +358,11 @@ fn assign_urls_to_paths(changed: &[NodePath], reach: AffectedUrlSet) -> Option<V
     };
     urls.sort_unstable();
     urls.dedup();
-    let places: HashMap<&str, usize> =
+    let indexes: HashMap<&str, usize> =
         changed.iter().enumerate().map(|(at, path)| (path.as_str(), at)).collect();
     let mut lists = vec![Vec::new(); changed.len()];
     for url in urls {
-        let own = owner_path_candidates(&decode_url_path(&url)).find_map(|path| places.get(path));
+        let own = owner_path_candidates(&decode_url_path(&url)).find_map(|path| indexes.get(path));
         if let Some(list) = lists.get_mut(own.copied().unwrap_or(0)) {
             list.push(url);
         }
@@ -586,16 +586,16 @@ pub(crate) async fn send_flush(
 async fn send_purge(
     client: &HttpClient,
     agent: &ReplicationAgent,
-    (change, what): (&FlushJobChange<'_>, &PurgeTarget<'_>),
+    (change, purge_target): (&FlushJobChange<'_>, &PurgeTarget<'_>),
 ) -> Result<()> {
     let mut sent = 0;
     loop {
-        let request = build_purge_request(agent, change, what)?;
-        let answer = accept_missing(send_request(client, &agent.target, request).await);
+        let request = build_purge_request(agent, change, purge_target)?;
+        let result = accept_missing(send_request(client, &agent.target, request).await);
         sent += 1;
-        match answer {
+        match result {
             Err(error) if error.is_transient() && sent < MAX_PURGE_ATTEMPTS => {}
-            answer => return answer,
+            result => return result,
         }
         tokio::time::sleep(FIRST_PURGE_RETRY_DELAY * sent).await;
     }
@@ -623,11 +623,11 @@ pub(crate) async fn test_flush(
     };
     match agent.kind {
         ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
-            let what = match agent.kind {
+            let purge_target = match agent.kind {
                 ReplicationAgentKind::Purge => PurgeTarget::Url(nothing),
                 _ => PurgeTarget::Keys(nothing),
             };
-            let request = build_purge_request(agent, &change, &what)?;
+            let request = build_purge_request(agent, &change, &purge_target)?;
             accept_missing(send_request(client, &agent.target, request).await)
         }
         kind => {
@@ -639,8 +639,8 @@ pub(crate) async fn test_flush(
 }
 
 /// A cache may respond with an error status if it has nothing to drop.
-fn accept_missing(answer: Result<Bytes>) -> Result<()> {
-    match answer {
+fn accept_missing(response: Result<Bytes>) -> Result<()> {
+    match response {
         Ok(_) | Err(Error::Refused { status: 404 | 410, .. }) => Ok(()),
         Err(error) => Err(error),
     }
@@ -680,21 +680,21 @@ enum PurgeTarget<'a> {
 fn build_purge_request(
     agent: &ReplicationAgent,
     change: &FlushJobChange<'_>,
-    what: &PurgeTarget<'_>,
+    purge_target: &PurgeTarget<'_>,
 ) -> Result<Request<Full<Bytes>>> {
     let (target, host) = parse_target(agent)?;
     let scheme = target.scheme_str().unwrap_or("http");
     let method = agent.method.as_deref().unwrap_or("PURGE");
     let method = Method::from_bytes(method.as_bytes())
         .map_err(|fault| malformed_agent_error(agent, &fault))?;
-    let uri = match what {
+    let uri = match purge_target {
         PurgeTarget::Url(url) => format!("{scheme}://{host}{}", encode_url_path(url)),
         PurgeTarget::Keys(_) => agent.target.clone(),
     };
     let request = Request::builder().method(method).uri(uri).header(header::HOST, &host);
     let mut request =
         request.body(Full::default()).map_err(|fault| malformed_agent_error(agent, &fault))?;
-    let PurgeTarget::Keys(keys) = what else {
+    let PurgeTarget::Keys(keys) = purge_target else {
         add_agent_headers(agent, change, "", &mut request)?;
         return Ok(request);
     };
@@ -754,7 +754,7 @@ mod tests {
             method: None,
             config_error: None,
         };
-        let shown = || {
+        let authorization = || {
             let agent = with_pair_key(&agent, &pairs).unwrap();
             let (action, urls) = (FlushAction::Activate, Some(vec!["/a.html".to_owned()]));
             let change = FlushJobChange {
@@ -766,21 +766,22 @@ mod tests {
             };
             let message = change.flush_message(agent.kind, 1).unwrap();
             let request = build_flush_request(&agent, &message, &change).unwrap();
-            let shown: Vec<_> = request.headers().get_all(header::AUTHORIZATION).iter().collect();
-            assert_eq!(shown.len(), 1);
-            shown[0].to_str().unwrap().to_owned()
+            let header_values: Vec<_> =
+                request.headers().get_all(header::AUTHORIZATION).iter().collect();
+            assert_eq!(header_values.len(), 1);
+            header_values[0].to_str().unwrap().to_owned()
         };
-        assert_eq!(shown(), "Bearer of the agent");
+        assert_eq!(authorization(), "Bearer of the agent");
         let mut pair = crate::HomePair {
             name: "cache".to_owned(),
             purposes: [PairKeyPurpose::Send].into(),
             key: "the key of this pair".to_owned(),
         };
         pairs.store(&pair).unwrap();
-        assert_eq!(shown(), "Bearer of the agent", "that key is for something else");
+        assert_eq!(authorization(), "Bearer of the agent", "that key is for something else");
         pair.purposes = [PairKeyPurpose::Flush].into();
         pairs.store(&pair).unwrap();
-        assert_eq!(shown(), "Bearer the key of this pair");
+        assert_eq!(authorization(), "Bearer the key of this pair");
     }
 
     #[test]
@@ -906,7 +907,7 @@ mod tests {
         };
         let headers = change.purge_keys();
         assert!(headers.len() > 1 && headers.iter().all(|one| one.len() <= MAX_PURGE_KEY_BYTES));
-        let all: Vec<&str> = headers.iter().flat_map(|one| one.split(' ')).collect();
+        let all: Vec<&str> = headers.iter().flat_map(|header| header.split(' ')).collect();
         assert_eq!(all[0], "/content/a");
         assert_eq!(all[1..], urls);
         change.subject = FlushSubject::UntrackedFolder;

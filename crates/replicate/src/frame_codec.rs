@@ -84,16 +84,16 @@ pub(crate) fn encode_frames<I: Copy>(
     Ok(out.into())
 }
 
-/// Decodes a response, which may have frames for only the first of `asked` ids.
+/// Decodes a response, which may have frames for only the first of `expected_count` ids.
 ///
 /// # Errors
 /// [`Error::Malformed`] for no frame, more frames than ids, a frame that is too long or truncated.
-pub(crate) fn decode_frames(bytes: &Bytes, asked: usize) -> Result<Vec<Option<Bytes>>> {
+pub(crate) fn decode_frames(bytes: &Bytes, expected_count: usize) -> Result<Vec<Option<Bytes>>> {
     let malformed = |reason: &str| Error::Malformed(format!("the answer {reason}"));
     let mut frames = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        if frames.len() == asked {
+        if frames.len() == expected_count {
             return Err(malformed("holds more than was asked for"));
         }
         let length = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);

@@ -104,8 +104,8 @@ impl HomePairs {
     /// As [`HomePairs::list`].
     pub fn key_for(&self, agent: &str, purpose: PairKeyPurpose) -> io::Result<Option<String>> {
         let mut all = self.list()?.into_iter();
-        let found = all.find(|pair| pair.name == agent && pair.purposes.contains(&purpose));
-        Ok(found.map(|pair| pair.key))
+        let matching_pair = all.find(|pair| pair.name == agent && pair.purposes.contains(&purpose));
+        Ok(matching_pair.map(|pair| pair.key))
     }
 
     /// Returns true if a key belongs to a pair for this purpose; `None` if no pair has the purpose.

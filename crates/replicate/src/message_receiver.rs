@@ -58,8 +58,8 @@ pub fn apply_replication(
     match action {
         ReplicationAction::Activate => apply_activation(&mut session, message)?,
         ReplicationAction::Deactivate => {
-            let kept = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
-            let kept = kept.collect::<Result<BTreeSet<NodePath>>>()?;
+            let retained_paths = message.kept.iter().map(|path| Ok(NodePath::new(path)?));
+            let retained_paths = retained_paths.collect::<Result<BTreeSet<NodePath>>>()?;
             let tops = match message.taken_away.as_slice() {
                 [] => std::slice::from_ref(&message.path),
                 part => part,
@@ -67,7 +67,7 @@ pub fn apply_replication(
             for top in tops {
                 let top = NodePath::new(top)?;
                 if session.node(&top)?.is_some() {
-                    remove_except_retained(&mut session, &top, &kept)?;
+                    remove_except_retained(&mut session, &top, &retained_paths)?;
                 }
             }
         }
@@ -82,10 +82,10 @@ pub fn apply_replication(
 fn remove_except_retained(
     session: &mut Session,
     top: &NodePath,
-    kept: &BTreeSet<NodePath>,
+    retained_paths: &BTreeSet<NodePath>,
 ) -> Result<()> {
     let mut needed = BTreeSet::new();
-    for path in kept.iter().filter(|path| path.is_within(top)) {
+    for path in retained_paths.iter().filter(|path| path.is_within(top)) {
         let mut above = path.parent();
         while let Some(path) = above.filter(|path| path.is_within(top)) {
             above = path.parent();
@@ -94,7 +94,7 @@ fn remove_except_retained(
             }
         }
     }
-    if needed.is_empty() && !kept.contains(top) {
+    if needed.is_empty() && !retained_paths.contains(top) {
         return Ok(session.remove_node(top)?);
     }
     let before = session.snapshot()?;
@@ -108,7 +108,7 @@ fn remove_except_retained(
         let parent = path.parent();
         if parent.as_ref().is_some_and(|parent| removed.contains(parent)) {
             removed.insert(path);
-        } else if !is_retained(&before, &path, top, kept)? {
+        } else if !is_retained(&before, &path, top, retained_paths)? {
             let is_policy = matches!(path.name(), "rep:policy" | "rep:cugPolicy");
             if needed.contains(&path) {
                 clear_document(session, &before, &path)?;
@@ -126,11 +126,11 @@ fn is_retained(
     before: &Snapshot,
     path: &NodePath,
     top: &NodePath,
-    kept: &BTreeSet<NodePath>,
+    retained_paths: &BTreeSet<NodePath>,
 ) -> Result<bool> {
     let mut at = Some(path.clone());
     while let Some(path) = at.filter(|path| path.is_within(top)) {
-        if kept.contains(&path) {
+        if retained_paths.contains(&path) {
             return Ok(true);
         }
         if before.node(&path)?.is_some_and(|node| carries_replication_stamp(&node)) {

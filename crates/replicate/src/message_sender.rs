@@ -111,8 +111,8 @@ impl MessageSender {
             taken_away: Vec::new(),
         };
         if is_withdrawal(job) {
-            let kept = retained_documents_below(&self.repository.snapshot()?, &path)?;
-            message.kept = kept.iter().map(ToString::to_string).collect();
+            let retained_documents = retained_documents_below(&self.repository.snapshot()?, &path)?;
+            message.kept = retained_documents.iter().map(ToString::to_string).collect();
             return Ok(Some(message));
         }
         let later = SupersedingRequests::from_job(job)?;
@@ -145,18 +145,19 @@ impl MessageSender {
         later.retain_undecided(&snapshot, &mut documents)?;
         let newest = self.repository.snapshot()?;
         for document in documents {
-            let place = &document.path;
+            let document_path = &document.path;
             let is_readable = match &readable {
-                Some(readable) => readable.node(place)?.is_some(),
+                Some(readable) => readable.node(document_path)?.is_some(),
                 None => true,
             };
-            if !is_readable || !agent.accepts_path(place) {
+            if !is_readable || !agent.accepts_path(document_path) {
                 continue;
             }
-            if let Some(node) = snapshot.node(place)? {
+            if let Some(node) = snapshot.node(document_path)? {
                 // The policies that protect a document are always sent with it.
-                let is_withdrawable = carries_replication_stamp(&node) || !is_policy(place);
-                if !is_due(&node, now)? || (is_withdrawable && !is_still_requested(&newest, place)?)
+                let is_withdrawable = carries_replication_stamp(&node) || !is_policy(document_path);
+                if !is_due(&node, now)?
+                    || (is_withdrawable && !is_still_requested(&newest, document_path)?)
                 {
                     continue;
                 }
@@ -179,15 +180,15 @@ impl MessageSender {
         (later, mut message): (&SupersedingRequests, ReplicationMessage),
     ) -> Result<Option<ReplicationMessage>> {
         let newest = self.repository.snapshot()?;
-        let mut kept = BTreeSet::new();
+        let mut retained_paths = BTreeSet::new();
         let is_left = |path: &&NodePath| agent.accepts_path(path) && later.is_removal_needed(path);
         for path in part.document_paths().iter().filter(is_left) {
             if part.is_activated_since(path) || later.has_activated_below(path) {
-                kept.extend(live_documents_below(&newest, path)?);
+                retained_paths.extend(live_documents_below(&newest, path)?);
             }
             message.taken_away.push(path.to_string());
         }
-        message.kept = kept.iter().map(ToString::to_string).collect();
+        message.kept = retained_paths.iter().map(ToString::to_string).collect();
         Ok(Some(message).filter(|message| !message.taken_away.is_empty()))
     }
 
@@ -213,13 +214,17 @@ impl MessageSender {
         }
     }
 
-    async fn send_chunks(&self, agent: &ReplicationAgent, mut wanted: Vec<ChunkId>) -> Result<()> {
-        while !wanted.is_empty() {
+    async fn send_chunks(
+        &self,
+        agent: &ReplicationAgent,
+        mut chunk_ids: Vec<ChunkId>,
+    ) -> Result<()> {
+        while !chunk_ids.is_empty() {
             let repository = self.repository.clone();
             let (framed, rest) = run_blocking(move || -> Result<_> {
                 let mut bundle: Vec<tympan_store::Chunk> = Vec::new();
                 let mut bytes = 0;
-                while let Some(id) = wanted.pop() {
+                while let Some(id) = chunk_ids.pop() {
                     let chunk = repository.chunks().read_chunk(&id)?;
                     bytes += chunk.bytes().len();
                     bundle.push(chunk);
@@ -227,10 +232,10 @@ impl MessageSender {
                         break;
                     }
                 }
-                Ok((encode_framed_chunks(bundle.iter().map(|chunk| &chunk.bytes()[..])), wanted))
+                Ok((encode_framed_chunks(bundle.iter().map(|chunk| &chunk.bytes()[..])), chunk_ids))
             })
             .await??;
-            wanted = rest;
+            chunk_ids = rest;
             let request = self.build_request(agent, Method::POST, "/chunks", Full::from(framed))?;
             send_request(&self.client, &agent.target, request).await?;
         }
@@ -242,9 +247,9 @@ impl MessageSender {
         if let [blob] = blobs.as_slice() {
             return self.send_blob(agent, *blob).await;
         }
-        let (repository, wanted) = (self.repository.clone(), blobs.clone());
+        let (repository, blob_ids) = (self.repository.clone(), blobs.clone());
         run_blocking(move || -> Result<()> {
-            for blob in wanted {
+            for blob in blob_ids {
                 if !repository.blobs().contains(&blob)? {
                     return Err(Error::LostBlob(blob));
                 }
@@ -257,7 +262,7 @@ impl MessageSender {
         let request = self.build_request(agent, Method::POST, "/blobs", body)?;
         match send_request(&self.client, &agent.target, request).await {
             Err(Error::Refused { status: 404 | 405, .. }) => {}
-            answer => return answer.map(|_| ()),
+            result => return result.map(|_| ()),
         }
         for blob in blobs {
             self.send_blob(agent, blob).await?;
@@ -270,11 +275,11 @@ impl MessageSender {
         let content = run_blocking(move || repository.blobs().open(&id))
             .await??
             .ok_or(Error::LostBlob(id))?;
-        let place = format!("/blob/{}", id.to_string().replace('#', "/"));
+        let endpoint = format!("/blob/{}", id.to_string().replace('#', "/"));
         let request = self.build_request(
             agent,
             Method::PUT,
-            &place,
+            &endpoint,
             body_from_reader(content.into_reader(), id.length()),
         )?;
         send_request(&self.client, &agent.target, request).await.map(|_| ())
@@ -284,7 +289,7 @@ impl MessageSender {
         &self,
         agent: &ReplicationAgent,
         method: Method,
-        place: &str,
+        endpoint: &str,
         body: B,
     ) -> Result<Request<B>> {
         let malformed = |reason: String| Error::InvalidAgent { agent: agent.name.clone(), reason };
@@ -303,7 +308,7 @@ impl MessageSender {
             .map_err(|error| malformed(error.to_string()))?;
         Request::builder()
             .method(method)
-            .uri(format!("{scheme}://{authority}{base}{place}"))
+            .uri(format!("{scheme}://{authority}{base}{endpoint}"))
             .header(header::HOST, authority.as_str())
             .header(REPLICATION_KEY_HEADER, own.as_ref().unwrap_or(&self.farm_key))
             .body(body)
@@ -369,9 +374,9 @@ where
 /// Parses the lists in a 409 response.
 fn parse_missing_parts(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
     let malformed = || Error::Malformed(format!("`{text}` does not say what is missing"));
-    let answer: Json = serde_json::from_str(text).map_err(|_| malformed())?;
+    let response: Json = serde_json::from_str(text).map_err(|_| malformed())?;
     let list = |name: &str| -> Result<Vec<String>> {
-        let list = answer.get(name).and_then(Json::as_array).ok_or_else(malformed)?;
+        let list = response.get(name).and_then(Json::as_array).ok_or_else(malformed)?;
         Ok(list.iter().filter_map(Json::as_str).map(str::to_owned).collect())
     };
     let chunks = list("chunks")?.iter().map(|id| parse_chunk_id(id)).collect::<Result<_>>()?;

@@ -201,21 +201,21 @@ impl OnOffTimeHandler {
         if at != member("at").and_then(Json::as_i64) || !is_action_needed(&node, action)? {
             return Ok(());
         }
-        let wish = ReplicationRequest {
+        let request = ReplicationRequest {
             action,
             path,
             depth: SubtreeScope::Document,
             user: job.user.clone(),
         };
         let viewer = viewer_of_user(self.replicator.repository(), &job.user)?;
-        match require_replicate_permission(&snapshot.as_viewer(&viewer), &wish) {
+        match require_replicate_permission(&snapshot.as_viewer(&viewer), &request) {
             Err(Error::Content(tympan_content::Error::AccessDenied { path, .. })) => {
                 debug!(path = %path, user = job.user, "who set a time may not replicate");
                 return Ok(());
             }
             permitted => permitted?,
         }
-        let done = self.replicator.replicate(vec![wish], self.versioning, SystemTime::now());
+        let done = self.replicator.replicate(vec![request], self.versioning, SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
     }
 }

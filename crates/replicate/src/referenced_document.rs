@@ -93,7 +93,7 @@ pub fn list_referenced_documents(
     limit: usize,
 ) -> Result<Vec<ReferencedDocument>> {
     let Some(node) = snapshot.node(top)? else { return Ok(Vec::new()) };
-    let mut found: BTreeMap<NodePath, ReferencedDocument> = BTreeMap::new();
+    let mut documents: BTreeMap<NodePath, ReferencedDocument> = BTreeMap::new();
     let mut referrers = vec![node.clone()];
     if depth == SubtreeScope::Subtree {
         referrers.extend(node.listed_descendants()?);
@@ -103,7 +103,7 @@ pub fn list_referenced_documents(
         for target in find_reference_targets(snapshot, &referrer)? {
             let path = target.path();
             let is_among = path == top || (depth == SubtreeScope::Subtree && path.is_within(top));
-            if is_among || found.contains_key(path) {
+            if is_among || documents.contains_key(path) {
                 continue;
             }
             let (status, kind) =
@@ -117,12 +117,12 @@ pub fn list_referenced_documents(
             let document = describe_document(&target, status)?;
             let path = path.clone();
             let (document_path, by) = (path.clone(), referrer.path().clone());
-            found.insert(
+            documents.insert(
                 document_path,
                 ReferencedDocument { document, kind, is_preselected: is_ticked, referrer: by },
             );
-            if found.len() >= limit {
-                return Ok(found.into_values().collect());
+            if documents.len() >= limit {
+                return Ok(documents.into_values().collect());
             }
             let has_parts = matches!(
                 kind,
@@ -135,7 +135,7 @@ pub fn list_referenced_documents(
             }
         }
     }
-    Ok(found.into_values().collect())
+    Ok(documents.into_values().collect())
 }
 
 /// Returns the documents to which a document refers: by path, identifier, link in a text, name of a tag or of a policy.

@@ -259,29 +259,29 @@ impl RemoteStore {
             let mut attempt = 1;
             loop {
                 let sent = send_once(&client, &url, &authorization, &ask);
-                let answer =
+                let response =
                     tokio::time::timeout(RESPONSE_TIMEOUT, sent).await.unwrap_or_else(|_| {
                         let waited = RESPONSE_TIMEOUT.as_secs();
                         Err(RemoteRequestFailure::transient(format!(
                             "its answer was not complete after {waited} s"
                         )))
                     });
-                match answer {
+                match response {
                     Err(fault) if fault.is_transient && attempt < attempts => {
                         tokio::time::sleep(wait).await;
                         wait *= 2;
                         attempt += 1;
                     }
-                    answer => return answer,
+                    response => return response,
                 }
             }
         })
     }
 
-    fn get_json<T: DeserializeOwned>(&self, place: &str) -> Result<T> {
+    fn get_json<T: DeserializeOwned>(&self, path_and_query: &str) -> Result<T> {
         let ask = RemoteStoreRequest {
             method: Method::GET,
-            path_and_query: place.to_owned(),
+            path_and_query: path_and_query.to_owned(),
             body: Bytes::new(),
             max_response_bytes: MAX_JSON_BYTES,
         };
@@ -289,10 +289,10 @@ impl RemoteStore {
         serde_json::from_slice(&body).map_err(|error| self.malformed_response_error(error))
     }
 
-    fn post_body(&self, place: &str, body: Bytes, max: u64) -> Result<Bytes> {
+    fn post_body(&self, path_and_query: &str, body: Bytes, max: u64) -> Result<Bytes> {
         let ask = RemoteStoreRequest {
             method: Method::POST,
-            path_and_query: place.to_owned(),
+            path_and_query: path_and_query.to_owned(),
             body,
             max_response_bytes: max,
         };
@@ -302,7 +302,7 @@ impl RemoteStore {
     /// Reads the objects with the given ids, in as many requests as needed.
     fn read_frames<I>(
         &self,
-        place: &str,
+        path: &str,
         ids: &[I],
         encode: fn(&[I]) -> Bytes,
     ) -> Result<Vec<Option<Bytes>>> {
@@ -310,20 +310,20 @@ impl RemoteStore {
         let mut frames = Vec::with_capacity(ids.len());
         while let Some(rest) = ids.get(frames.len()..).filter(|rest| !rest.is_empty()) {
             let part = rest.get(..ID_BATCH_SIZE).unwrap_or(rest);
-            let body = self.post_body(place, encode(part), max)?;
-            let answer = decode_frames(&body, part.len())
+            let body = self.post_body(path, encode(part), max)?;
+            let part_frames = decode_frames(&body, part.len())
                 .map_err(|error| self.malformed_response_error(error))?;
-            frames.extend(answer);
+            frames.extend(part_frames);
         }
         Ok(frames)
     }
 
     /// Reads a note of this repository beside the blobs of the instance.
     pub(crate) fn read_note(&self, name: &str, max: u64) -> Result<Option<Bytes>> {
-        let place = format!("/note/{}", encode_query(name));
+        let path_and_query = format!("/note/{}", encode_query(name));
         let ask = RemoteStoreRequest {
             method: Method::GET,
-            path_and_query: place,
+            path_and_query,
             body: Bytes::new(),
             max_response_bytes: max,
         };
@@ -332,17 +332,17 @@ impl RemoteStore {
 
     /// Lists notes with the times at which they were written.
     pub(crate) fn list_notes(&self, prefix: &str) -> Result<Vec<(String, SystemTime)>> {
-        let place = format!("/notes?prefix={}", encode_query(prefix));
-        let listed: Vec<(String, i64)> = self.get_json(&place)?;
+        let path_and_query = format!("/notes?prefix={}", encode_query(prefix));
+        let listed: Vec<(String, i64)> = self.get_json(&path_and_query)?;
         Ok(listed.into_iter().map(|(name, at)| (name, from_unix_micros(at))).collect())
     }
 
     /// Writes a note.
     pub(crate) fn write_note(&self, name: &str, body: Bytes) -> Result<()> {
-        let place = format!("/note/{}", encode_query(name));
+        let path_and_query = format!("/note/{}", encode_query(name));
         let ask = RemoteStoreRequest {
             method: Method::PUT,
-            path_and_query: place,
+            path_and_query,
             body,
             max_response_bytes: MAX_JSON_BYTES,
         };
@@ -351,10 +351,10 @@ impl RemoteStore {
 
     /// Removes a note; returns `false` if it does not exist.
     pub(crate) fn delete_note(&self, name: &str) -> Result<bool> {
-        let place = format!("/note/{}", encode_query(name));
+        let path_and_query = format!("/note/{}", encode_query(name));
         let ask = RemoteStoreRequest {
             method: Method::DELETE,
-            path_and_query: place,
+            path_and_query,
             body: Bytes::new(),
             max_response_bytes: MAX_JSON_BYTES,
         };
@@ -455,11 +455,11 @@ impl ReadChunks for RemoteStore {
         let mut chunks: Vec<Option<Chunk>> =
             ids.iter().map(|id| self.chunk_cache.get(id)).collect();
         let is_absent = |(id, chunk): (&ChunkId, &Option<Chunk>)| chunk.is_none().then_some(*id);
-        let asked: Vec<ChunkId> = ids.iter().zip(&chunks).filter_map(is_absent).collect();
-        let frames = self.read_frames("/chunks/read", &asked, encode_chunk_ids)?;
-        let mut found = asked.iter().zip(frames);
+        let missing_ids: Vec<ChunkId> = ids.iter().zip(&chunks).filter_map(is_absent).collect();
+        let frames = self.read_frames("/chunks/read", &missing_ids, encode_chunk_ids)?;
+        let mut pairs = missing_ids.iter().zip(frames);
         for chunk in chunks.iter_mut().filter(|chunk| chunk.is_none()) {
-            let Some((id, frame)) = found.next() else { break };
+            let Some((id, frame)) = pairs.next() else { break };
             let bytes = frame.ok_or(Error::ChunkMissing { id: *id })?;
             if ChunkId::hash_of(&bytes) != *id {
                 let fault = "what came for it has another hash";
@@ -513,36 +513,36 @@ impl BaseStore for RemoteStore {
     }
 
     fn ref_history(&self, name: &str, before: Option<u64>, limit: usize) -> Result<Vec<Revision>> {
-        let mut found: Vec<Revision> = Vec::new();
+        let mut revisions: Vec<Revision> = Vec::new();
         let mut before = before;
-        while found.len() < limit {
-            let asked = (limit - found.len()).min(1_000);
+        while revisions.len() < limit {
+            let page_limit = (limit - revisions.len()).min(1_000);
             let from = before.map(|before| format!("&before={before}")).unwrap_or_default();
             let name_in_url = encode_query(name);
             let page: Vec<WireRevision> =
-                self.get_json(&format!("/history?ref={name_in_url}&limit={asked}{from}"))?;
-            let is_last = page.len() < asked;
-            for one in page {
+                self.get_json(&format!("/history?ref={name_in_url}&limit={page_limit}{from}"))?;
+            let is_last = page.len() < page_limit;
+            for revision in page {
                 // Without this check, a hostile instance could continue the list without end.
-                if before.is_some_and(|before| one.sequence >= before) {
+                if before.is_some_and(|before| revision.sequence >= before) {
                     return Err(self.malformed_response_error("its revisions are not in order"));
                 }
-                before = Some(one.sequence);
+                before = Some(revision.sequence);
                 let update = RefUpdate {
                     name: name.to_owned(),
-                    expected_root: self.parse_root(one.old)?,
-                    new_root: self.parse_root(one.new)?,
-                    updated_at: from_unix_micros(one.at),
-                    author: one.author,
-                    message: one.message,
+                    expected_root: self.parse_root(revision.old)?,
+                    new_root: self.parse_root(revision.new)?,
+                    updated_at: from_unix_micros(revision.at),
+                    author: revision.author,
+                    message: revision.message,
                 };
-                found.push(Revision { sequence: one.sequence, update });
+                revisions.push(Revision { sequence: revision.sequence, update });
             }
             if is_last {
                 break;
             }
         }
-        Ok(found)
+        Ok(revisions)
     }
 
     fn find_lease(&self, holder: &str) -> Result<Option<RootLease>> {
@@ -580,10 +580,10 @@ impl BaseStore for RemoteStore {
     }
 
     fn release_lease(&self, holder: &str) -> Result<()> {
-        let place = format!("/lease?holder={}", encode_query(holder));
+        let path_and_query = format!("/lease?holder={}", encode_query(holder));
         let ask = RemoteStoreRequest {
             method: Method::DELETE,
-            path_and_query: place,
+            path_and_query,
             body: Bytes::new(),
             max_response_bytes: MAX_JSON_BYTES,
         };

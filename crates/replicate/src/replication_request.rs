@@ -77,10 +77,10 @@ pub enum ActivationVersioning {
 /// If a node to activate is missing or content fails.
 pub fn mark_replicated(
     repository: &Repository,
-    wishes: &[ReplicationRequest],
+    requests: &[ReplicationRequest],
     now: SystemTime,
 ) -> Result<ChunkId> {
-    mark_replicated_with_versioning(repository, wishes, ActivationVersioning::CreateVersion, now)
+    mark_replicated_with_versioning(repository, requests, ActivationVersioning::CreateVersion, now)
 }
 
 /// Like [`mark_replicated`], with the option whether versions are created.
@@ -89,21 +89,22 @@ pub fn mark_replicated(
 /// If a node to activate is missing or content fails.
 pub fn mark_replicated_with_versioning(
     repository: &Repository,
-    wishes: &[ReplicationRequest],
+    requests: &[ReplicationRequest],
     keeping: ActivationVersioning,
     now: SystemTime,
 ) -> Result<ChunkId> {
-    let Some(first) = wishes.first() else { return Ok(repository.head_root()?) };
+    let Some(first) = requests.first() else { return Ok(repository.head_root()?) };
     let user = &first.user;
     let mut session = repository.session(user)?;
-    let taken_away = wishes.iter().filter(|wish| wish.action == ReplicationAction::Deactivate);
-    session.record_replication(taken_away.map(|wish| wish.path.clone()).collect());
+    let taken_away =
+        requests.iter().filter(|request| request.action == ReplicationAction::Deactivate);
+    session.record_replication(taken_away.map(|request| request.path.clone()).collect());
     let snapshot = session.snapshot()?;
     let mut message = String::new();
-    for wish in wishes {
-        session.record_activated_documents(list_unstamped_documents(&snapshot, wish)?, now);
-        for path in list_stamped_content(&snapshot, wish)? {
-            if wish.action == ReplicationAction::Activate
+    for request in requests {
+        session.record_activated_documents(list_unstamped_documents(&snapshot, request)?, now);
+        for path in list_stamped_content(&snapshot, request)? {
+            if request.action == ReplicationAction::Activate
                 && keeping == ActivationVersioning::CreateVersion
                 && let Some(document) = path.parent()
             {
@@ -115,9 +116,9 @@ pub fn mark_replicated_with_versioning(
                 };
                 session.create_version_if_changed(&document, &check_in)?;
             }
-            write_replication_stamp(&mut session, &path, (wish.action, &wish.user), now)?;
+            write_replication_stamp(&mut session, &path, (request.action, &request.user), now)?;
         }
-        message = format!("{} {}", wish.action.name(), wish.path);
+        message = format!("{} {}", request.action.name(), request.path);
     }
     Ok(session.commit(&message, now)?)
 }
@@ -139,25 +140,28 @@ pub(crate) fn viewer_of_user(repository: &Repository, user: &str) -> Result<View
 /// # Errors
 /// Access denied, with the first document where the privilege is missing, or with the node of the request if the viewer
 /// does not see that document. If content fails.
-pub fn require_replicate_permission(seen: &Snapshot, wish: &ReplicationRequest) -> Result<()> {
+pub fn require_replicate_permission(
+    snapshot: &Snapshot,
+    request: &ReplicationRequest,
+) -> Result<()> {
     let denied = |path: &NodePath| {
         let (path, privilege) = (path.clone(), "crx:replicate");
         Err(tympan_content::Error::AccessDenied { path, privilege }.into())
     };
-    if !seen.has_privileges(&wish.path, Privileges::REPLICATE)? {
-        return denied(&wish.path);
+    if !snapshot.has_privileges(&request.path, Privileges::REPLICATE)? {
+        return denied(&request.path);
     }
-    if wish.depth == SubtreeScope::Document && wish.action == ReplicationAction::Activate {
+    if request.depth == SubtreeScope::Document && request.action == ReplicationAction::Activate {
         return Ok(());
     }
-    let whole = seen.as_viewer(&Viewer::system());
-    let Some(top) = whole.node(&wish.path)? else { return Ok(()) };
+    let whole = snapshot.as_viewer(&Viewer::system());
+    let Some(top) = whole.node(&request.path)? else { return Ok(()) };
     let is_shown = |node: &Node| node.summary().is_some_and(|summary| summary.is_activated());
     top.visit_listed_descendants(|node| {
-        let is_concerned = wish.action == ReplicationAction::Activate || is_shown(&node);
-        if is_concerned && !seen.has_privileges(node.path(), Privileges::REPLICATE)? {
-            let is_seen = seen.can_see(node.path(), node.primary_type());
-            return denied(if is_seen { node.path() } else { &wish.path });
+        let is_concerned = request.action == ReplicationAction::Activate || is_shown(&node);
+        if is_concerned && !snapshot.has_privileges(node.path(), Privileges::REPLICATE)? {
+            let is_seen = snapshot.can_see(node.path(), node.primary_type());
+            return denied(if is_seen { node.path() } else { &request.path });
         }
         Ok(())
     })
@@ -178,17 +182,20 @@ pub(crate) fn write_replication_stamp(
 }
 
 /// Returns the content nodes that carry the stamp: those of pages and assets.
-fn list_stamped_content(snapshot: &Snapshot, wish: &ReplicationRequest) -> Result<Vec<NodePath>> {
-    let node = match (snapshot.node(&wish.path)?, wish.action) {
+fn list_stamped_content(
+    snapshot: &Snapshot,
+    request: &ReplicationRequest,
+) -> Result<Vec<NodePath>> {
+    let node = match (snapshot.node(&request.path)?, request.action) {
         (Some(node), _) => node,
         // A node that was deleted here can still be withdrawn from visitors.
         (None, ReplicationAction::Deactivate) => return Ok(Vec::new()),
         (None, ReplicationAction::Activate) => {
-            return Err(tympan_content::Error::NodeMissing(wish.path.clone()).into());
+            return Err(tympan_content::Error::NodeMissing(request.path.clone()).into());
         }
     };
     let mut nodes = vec![node.clone()];
-    if wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate {
+    if request.depth == SubtreeScope::Subtree || request.action == ReplicationAction::Deactivate {
         nodes.extend(node.listed_descendants()?);
     }
     let mut paths = Vec::new();
@@ -204,16 +211,16 @@ fn list_stamped_content(snapshot: &Snapshot, wish: &ReplicationRequest) -> Resul
 /// Policies are replicated with the nodes that they protect.
 fn list_unstamped_documents(
     snapshot: &Snapshot,
-    wish: &ReplicationRequest,
+    request: &ReplicationRequest,
 ) -> Result<Vec<NodePath>> {
     let mut paths = Vec::new();
-    if wish.action == ReplicationAction::Deactivate {
+    if request.action == ReplicationAction::Deactivate {
         return Ok(paths);
     }
-    let Some(node) = snapshot.node(&wish.path)? else { return Ok(paths) };
+    let Some(node) = snapshot.node(&request.path)? else { return Ok(paths) };
     let Some(document) = snapshot.node(node.record_path())? else { return Ok(paths) };
     let mut nodes = vec![document];
-    if wish.depth == SubtreeScope::Subtree {
+    if request.depth == SubtreeScope::Subtree {
         nodes.extend(node.listed_descendants()?);
     }
     let nodes =
@@ -257,22 +264,22 @@ pub struct HeldReplicationJobs {
 pub async fn store_held_jobs(
     repository: &Repository,
     queues: &JobQueues,
-    wishes: &[ReplicationRequest],
+    requests: &[ReplicationRequest],
     now: SystemTime,
 ) -> Result<HeldReplicationJobs> {
-    let (reading, asked) = (repository.clone(), wishes.to_vec());
+    let (reading, request_copies) = (repository.clone(), requests.to_vec());
     let (agents, in_parts) = run_blocking(move || -> Result<_> {
         let snapshot = reading.snapshot()?;
         let mut in_parts = BTreeSet::new();
-        for (number, wish) in asked.iter().enumerate() {
-            if is_partwise(&snapshot, wish)? {
+        for (number, request) in request_copies.iter().enumerate() {
+            if is_partwise(&snapshot, request)? {
                 in_parts.insert(number);
             }
         }
         Ok((read_agents(&snapshot, "author")?, in_parts))
     })
     .await??;
-    record_with_waiting_trees(queues, wishes).await?;
+    record_with_waiting_trees(queues, requests).await?;
     let agents: Vec<ReplicationAgent> = agents
         .into_iter()
         .filter(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish)
@@ -283,39 +290,39 @@ pub async fn store_held_jobs(
             "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
         return Err(nobody(reason.to_owned()));
     }
-    let mut wanted = Vec::new();
-    for (number, wish) in wishes.iter().enumerate() {
+    let mut job_parts = Vec::new();
+    for (number, request) in requests.iter().enumerate() {
         let takers: Vec<String> = agents
             .iter()
-            .filter(|agent| is_agent_for_request(agent, wish))
+            .filter(|agent| is_agent_for_request(agent, request))
             .map(|agent| agent_topic("author", &agent.name))
             .collect();
         if takers.is_empty() {
-            let path = &wish.path;
+            let path = &request.path;
             return Err(nobody(format!(
                 "no enabled agent takes `{path}`: each is for other paths"
             )));
         }
         if in_parts.contains(&number) {
-            wanted.push((TREE_TOPIC.to_owned(), tree_job_payload(wish, now), wish));
+            job_parts.push((TREE_TOPIC.to_owned(), tree_job_payload(request, now), request));
             continue;
         }
         for topic in &takers {
             let payload = json!({
-                "action": wish.action.name(),
-                "path": wish.path.as_str(),
-                "deep": wish.depth == SubtreeScope::Subtree,
+                "action": request.action.name(),
+                "path": request.path.as_str(),
+                "deep": request.depth == SubtreeScope::Subtree,
             });
-            wanted.push((topic.clone(), payload, wish));
+            job_parts.push((topic.clone(), payload, request));
         }
     }
-    let jobs = wanted.iter().map(|(topic, payload, wish)| {
+    let jobs = job_parts.iter().map(|(topic, payload, request)| {
         NewJob::new(topic.as_str(), payload.clone())
-            .with_user(wish.user.as_str())
-            .with_subject_path(wish.path.clone())
+            .with_user(request.user.as_str())
+            .with_subject_path(request.path.clone())
     });
     let ids = queues.add_held_jobs(jobs.collect(), now).await?;
-    let payloads = wanted.iter().map(|(_, payload, _)| payload.clone());
+    let payloads = job_parts.iter().map(|(_, payload, _)| payload.clone());
     Ok(HeldReplicationJobs {
         jobs: ids.into_iter().zip(payloads).collect(),
         partwise_requests: in_parts,
@@ -323,21 +330,21 @@ pub async fn store_held_jobs(
 }
 
 /// Returns true if an agent handles a request, or a part of it.
-fn is_agent_for_request(agent: &ReplicationAgent, wish: &ReplicationRequest) -> bool {
-    if wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate {
-        agent.accepts_any_below(&wish.path)
+fn is_agent_for_request(agent: &ReplicationAgent, request: &ReplicationRequest) -> bool {
+    if request.depth == SubtreeScope::Subtree || request.action == ReplicationAction::Deactivate {
+        agent.accepts_any_below(&request.path)
     } else {
-        agent.accepts_path(&wish.path)
+        agent.accepts_path(&request.path)
     }
 }
 
 impl HeldReplicationJobs {
     /// Returns the requests that are recorded in content at once; the others are recorded part by part.
     #[must_use]
-    pub fn immediate_requests(&self, wishes: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
-        let wishes = wishes.into_iter().enumerate();
-        let at_once = wishes.filter(|(number, _)| !self.partwise_requests.contains(number));
-        at_once.map(|(_, wish)| wish).collect()
+    pub fn immediate_requests(&self, requests: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
+        let requests = requests.into_iter().enumerate();
+        let at_once = requests.filter(|(number, _)| !self.partwise_requests.contains(number));
+        at_once.map(|(_, request)| request).collect()
     }
 
     /// Releases the jobs to the agents, to be sent from the state created since.

@@ -75,7 +75,9 @@ pub fn stamped_status(node: &Node) -> ReplicationStatus {
         Some(ReplicationAction::Deactivate) => ReplicationStatus::Deactivated,
         Some(ReplicationAction::Activate) => {
             let (modified, activated) = (summary.last_modified(), summary.activation_date());
-            let changed = modified.zip(activated).map(|(one, other)| one.millis > other.millis);
+            let changed = modified
+                .zip(activated)
+                .map(|(modification, activation)| modification.millis > activation.millis);
             if changed == Some(true) {
                 ReplicationStatus::Outdated
             } else {
@@ -98,7 +100,7 @@ pub fn list_live_documents(
     let Some(node) = snapshot.node(top)? else { return Ok(Vec::new()) };
     let mut nodes = vec![node.clone()];
     nodes.extend(node.listed_descendants()?);
-    let mut found = Vec::new();
+    let mut documents = Vec::new();
     let mut is_behind = after.is_none();
     for node in nodes {
         if !is_behind {
@@ -109,12 +111,12 @@ pub fn list_live_documents(
         if !matches!(status, ReplicationStatus::Live | ReplicationStatus::Outdated) {
             continue;
         }
-        found.push(describe_document(&node, status)?);
-        if found.len() >= limit {
+        documents.push(describe_document(&node, status)?);
+        if documents.len() >= limit {
             break;
         }
     }
-    Ok(found)
+    Ok(documents)
 }
 
 /// Returns a document with its replication status.

@@ -134,26 +134,26 @@ impl Replicator {
     /// As [`store_held_jobs`] and [`mark_replicated_with_versioning`].
     pub async fn replicate(
         &self,
-        wishes: Vec<ReplicationRequest>,
+        requests: Vec<ReplicationRequest>,
         keeping: ActivationVersioning,
         now: SystemTime,
     ) -> Result<ChunkId> {
         let turn = self.lock_requests().await;
         let (repository, queues) = (self.repository().clone(), self.queues());
-        let held = store_held_jobs(&repository, queues, &wishes, now).await?;
-        let noted = held.immediate_requests(wishes);
+        let held_jobs = store_held_jobs(&repository, queues, &requests, now).await?;
+        let immediate_requests = held_jobs.immediate_requests(requests);
         let marked = run_blocking(move || {
-            mark_replicated_with_versioning(&repository, &noted, keeping, now)
+            mark_replicated_with_versioning(&repository, &immediate_requests, keeping, now)
         })
         .await;
         let root = match marked.and_then(|marked| marked) {
             Ok(root) => root,
             Err(error) => {
-                held.discard(queues).await?;
+                held_jobs.discard(queues).await?;
                 return Err(error);
             }
         };
-        held.release(queues, root, now).await?;
+        held_jobs.release(queues, root, now).await?;
         drop(turn);
         self.wake_workers();
         Ok(root)
@@ -262,7 +262,7 @@ impl Replicator {
     async fn run_agent_worker(self, name: String, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
             // Register before checking, so that a signal between the check and the wait is not lost.
-            let bell = self.state.wake_signal.notified();
+            let wakeup = self.state.wake_signal.notified();
             let pause = match self.process_next_job(&name).await {
                 Ok(Some(pause)) => pause,
                 Ok(None) => continue,
@@ -273,7 +273,7 @@ impl Replicator {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = bell => {}
+                () = wakeup => {}
                 _ = stop.changed() => {}
             }
         }
@@ -347,8 +347,8 @@ impl Replicator {
             match agent.kind {
                 ReplicationAgentKind::Publish => self.state.sender.deliver_job(agent, job).await,
                 _ => {
-                    let way = (&self.state.flush_client, &self.state.sender.pairs);
-                    send_flush(way, &self.state.flush_numbers, agent, job).await
+                    let transport = (&self.state.flush_client, &self.state.sender.pairs);
+                    send_flush(transport, &self.state.flush_numbers, agent, job).await
                 }
             }
         };
@@ -522,13 +522,14 @@ impl Replicator {
     pub async fn run_flush_loop(self, stop: watch::Receiver<bool>) {
         let look = root_poll_interval(self.repository());
         let mut rounds = FollowerLoop::new("flushes", stop, IDLE_POLL_INTERVAL);
-        let mut asked: Option<Instant> = None;
+        let mut last_attempt: Option<Instant> = None;
         while !rounds.is_stopped() {
             // Pending URLs stay pending while there is no agent to flush.
-            let is_asked = asked.is_some_and(|asked| asked.elapsed() < IDLE_POLL_INTERVAL);
+            let is_asked =
+                last_attempt.is_some_and(|attempt| attempt.elapsed() < IDLE_POLL_INTERVAL);
             let is_owing = !is_asked && self.state.url_resolver.lock().has_pending_urls();
             if is_owing {
-                asked = Some(Instant::now());
+                last_attempt = Some(Instant::now());
             }
             let round = self.flush_if_needed(is_owing).await.map(|()| look);
             rounds.finish_round(round.map_err(|error| format_error_chain(&error))).await;

@@ -166,9 +166,9 @@ impl StandbyStore {
             .ref_history(FOLLOWED_BRANCH, None, 1)?
             .into_iter()
             .next()
-            .map(|one| one.update);
-        let is_last = |one: &Revision| {
-            let (theirs, ours) = (&one.update, last.as_ref());
+            .map(|revision| revision.update);
+        let is_last = |revision: &Revision| {
+            let (theirs, ours) = (&revision.update, last.as_ref());
             theirs.new_root == Some(at)
                 && ours.is_none_or(|ours| {
                     ours.updated_at == theirs.updated_at && ours.author == theirs.author
@@ -178,14 +178,14 @@ impl StandbyStore {
         let mut before = None;
         while pending.len() < MAX_COPIED_REVISIONS {
             let page = self.base.ref_history(FOLLOWED_BRANCH, before, REVISION_PAGE_SIZE)?;
-            before = page.last().map(|one| one.sequence);
+            before = page.last().map(|revision| revision.sequence);
             let is_end = page.len() < REVISION_PAGE_SIZE;
-            for one in page {
-                if is_last(&one) {
+            for revision in page {
+                if is_last(&revision) {
                     pending.reverse();
                     return Ok(pending);
                 }
-                pending.push(one.update);
+                pending.push(revision.update);
             }
             if is_end {
                 break;
@@ -200,8 +200,9 @@ impl StandbyStore {
         let lease =
             acquire_lease(base, &self.lease_holder, FOLLOWED_BRANCH, (now, COPY_LEASE_DURATION))?;
         let newest = base.ref_history(FOLLOWED_BRANCH, None, REVISION_PAGE_SIZE)?;
-        let found = newest.into_iter().find(|one| one.update.new_root == Some(lease.root));
-        let update = found.map(|one| one.update).unwrap_or_else(|| RefUpdate {
+        let base_revision =
+            newest.into_iter().find(|revision| revision.update.new_root == Some(lease.root));
+        let update = base_revision.map(|revision| revision.update).unwrap_or_else(|| RefUpdate {
             name: FOLLOWED_BRANCH.to_owned(),
             expected_root: at,
             new_root: Some(lease.root),
@@ -217,18 +218,18 @@ impl StandbyStore {
     /// Copies states, then moves the ref through them.
     fn copy_states(&self, updates: &[RefUpdate], at: Option<ChunkId>) -> Result<StandbyCopyReport> {
         let roots: Vec<ChunkId> = updates.iter().filter_map(|update| update.new_root).collect();
-        let known: Vec<ChunkId> = at.into_iter().collect();
+        let known_roots: Vec<ChunkId> = at.into_iter().collect();
         let route = ChunkSyncRoute {
             source: self.base.as_ref(),
             target: self.local_store.as_ref(),
             small_blob_limit: SMALL_BLOB_BYTES as u64,
         };
         let hold = self.local_store.begin_hold()?;
-        let mut seen = HashSet::new();
+        let mut visited_blobs = HashSet::new();
         let mut large_blobs = 0;
         let mut failed = None;
-        let synced = sync_chunks(route, &roots, &known, &mut |blobs| {
-            for blob in blobs.iter().filter(|blob| seen.insert(**blob)) {
+        let synced = sync_chunks(route, &roots, &known_roots, &mut |blobs| {
+            for blob in blobs.iter().filter(|blob| visited_blobs.insert(**blob)) {
                 match self.copy_blob(blob) {
                     Ok(is_new) => large_blobs += u64::from(is_new),
                     Err(error) => {

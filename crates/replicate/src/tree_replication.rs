@@ -61,19 +61,19 @@ const REQUESTED_ROOT_PROPERTY: &str = "wishedRoot";
 const ACTIVATED_SINCE_PROPERTY: &str = "activatedSince";
 
 /// Returns true if a request is carried out in parts.
-pub(crate) fn is_partwise(snapshot: &Snapshot, wish: &ReplicationRequest) -> Result<bool> {
-    if wish.action == ReplicationAction::Activate && wish.depth == SubtreeScope::Document {
+pub(crate) fn is_partwise(snapshot: &Snapshot, request: &ReplicationRequest) -> Result<bool> {
+    if request.action == ReplicationAction::Activate && request.depth == SubtreeScope::Document {
         return Ok(false);
     }
-    Ok(snapshot.document_paths(&wish.path, None, MAX_SINGLE_MESSAGE_DOCUMENTS + 1)?.len()
+    Ok(snapshot.document_paths(&request.path, None, MAX_SINGLE_MESSAGE_DOCUMENTS + 1)?.len()
         > MAX_SINGLE_MESSAGE_DOCUMENTS)
 }
 
 /// Returns the properties of the job of a tree.
-pub(crate) fn tree_job_payload(wish: &ReplicationRequest, now: SystemTime) -> Json {
+pub(crate) fn tree_job_payload(request: &ReplicationRequest, now: SystemTime) -> Json {
     json!({
-        "action": wish.action.name(),
-        "path": wish.path.as_str(),
+        "action": request.action.name(),
+        "path": request.path.as_str(),
         "deep": true,
         "wished": JcrDate::from_system_time(now).millis,
     })
@@ -82,13 +82,13 @@ pub(crate) fn tree_job_payload(wish: &ReplicationRequest, now: SystemTime) -> Js
 /// Records later requests with the waiting trees: their remaining parts skip what these requests cover.
 pub(crate) async fn record_with_waiting_trees(
     queues: &JobQueues,
-    wishes: &[ReplicationRequest],
+    requests: &[ReplicationRequest],
 ) -> Result<()> {
     for job in queues.list_topic(TREE_TOPIC, MAX_SCANNED_JOBS).await? {
         let Some(mut tree) = RequestedTree::from_job(&job) else { continue };
         let mut is_changed = false;
-        for wish in wishes {
-            is_changed |= tree.record_later_request(wish);
+        for request in requests {
+            is_changed |= tree.record_later_request(request);
         }
         let mut properties = job.properties;
         if let Some(members) = properties.as_object_mut().filter(|_| is_changed) {
@@ -120,11 +120,11 @@ impl LaterActivations {
     }
 
     /// Adds a node. If there are too many, everything below the top of the tree counts as activated.
-    fn add(&mut self, wish: &ReplicationRequest, top: &NodePath) {
+    fn add(&mut self, request: &ReplicationRequest, top: &NodePath) {
         if self.0.len() >= MAX_LATER_REQUESTS {
             self.0 = BTreeMap::from([(top.clone(), true)]);
         }
-        *self.0.entry(wish.path.clone()).or_default() |= wish.depth == SubtreeScope::Subtree;
+        *self.0.entry(request.path.clone()).or_default() |= request.depth == SubtreeScope::Subtree;
     }
 
     /// Returns true if the set may contain anything at or below a node.
@@ -174,19 +174,20 @@ impl RequestedTree {
     }
 
     /// Records a later request if it reverts a part of this one; returns true if it does.
-    fn record_later_request(&mut self, wish: &ReplicationRequest) -> bool {
-        let is_deep =
-            wish.depth == SubtreeScope::Subtree || wish.action == ReplicationAction::Deactivate;
-        let meets = wish.path.is_within(&self.path) || (is_deep && self.path.is_within(&wish.path));
-        if !meets || wish.action == self.action {
+    fn record_later_request(&mut self, request: &ReplicationRequest) -> bool {
+        let is_deep = request.depth == SubtreeScope::Subtree
+            || request.action == ReplicationAction::Deactivate;
+        let meets =
+            request.path.is_within(&self.path) || (is_deep && self.path.is_within(&request.path));
+        if !meets || request.action == self.action {
             return false;
         }
-        match wish.action {
-            ReplicationAction::Activate => self.later_activations.add(wish, &self.path),
+        match request.action {
+            ReplicationAction::Activate => self.later_activations.add(request, &self.path),
             ReplicationAction::Deactivate
                 if self.later_deactivations.len() < MAX_LATER_REQUESTS =>
             {
-                self.later_deactivations.insert(wish.path.clone());
+                self.later_deactivations.insert(request.path.clone());
             }
             ReplicationAction::Deactivate => return false,
         }
@@ -194,14 +195,14 @@ impl RequestedTree {
     }
 
     /// Returns the next documents, in the state in which the tree was requested.
-    fn next_documents(&self, wished: &Snapshot) -> Result<Vec<NodePath>> {
+    fn next_documents(&self, snapshot: &Snapshot) -> Result<Vec<NodePath>> {
         let after = self.last_document.as_ref();
         Ok(match self.action {
             ReplicationAction::Activate => {
-                wished.document_paths(&self.path, after, MAX_PART_DOCUMENTS)?
+                snapshot.document_paths(&self.path, after, MAX_PART_DOCUMENTS)?
             }
             ReplicationAction::Deactivate => {
-                wished.document_paths_before(&self.path, after, MAX_PART_DOCUMENTS)?
+                snapshot.document_paths_before(&self.path, after, MAX_PART_DOCUMENTS)?
             }
         })
     }
@@ -212,16 +213,17 @@ impl RequestedTree {
             return Ok(true);
         }
         // Dates are stored in milliseconds.
-        let wished = JcrDate::from_system_time(self.requested_at).millis;
+        let requested_millis = JcrDate::from_system_time(self.requested_at).millis;
         let Some(node) = newest.node(path)? else { return Ok(true) };
         if carries_replication_stamp(&node) {
-            let noted = node.summary().and_then(|summary| summary.activation_date());
-            return Ok(noted.is_some_and(|noted| noted.millis > wished));
+            let activation_date = node.summary().and_then(|summary| summary.activation_date());
+            return Ok(activation_date.is_some_and(|date| date.millis > requested_millis));
         }
-        let noted = newest.activated_documents(path, SubtreeScope::Document)?;
-        let noted =
-            noted.first().map(|document| JcrDate::from_system_time(document.activated_at).millis);
-        Ok(noted.is_some_and(|noted| noted > wished))
+        let documents = newest.activated_documents(path, SubtreeScope::Document)?;
+        let activation_millis = documents
+            .first()
+            .map(|document| JcrDate::from_system_time(document.activated_at).millis);
+        Ok(activation_millis.is_some_and(|millis| millis > requested_millis))
     }
 }
 
@@ -252,10 +254,11 @@ impl TreePart {
         repository: &Repository,
         marked: &Snapshot,
     ) -> Result<Vec<StoredDocument>> {
-        let wished = repository.snapshot_at(self.requested_root)?;
+        let requested_state = repository.snapshot_at(self.requested_root)?;
         let mut documents = Vec::new();
         for path in &self.document_paths {
-            let snapshot = if self.changed_paths.contains(path) { &wished } else { marked };
+            let snapshot =
+                if self.changed_paths.contains(path) { &requested_state } else { marked };
             documents.extend(snapshot.stored_documents(path, SubtreeScope::Document)?);
         }
         Ok(documents)
@@ -315,8 +318,8 @@ fn mark_next_part(
     // A job without a root was stored right before a crash. If its request was recorded at all, it is in the newest
     // state.
     let wished_root = tree.requested_root.map_or_else(|| repository.head_root(), Ok)?;
-    let wished = repository.snapshot_at(wished_root)?;
-    let looked_at = tree.next_documents(&wished)?;
+    let requested_state = repository.snapshot_at(wished_root)?;
+    let looked_at = tree.next_documents(&requested_state)?;
     let mut session = repository.session(&tree.user)?;
     session.record_replication(Vec::new());
     let newest = session.snapshot()?;
@@ -330,8 +333,9 @@ fn mark_next_part(
     match tree.action {
         ReplicationAction::Activate => {
             for path in &paths {
-                let is_same = wished.stored_documents(path, SubtreeScope::Document)?.first()
-                    == newest.stored_documents(path, SubtreeScope::Document)?.first();
+                let is_same =
+                    requested_state.stored_documents(path, SubtreeScope::Document)?.first()
+                        == newest.stored_documents(path, SubtreeScope::Document)?.first();
                 mark_activated(&mut session, path, (tree, is_same, keeping), now)?;
                 if !is_same {
                     changed.push(path.clone());
@@ -359,9 +363,9 @@ fn mark_next_part(
 
 /// Records that documents are withdrawn from visitors, with everything below them except what was activated since.
 fn mark_deactivated(session: &mut Session, tree: &RequestedTree, paths: &[NodePath]) -> Result<()> {
-    let (emptied, gone): (Vec<_>, Vec<_>) =
+    let (emptied, removed_paths): (Vec<_>, Vec<_>) =
         paths.iter().cloned().partition(|path| tree.later_activations.may_overlap(path));
-    session.record_replication(gone);
+    session.record_replication(removed_paths);
     session.record_emptied_documents(emptied);
     for path in paths {
         let Some(node) = session.node(path)? else { continue };
@@ -427,7 +431,7 @@ impl Replicator {
     pub(crate) async fn run_tree_loop(self, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
             // Register before checking, so that a signal between the check and the wait is not lost.
-            let bell = self.wake_signal().notified();
+            let wakeup = self.wake_signal().notified();
             let pause = match self.replicate_next_part(SystemTime::now()).await {
                 Ok(TreePartOutcome::Stored) => continue,
                 Ok(TreePartOutcome::Waiting) => DELIVERY_POLL_INTERVAL,
@@ -442,7 +446,7 @@ impl Replicator {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = bell => {}
+                () = wakeup => {}
                 _ = stop.changed() => {}
             }
         }

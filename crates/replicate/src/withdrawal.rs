@@ -53,11 +53,11 @@ pub fn list_orphaned_documents(
     snapshot: &Snapshot,
     top: &NodePath,
 ) -> Result<Vec<OrphanedDocument>> {
-    let mut found = Vec::new();
+    let mut orphans = Vec::new();
     for entry in snapshot.withdrawals(top)?.into_iter().filter(|entry| entry.was_activated) {
         let is_waiting = awaits_activation(snapshot, &entry)?;
         let Withdrawal { path, moved_to, user: by, withdrawn_at: at, .. } = entry;
-        found.push(OrphanedDocument {
+        orphans.push(OrphanedDocument {
             path,
             moved_to,
             removed_by: by,
@@ -65,7 +65,7 @@ pub fn list_orphaned_documents(
             awaits_activation: is_waiting,
         });
     }
-    Ok(found)
+    Ok(orphans)
 }
 
 /// Returns true if a moved document is not yet activated at its new path.
@@ -143,10 +143,10 @@ pub(crate) fn retained_documents_below(
     snapshot: &Snapshot,
     top: &NodePath,
 ) -> Result<Vec<NodePath>> {
-    let mut kept = live_documents_below(snapshot, top)?;
+    let mut documents = live_documents_below(snapshot, top)?;
     let (_, waiting) = partition_due_withdrawals(snapshot, snapshot.withdrawals(top)?)?;
-    kept.extend(waiting.into_iter().map(|entry| entry.path));
-    Ok(kept.into_iter().collect())
+    documents.extend(waiting.into_iter().map(|entry| entry.path));
+    Ok(documents.into_iter().collect())
 }
 
 /// Returns true if visitors are to get a document according to the newest state, regardless of an older request: if it
@@ -233,7 +233,7 @@ impl Replicator {
         let repository = self.repository().clone();
         run_blocking(move || -> Result<()> {
             let message = match done.as_slice() {
-                [one] => format!("withdraw {}", one.path),
+                [withdrawal] => format!("withdraw {}", withdrawal.path),
                 all => format!("withdraw {} addresses", all.len()),
             };
             let revising = RevisionDetails { user: "system", message: &message, time: now };

@@ -56,15 +56,15 @@ impl ReplicateProcess {
         let snapshot = self.replicator.repository().snapshot()?;
         let is_deep = step.argument("deep").as_deref() == Some("true");
         let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
-        let wish = ReplicationRequest {
+        let request = ReplicationRequest {
             action: self.action,
             path,
             depth,
             user: step.effective_user.clone(),
         };
         let viewer = viewer_of_user(self.replicator.repository(), &step.effective_user)?;
-        require_replicate_permission(&snapshot.as_viewer(&viewer), &wish)?;
-        let done = self.replicator.replicate(vec![wish], self.versioning, SystemTime::now());
+        require_replicate_permission(&snapshot.as_viewer(&viewer), &request)?;
+        let done = self.replicator.replicate(vec![request], self.versioning, SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
     }
 }

@@ -346,11 +346,12 @@ mod tests {
         check("every_stem_und", "Αθήνα ΑΘΗΝΑ αθηνα", "αθηνα αθηνα αθηνα");
         check("every_stem_und", "Ёлка елка йод", "елка елка йод");
         check("every_stem_und", "Việt Nam, Łódź", "viet nam lodz");
-        for (language, one, other) in [("el", "Αθήνα", "αθηνα"), ("ru", "ёлка", "елка")]
+        for (language, accented, plain) in [("el", "Αθήνα", "αθηνα"), ("ru", "ёлка", "елка")]
         {
             let mut stems = build_analyzers().get(&all_stems_name(language)).unwrap();
-            let [one, other] = [one, other].map(|word| tokenize(&mut stems, word)[0].text.clone());
-            assert_eq!(one, other, "{language}");
+            let [accented, plain] =
+                [accented, plain].map(|word| tokenize(&mut stems, word)[0].text.clone());
+            assert_eq!(accented, plain, "{language}");
         }
     }
 
@@ -358,23 +359,23 @@ mod tests {
     fn passes_over_what_is_too_long() {
         let long = "x".repeat(MAX_WORD_BYTES);
         let tokens = tokenize(&mut build_word_analyzer(), &format!("a {long} b"));
-        let found: Vec<_> = tokens.iter().map(|token| (&*token.text, token.position)).collect();
-        assert_eq!(found, [("a", 0), ("b", 2)]);
+        let words: Vec<_> = tokens.iter().map(|token| (&*token.text, token.position)).collect();
+        assert_eq!(words, [("a", 0), ("b", 2)]);
     }
 
     /// Splits a text character by character, as content does.
     fn plainly(text: &str) -> Vec<String> {
         let mut words = vec![String::new()];
-        for one in text.chars() {
-            if !is_word_character(one) || is_single_character_word(one) {
+        for character in text.chars() {
+            if !is_word_character(character) || is_single_character_word(character) {
                 words.push(String::new());
             }
-            if is_word_character(one)
+            if is_word_character(character)
                 && let Some(word) = words.last_mut()
             {
-                word.push(one);
+                word.push(character);
             }
-            if is_word_character(one) && is_single_character_word(one) {
+            if is_word_character(character) && is_single_character_word(character) {
                 words.push(String::new());
             }
         }

@@ -46,8 +46,8 @@ impl DocumentSource {
     ///
     /// # Errors
     /// If the store fails; a damaged record is not an error but an unreadable source.
-    pub(crate) fn from_snapshot(found: tympan_content::Result<Node>) -> Result<Self> {
-        match found {
+    pub(crate) fn from_snapshot(result: tympan_content::Result<Node>) -> Result<Self> {
+        match result {
             Ok(node) => Ok(Self::Node(node)),
             Err(error @ ContentError::Damaged { .. }) => {
                 let reason = join_causes(&error);

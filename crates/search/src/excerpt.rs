@@ -43,9 +43,9 @@ impl HighlightTerms {
             }
             FullTextExpression::Phrase(text) => self.exact_words.extend(word_texts(text)),
             FullTextExpression::Prefix(text) => {
-                let mut found = word_texts(text);
-                self.prefixes.extend(found.pop());
-                self.exact_words.extend(found);
+                let mut words = word_texts(text);
+                self.prefixes.extend(words.pop());
+                self.exact_words.extend(words);
             }
             FullTextExpression::Wildcard(pattern) => self.patterns.push(normalize_word(pattern)),
             FullTextExpression::And(parts) | FullTextExpression::Or(parts) => {
@@ -64,26 +64,26 @@ impl HighlightTerms {
 
     /// Returns the ranges of the words in a text.
     fn find_ranges(&self, text: &str, stems: Option<&mut TextAnalyzer>) -> Vec<Range<usize>> {
-        let found = tokenize(&mut build_word_analyzer(), text).into_iter();
-        let found = found.filter(|token| self.matches(&token.text));
-        let mut places: Vec<Range<usize>> =
-            found.map(|token| token.offset_from..token.offset_to).collect();
+        let tokens = tokenize(&mut build_word_analyzer(), text).into_iter();
+        let tokens = tokens.filter(|token| self.matches(&token.text));
+        let mut ranges: Vec<Range<usize>> =
+            tokens.map(|token| token.offset_from..token.offset_to).collect();
         if let Some(stems) = stems
             && !self.stemmed_words.is_empty()
         {
-            let wanted: HashSet<String> = self
+            let target_stems: HashSet<String> = self
                 .stemmed_words
                 .iter()
                 .flat_map(|word| tokenize(stems, word))
                 .map(|stem| stem.text)
                 .collect();
-            let found =
-                tokenize(stems, text).into_iter().filter(|stem| wanted.contains(&stem.text));
-            places.extend(found.map(|stem| stem.offset_from..stem.offset_to));
-            places.sort_by_key(|place| (place.start, place.end));
-            places.dedup();
+            let stem_tokens =
+                tokenize(stems, text).into_iter().filter(|stem| target_stems.contains(&stem.text));
+            ranges.extend(stem_tokens.map(|stem| stem.offset_from..stem.offset_to));
+            ranges.sort_by_key(|range| (range.start, range.end));
+            ranges.dedup();
         }
-        places
+        ranges
     }
 }
 
@@ -97,27 +97,27 @@ pub(crate) fn make_excerpt(
         ..=FIRST_SCAN_BYTES => text,
         _ => (0..=FIRST_SCAN_BYTES).rev().find_map(|end| text.get(..end)).unwrap_or(text),
     };
-    let mut places = marks.find_ranges(head, stems.as_deref_mut());
-    if places.is_empty() && head.len() < text.len() {
-        places = marks.find_ranges(text, stems);
+    let mut ranges = marks.find_ranges(head, stems.as_deref_mut());
+    if ranges.is_empty() && head.len() < text.len() {
+        ranges = marks.find_ranges(text, stems);
     }
-    let window = choose_window(text, &places);
+    let window = choose_window(text, &ranges);
     let mut out = String::new();
     if window.start > 0 {
         out.push_str("… ");
     }
     let mut at = window.start;
-    for place in
-        places.iter().filter(|place| place.start >= window.start && place.end <= window.end)
+    for range in
+        ranges.iter().filter(|range| range.start >= window.start && range.end <= window.end)
     {
-        if place.start < at {
+        if range.start < at {
             continue;
         }
-        escape_html(text.get(at..place.start).unwrap_or_default(), &mut out);
+        escape_html(text.get(at..range.start).unwrap_or_default(), &mut out);
         out.push_str("<strong>");
-        escape_html(text.get(place.clone()).unwrap_or_default(), &mut out);
+        escape_html(text.get(range.clone()).unwrap_or_default(), &mut out);
         out.push_str("</strong>");
-        at = place.end;
+        at = range.end;
     }
     escape_html(text.get(at..window.end).unwrap_or_default(), &mut out);
     if window.end < text.len() {
@@ -127,12 +127,12 @@ pub(crate) fn make_excerpt(
 }
 
 /// Chooses the part with the most matches, the first one of several.
-fn choose_window(text: &str, places: &[Range<usize>]) -> Range<usize> {
+fn choose_window(text: &str, ranges: &[Range<usize>]) -> Range<usize> {
     let mut best = (0, 0);
-    for (index, first) in places.iter().enumerate() {
-        let rest = places.get(index..).unwrap_or_default().iter();
+    for (index, first) in ranges.iter().enumerate() {
+        let rest = ranges.get(index..).unwrap_or_default().iter();
         let count = rest
-            .take_while(|place| place.end <= first.start + EXCERPT_BYTES - MAX_LEAD_BYTES)
+            .take_while(|range| range.end <= first.start + EXCERPT_BYTES - MAX_LEAD_BYTES)
             .count();
         if count > best.0 {
             best = (count, first.start);
@@ -218,15 +218,15 @@ mod tests {
     #[test]
     fn looks_further_where_the_head_has_nothing() {
         let text = format!("{}needle", "häy ".repeat(3000));
-        let shown = make_excerpt(&HighlightTerms::from_expression(&term("needle")), &text, None);
-        assert!(shown.ends_with("häy <strong>needle</strong>"), "{shown}");
+        let excerpt = make_excerpt(&HighlightTerms::from_expression(&term("needle")), &text, None);
+        assert!(excerpt.ends_with("häy <strong>needle</strong>"), "{excerpt}");
     }
 
     #[test]
     fn chooses_the_part_with_the_most_words() {
         let text = format!("needle {} needle needle {}", "hay ".repeat(200), "ähay ".repeat(200));
-        let shown = make_excerpt(&HighlightTerms::from_expression(&term("needle")), &text, None);
-        assert!(shown.contains("<strong>needle</strong> <strong>needle</strong>"), "{shown}");
-        assert!(shown.starts_with("… hay") && shown.ends_with(" …"), "{shown}");
+        let excerpt = make_excerpt(&HighlightTerms::from_expression(&term("needle")), &text, None);
+        assert!(excerpt.contains("<strong>needle</strong> <strong>needle</strong>"), "{excerpt}");
+        assert!(excerpt.starts_with("… hay") && excerpt.ends_with(" …"), "{excerpt}");
     }
 }

@@ -270,12 +270,12 @@ impl SearchIndex {
     pub fn wait_until_current(&self, most: Duration) -> bool {
         let deadline = Instant::now() + most;
         let mut control = self.state.control.lock();
-        let begun = control.last_begun_pass;
+        let start_pass = control.last_begun_pass;
         // The wake-up is requested only once: an unsuccessful pass wakes this thread too, and the two would keep waking
         // each other.
         control.is_wake_requested = true;
         self.state.control_changed.notify_all();
-        while control.last_ended_pass <= begun {
+        while control.last_ended_pass <= start_pass {
             if control.is_closing {
                 return false;
             }
@@ -342,15 +342,15 @@ impl SearchIndex {
         let query = tantivy::query::TermQuery::new(failed, option);
         let top = TopHitsCollector { limit: MAX_REPORTED_FAILURES, after_hit: None };
         let search = served.searcher.search(&query, &(tantivy::collector::Count, top));
-        let (count, found) = search.map_err(failed_to_read)?;
+        let (count, hits) = search.map_err(failed_to_read)?;
         status.failure_count = count as u64;
-        for found in found {
-            let document = load_hit_document(&served.searcher, &found).map_err(failed_to_read)?;
+        for hit in hits {
+            let document = load_hit_document(&served.searcher, &hit).map_err(failed_to_read)?;
             let reasons: Vec<&str> =
                 document.get_all(fields.failure).filter_map(|reason| reason.as_str()).collect();
             status
                 .first_failures
-                .push(IndexingFailure { path: found.path, reason: reasons.join("; ") });
+                .push(IndexingFailure { path: hit.path, reason: reasons.join("; ") });
         }
         Ok(())
     }
@@ -443,9 +443,9 @@ fn verify_checksums(shared: &Arc<SearchIndexState>, build: Arc<SearchIndexBuild>
 
 pub(crate) fn load_hit_document(
     searcher: &Searcher,
-    found: &ScoredHit,
+    hit: &ScoredHit,
 ) -> tantivy::Result<TantivyDocument> {
-    searcher.doc(DocAddress::new(found.segment, found.document))
+    searcher.doc(DocAddress::new(hit.segment, hit.document))
 }
 
 /// Creates a lease holder name for a new follower.

@@ -260,7 +260,7 @@ impl IndexDocumentContent<'_> {
             self.properties.insert(self.property_key.clone(), Vec::new());
         }
         let Some(values) = self.properties.get_mut(&self.property_key) else { return };
-        if values.iter().rev().take(RECENT_VALUE_COUNT).any(|known| *known == text) {
+        if values.iter().rev().take(RECENT_VALUE_COUNT).any(|value| *value == text) {
             return;
         }
         let mut text = text.into_owned();
@@ -345,8 +345,9 @@ impl IndexDocumentContent<'_> {
     fn into_document(self, path: &NodePath, language: &'static str) -> (TantivyDocument, bool) {
         let fields = &self.builder.fields;
         let text = self.text.len() + self.file_text.len();
-        let kept = text.min(MAX_EXCERPT_BYTES) + self.title.len() + self.property_bytes;
-        let mut document = TantivyDocument::with_capacity(text + kept + INITIAL_DOCUMENT_CAPACITY);
+        let stored_bytes = text.min(MAX_EXCERPT_BYTES) + self.title.len() + self.property_bytes;
+        let mut document =
+            TantivyDocument::with_capacity(text + stored_bytes + INITIAL_DOCUMENT_CAPACITY);
         document.add_text(fields.path, path.as_str());
         document.add_text(fields.ancestor_paths, path.as_str());
         let mut ancestor = path.parent();

@@ -203,8 +203,8 @@ impl SearchIndexFollower {
         };
         let sources = paths.iter().filter_map(|path| {
             sink.remove_document(path);
-            let found = is_indexed(path).then(|| new.document_node(path).transpose())?;
-            found.map(DocumentSource::from_snapshot)
+            let node = is_indexed(path).then(|| new.document_node(path).transpose())?;
+            node.map(DocumentSource::from_snapshot)
         });
         let threads = if paths.len() > PARALLEL_READ_THRESHOLD {
             self.shared.options.threads.max(2)

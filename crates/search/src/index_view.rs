@@ -51,12 +51,12 @@ impl SearchIndexView {
         let planned = self.planner(request.property.as_deref()).plan_request(request)?;
         let failed = |error| Error::index_access("read", &served.build.dir, error);
         let limit = request.limit.min(MAX_PAGE_HITS);
-        let mut found = Vec::new();
+        let mut scored_hits = Vec::new();
         if limit > 0 {
             let after = request.after.as_ref();
             let after = after.map(|after| (after.score, after.path.as_str().to_owned()));
             let top = TopHitsCollector { limit, after_hit: after };
-            found = searcher.search(&*planned.query, &top).map_err(failed)?;
+            scored_hits = searcher.search(&*planned.query, &top).map_err(failed)?;
         }
         let facets = FacetCollector { properties: &request.facets };
         let counts = if request.facets.is_empty() {
@@ -70,9 +70,9 @@ impl SearchIndexView {
             }
             facets.merge_fruits(segments).map_err(failed)?
         };
-        let is_whole = request.after.is_none() && found.len() < limit;
-        let estimate = if is_whole { found.len() as u64 } else { planned.estimated_matches };
-        let hits = self.load_hits(request, found)?;
+        let is_whole = request.after.is_none() && scored_hits.len() < limit;
+        let estimate = if is_whole { scored_hits.len() as u64 } else { planned.estimated_matches };
+        let hits = self.load_hits(request, scored_hits)?;
         Ok(FullTextPage {
             hits,
             facets: request.facets.iter().cloned().zip(counts).collect(),
@@ -84,27 +84,27 @@ impl SearchIndexView {
     fn load_hits(
         &self,
         request: &FullTextRequest,
-        found: Vec<ScoredHit>,
+        scored_hits: Vec<ScoredHit>,
     ) -> Result<Vec<FullTextHit>> {
         let marks =
             request.wants_excerpt.then(|| HighlightTerms::from_expression(&request.expression));
-        let mut hits = Vec::with_capacity(found.len());
-        for found in found {
+        let mut hits = Vec::with_capacity(scored_hits.len());
+        for hit in scored_hits {
             let excerpt = match &marks {
                 None => None,
-                Some(marks) => self.hit_excerpt(marks, &found)?,
+                Some(marks) => self.hit_excerpt(marks, &hit)?,
             };
-            let path = NodePath::new(&found.path)?;
-            hits.push(FullTextHit { path, score: found.score, excerpt });
+            let path = NodePath::new(&hit.path)?;
+            hits.push(FullTextHit { path, score: hit.score, excerpt });
         }
         Ok(hits)
     }
 
-    fn hit_excerpt(&self, marks: &HighlightTerms, found: &ScoredHit) -> Result<Option<String>> {
+    fn hit_excerpt(&self, marks: &HighlightTerms, hit: &ScoredHit) -> Result<Option<String>> {
         let served = &self.served_build;
         let fields = self.index_state.fields();
         let failed = |error| Error::index_access("read", &served.build.dir, error);
-        let document = load_hit_document(&served.searcher, found).map_err(failed)?;
+        let document = load_hit_document(&served.searcher, hit).map_err(failed)?;
         let Some(text) = document.get_first(fields.excerpt).and_then(|text| text.as_str()) else {
             return Ok(None);
         };
@@ -117,10 +117,10 @@ impl SearchIndexView {
     /// Runs a query. Damaged files may make the library panic; the panic is caught, and the index is rebuilt.
     fn run_guarded<T>(&self, run: impl FnOnce() -> Result<T>) -> tympan_content::Result<T> {
         self.index_state.counters.queries.fetch_add(1, Ordering::Relaxed);
-        let answer = catch_unwind(AssertUnwindSafe(run));
-        let answer =
-            answer.unwrap_or_else(|_| Err(Error::Damaged("reading it panicked".to_owned())));
-        answer.map_err(|error| {
+        let result = catch_unwind(AssertUnwindSafe(run));
+        let result =
+            result.unwrap_or_else(|_| Err(Error::Damaged("reading it panicked".to_owned())));
+        result.map_err(|error| {
             self.index_state.counters.failed_queries.fetch_add(1, Ordering::Relaxed);
             if matches!(error, Error::Damaged(_)) {
                 self.index_state.request_rebuild();
@@ -169,8 +169,8 @@ impl FullTextIndex for SearchIndexView {
     fn has_property(&self, property: &str) -> tympan_content::Result<bool> {
         self.run_guarded(|| {
             let planner = self.planner(Some(property));
-            for place in WordLocation::of_property(planner.fields, property) {
-                let is_used = place.is_used(planner.searcher);
+            for location in WordLocation::of_property(planner.fields, property) {
+                let is_used = location.is_used(planner.searcher);
                 if is_used.map_err(|error| planner.query_error(error))? {
                     return Ok(true);
                 }

@@ -22,7 +22,7 @@ pub(crate) struct SizeTieredMergePolicy;
 
 impl MergePolicy for SizeTieredMergePolicy {
     fn compute_merge_candidates(&self, segments: &[SegmentMeta]) -> Vec<MergeCandidate> {
-        let sizes = segments.iter().map(|one| (one.num_docs(), one.max_doc()));
+        let sizes = segments.iter().map(|segment| (segment.num_docs(), segment.max_doc()));
         let groups = merge_groups(&sizes.collect::<Vec<_>>());
         let ids = |group: Vec<usize>| group.into_iter().filter_map(|at| segments.get(at));
         groups
@@ -50,7 +50,7 @@ fn merge_groups(sizes: &[(u32, u32)]) -> Vec<Vec<usize>> {
     levels.retain(|level| level.len() >= SEGMENTS_PER_MERGE);
     for (at, (alive, all)) in sizes.iter().enumerate() {
         let is_worn = *all >= MIN_PURGED_DOCUMENTS && all - alive > all / 3;
-        if is_worn && !levels.iter().flatten().any(|taken| *taken == at) {
+        if is_worn && !levels.iter().flatten().any(|index| *index == at) {
             levels.push(vec![at]);
         }
     }

@@ -68,7 +68,7 @@ impl TextQueryPlanner<'_> {
             let terms: Vec<Term> = request
                 .node_types
                 .iter()
-                .map(|one| Term::from_field_text(self.fields.node_types, one))
+                .map(|node_type| Term::from_field_text(self.fields.node_types, node_type))
                 .collect();
             filters.push(self.plan_any_term(terms)?);
         }
@@ -189,10 +189,10 @@ impl TextQueryPlanner<'_> {
 
     /// Plans the query of a term: a single word, or a phrase if punctuation splits it into several.
     fn plan_term(&self, text: &str) -> Result<Option<PlannedTextQuery>> {
-        let found = tokenize_words(text);
-        match (found.as_slice(), self.property) {
+        let tokens = tokenize_words(text);
+        match (tokens.as_slice(), self.property) {
             ([_], None) => {}
-            (found, _) => return self.plan_phrase(found, false),
+            (tokens, _) => return self.plan_phrase(tokens, false),
         }
         let mut parts = self.plan_exact(text)?;
         let mut stems_as_words = BTreeSet::new();
@@ -210,7 +210,7 @@ impl TextQueryPlanner<'_> {
         }
         // A word that equals its stem is indexed only among the words.
         for stem in stems_as_words {
-            if found.iter().all(|token| token.text != stem) {
+            if tokens.iter().all(|token| token.text != stem) {
                 for field in [self.fields.words, self.fields.file_words] {
                     let term = Term::from_field_text(field, &stem);
                     parts.extend(self.plan_scored_term(term, STEM_BOOST)?);
@@ -261,14 +261,16 @@ impl TextQueryPlanner<'_> {
     }
 
     /// Plans the query for a phrase; `None` if it contains no words. With `is_open`, the last word is a prefix.
-    fn plan_phrase(&self, found: &[Token], is_open: bool) -> Result<Option<PlannedTextQuery>> {
-        if found.is_empty() {
+    fn plan_phrase(&self, tokens: &[Token], is_open: bool) -> Result<Option<PlannedTextQuery>> {
+        if tokens.is_empty() {
             return Ok(None);
         }
         let mut parts = Vec::new();
-        for place in self.exact_word_locations() {
-            let terms: Vec<(usize, Term)> =
-                found.iter().map(|token| (token.position, place.term_of(&token.text))).collect();
+        for location in self.exact_word_locations() {
+            let terms: Vec<(usize, Term)> = tokens
+                .iter()
+                .map(|token| (token.position, location.term_of(&token.text)))
+                .collect();
             let mut estimate = self.searcher.num_docs();
             let closed = terms.len() - usize::from(is_open);
             for (_, term) in terms.iter().take(closed) {
@@ -283,13 +285,13 @@ impl TextQueryPlanner<'_> {
                 _ => Box::new(PhraseQuery::new_with_offset(terms)),
             };
             parts.extend(self.restrict_to_location(
-                &place,
+                &location,
                 PlannedTextQuery { query, estimated_matches: estimate },
             )?);
         }
         if self.property.is_none()
             && !is_open
-            && let [token] = found
+            && let [token] = tokens
         {
             let title = Term::from_field_text(self.fields.title, &token.text);
             parts.extend(self.plan_scored_term(title, TITLE_BOOST)?);
@@ -312,26 +314,26 @@ impl TextQueryPlanner<'_> {
     /// Restricts a query to the documents of a location; `None` if there are none.
     fn restrict_to_location(
         &self,
-        place: &WordLocation,
-        found: PlannedTextQuery,
+        location: &WordLocation,
+        text_query: PlannedTextQuery,
     ) -> Result<Option<PlannedTextQuery>> {
-        if place.required_terms.is_empty() {
-            return Ok(Some(found));
+        if location.required_terms.is_empty() {
+            return Ok(Some(text_query));
         }
-        let among = self.plan_any_term(place.required_terms.clone())?;
-        let estimate = found.estimated_matches.min(among.estimated_matches);
+        let among = self.plan_any_term(location.required_terms.clone())?;
+        let estimate = text_query.estimated_matches.min(among.estimated_matches);
         let silent: Box<dyn Query> = Box::new(ConstScoreQuery::new(among.query, 0.0));
-        let query = BooleanQuery::intersection(vec![found.query, silent]);
+        let query = BooleanQuery::intersection(vec![text_query.query, silent]);
         Ok((estimate > 0)
             .then(|| PlannedTextQuery { query: Box::new(query), estimated_matches: estimate }))
     }
 
     fn plan_prefix(&self, text: &str) -> Result<Option<PlannedTextQuery>> {
-        let found = tokenize_words(text);
-        match found.as_slice() {
+        let tokens = tokenize_words(text);
+        match tokens.as_slice() {
             [] => Ok(None),
             [token] => self.plan_expanded(&token.text, &|_| true).map(Some),
-            found => self.plan_phrase(found, true),
+            tokens => self.plan_phrase(tokens, true),
         }
     }
 
@@ -358,25 +360,25 @@ impl TextQueryPlanner<'_> {
         is_match: &dyn Fn(&str) -> bool,
     ) -> Result<PlannedTextQuery> {
         let mut parts = Vec::new();
-        for place in self.exact_word_locations() {
-            if place
+        for location in self.exact_word_locations() {
+            if location
                 .required_terms
                 .iter()
-                .try_fold(0, |sum, term| self.count_documents(term).map(|one| sum + one))?
+                .try_fold(0, |sum, term| self.count_documents(term).map(|count| sum + count))?
                 == 0
-                && !place.required_terms.is_empty()
+                && !location.required_terms.is_empty()
             {
                 continue;
             }
-            let words = place.expand(self.searcher, prefix, is_match, &self.remaining_scans);
+            let words = location.expand(self.searcher, prefix, is_match, &self.remaining_scans);
             let words = words.map_err(|error| self.query_error(error))?;
             if self.remaining_scans.get() == 0 {
                 return Err(Error::Refused(
                     "its patterns look at too many words; begin them with more letters, or search for fewer",
                 ));
             }
-            if let Some(found) = self.plan_any_word(&place, words)? {
-                parts.extend(self.restrict_to_location(&place, found)?);
+            if let Some(text_query) = self.plan_any_word(&location, words)? {
+                parts.extend(self.restrict_to_location(&location, text_query)?);
             }
         }
         Ok(match parts.len() {
@@ -388,19 +390,19 @@ impl TextQueryPlanner<'_> {
     /// Plans the query for the documents that have any of the given words in a location; `None` if there are no words.
     fn plan_any_word(
         &self,
-        place: &WordLocation,
+        location: &WordLocation,
         words: BTreeMap<String, u64>,
     ) -> Result<Option<PlannedTextQuery>> {
         if words.len() <= MAX_SCORED_WORDS {
             let mut parts = Vec::new();
             for word in words.keys() {
-                parts.extend(self.plan_scored_term(place.term_of(word), 1.0)?);
+                parts.extend(self.plan_scored_term(location.term_of(word), 1.0)?);
             }
             return Ok((!parts.is_empty()).then(|| self.plan_union(parts)));
         }
         let estimate = words.values().sum::<u64>().min(self.searcher.num_docs());
         let words = most_frequent(words, MAX_EXPANSION);
-        let query = TermSetQuery::new(words.iter().map(|(word, _)| place.term_of(word)));
+        let query = TermSetQuery::new(words.iter().map(|(word, _)| location.term_of(word)));
         Ok(Some(PlannedTextQuery { query: Box::new(query), estimated_matches: estimate }))
     }
 

@@ -69,13 +69,13 @@ impl<'a> ReaderVocabulary<'a> {
     pub(crate) fn find_words_with_prefix(&mut self, prefix: &str) -> Result<BTreeMap<String, u64>> {
         let planned = self.planner.plan_expanded(prefix, &|_| true)?;
         let mut walk = PathOrderedMatches::new(self.planner, &*planned.query)?;
-        let mut found = BTreeMap::<String, u64>::new();
+        let mut counts = BTreeMap::<String, u64>::new();
         let mut read = 0;
         while read < MAX_READ_DOCUMENTS
             && let Some((path, address)) = self.map_index_error(walk.next())?
-            && let Some(seen) = self.readable_words_of(&path)?
+            && let Some(readable_words) = self.readable_words_of(&path)?
         {
-            let words = match seen {
+            let words = match readable_words {
                 ReadableWords::Nothing => continue,
                 ReadableWords::Part(words) => filter_by_prefix(words, prefix),
                 ReadableWords::All => {
@@ -83,9 +83,9 @@ impl<'a> ReaderVocabulary<'a> {
                 }
             };
             read += 1;
-            words.into_iter().for_each(|word| *found.entry(word).or_default() += 1);
+            words.into_iter().for_each(|word| *counts.entry(word).or_default() += 1);
         }
-        Ok(found)
+        Ok(counts)
     }
 
     /// Counts the documents in which the reader may see a word, up to a maximum; `None` if the scan limit is exceeded.
@@ -104,8 +104,8 @@ impl<'a> ReaderVocabulary<'a> {
         while count < most
             && let Some((path, _)) = self.map_index_error(walk.next())?
         {
-            let Some(seen) = self.readable_words_of(&path)? else { return Ok(None) };
-            count += u64::from(match seen {
+            let Some(readable_words) = self.readable_words_of(&path)? else { return Ok(None) };
+            count += u64::from(match readable_words {
                 ReadableWords::Nothing => false,
                 ReadableWords::Part(words) => words.contains(word),
                 ReadableWords::All => true,
@@ -119,14 +119,14 @@ impl<'a> ReaderVocabulary<'a> {
         if !self.readable_words.contains_key(path) {
             let Some(left) = self.remaining_documents.checked_sub(1) else { return Ok(None) };
             self.remaining_documents = left;
-            let seen = match (self.reader)(&NodePath::new(path)?)? {
+            let readable_words = match (self.reader)(&NodePath::new(path)?)? {
                 ReadableText::Nothing => ReadableWords::Nothing,
                 ReadableText::Partial(texts) => {
                     ReadableWords::Part(texts.iter().flat_map(|text| words_in(text)).collect())
                 }
                 ReadableText::Whole => ReadableWords::All,
             };
-            self.readable_words.insert(path.to_owned(), seen);
+            self.readable_words.insert(path.to_owned(), readable_words);
         }
         Ok(self.readable_words.get(path))
     }

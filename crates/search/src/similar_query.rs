@@ -39,16 +39,17 @@ pub(crate) fn plan_similar(
     for (word, count) in counts {
         for field in [planner.fields.words, planner.fields.file_words] {
             let term = Term::from_field_text(field, &word);
-            let found = planner.count_documents(&term)?;
+            let document_count = planner.count_documents(&term)?;
             // A word that occurs only in this document finds no others.
-            if found > 1 {
-                let rarity = (documents as f64 / found as f64).ln() + 1.0;
+            if document_count > 1 {
+                let rarity = (documents as f64 / document_count as f64).ln() + 1.0;
                 telling.push((f64::from(count).sqrt() * rarity, term));
             }
         }
     }
-    telling
-        .sort_by(|(left, one), (right, other)| right.total_cmp(left).then_with(|| one.cmp(other)));
+    telling.sort_by(|(left, left_term), (right, right_term)| {
+        right.total_cmp(left).then_with(|| left_term.cmp(right_term))
+    });
     telling.truncate(MAX_SIGNIFICANT_WORDS);
     let mut parts = Vec::new();
     for (_, term) in telling {
@@ -66,9 +67,9 @@ pub(crate) fn plan_similar(
 fn stored_text(planner: &TextQueryPlanner<'_>, own: &dyn Query) -> Result<String> {
     let failed = |error| planner.query_error(error);
     let top = TopHitsCollector { limit: 1, after_hit: None };
-    let found = planner.searcher.search(own, &top).map_err(failed)?;
-    let Some(found) = found.first() else { return Ok(String::new()) };
-    let address = DocAddress::new(found.segment, found.document);
+    let hits = planner.searcher.search(own, &top).map_err(failed)?;
+    let Some(hit) = hits.first() else { return Ok(String::new()) };
+    let address = DocAddress::new(hit.segment, hit.document);
     let document: TantivyDocument = planner.searcher.doc(address).map_err(failed)?;
     let text = document.get_first(planner.fields.excerpt).and_then(|value| value.as_str());
     Ok(text.unwrap_or_default().to_owned())

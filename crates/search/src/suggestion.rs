@@ -43,18 +43,18 @@ pub(crate) fn suggest_completions(
         return Ok(Vec::new());
     };
     let before = prefix.get(..last.offset_from).unwrap_or_default().to_lowercase();
-    let found = match reader {
+    let frequencies = match reader {
         None => words_with_prefix(planner, &last.text)?,
         Some(reader) => {
             match ReaderVocabulary::new(planner, reader).find_words_with_prefix(&last.text) {
                 // There are too many words.
                 Err(Error::Refused(_)) => BTreeMap::new(),
-                found => found?,
+                result => result?,
             }
         }
     };
-    let found = most_frequent(found, limit).into_iter();
-    Ok(found.map(|(word, _)| format!("{before}{word}")).collect())
+    let words = most_frequent(frequencies, limit).into_iter();
+    Ok(words.map(|(word, _)| format!("{before}{word}")).collect())
 }
 
 /// Returns the words with a prefix from all documents. If there are too many, only the first ones in alphabetical order
@@ -63,15 +63,15 @@ fn words_with_prefix(
     planner: &TextQueryPlanner<'_>,
     prefix: &str,
 ) -> Result<BTreeMap<String, u64>> {
-    let mut found = BTreeMap::<String, u64>::new();
+    let mut frequencies = BTreeMap::<String, u64>::new();
     let left = Cell::new(MAX_SCANNED_WORDS);
-    for place in [planner.fields.words, planner.fields.file_words].map(WordLocation::of_field) {
-        let words = place.expand(planner.searcher, prefix, &|_| true, &left);
+    for location in [planner.fields.words, planner.fields.file_words].map(WordLocation::of_field) {
+        let words = location.expand(planner.searcher, prefix, &|_| true, &left);
         for (word, count) in words.map_err(|error| planner.query_error(error))? {
-            *found.entry(word).or_default() += count;
+            *frequencies.entry(word).or_default() += count;
         }
     }
-    Ok(found)
+    Ok(frequencies)
 }
 
 /// Returns a text with its unknown words corrected, in up to `limit` variants. The result is empty if all words are
@@ -91,7 +91,7 @@ pub(crate) fn spellcheck(
     let mut at = 0;
     for (number, token) in tokenize(&mut build_word_analyzer(), text).into_iter().enumerate() {
         let between = text.get(at..token.offset_from).unwrap_or_default();
-        corrected.iter_mut().for_each(|one| one.push_str(between));
+        corrected.iter_mut().for_each(|correction| correction.push_str(between));
         at = token.offset_to;
         let is_looked_at =
             number < MAX_CORRECTED_WORDS && token.text.chars().count() >= MIN_CORRECTED_CHARACTERS;
@@ -108,13 +108,13 @@ pub(crate) fn spellcheck(
         } else {
             is_changed = true;
         }
-        let longer = corrected
-            .iter()
-            .flat_map(|one| choices.iter().map(move |choice| format!("{one}{choice}")));
+        let longer = corrected.iter().flat_map(|correction| {
+            choices.iter().map(move |choice| format!("{correction}{choice}"))
+        });
         corrected = longer.take(limit).collect();
     }
     let rest = text.get(at..).unwrap_or_default();
-    corrected.iter_mut().for_each(|one| one.push_str(rest));
+    corrected.iter_mut().for_each(|correction| correction.push_str(rest));
     Ok(if is_changed { corrected } else { Vec::new() })
 }
 
@@ -126,9 +126,9 @@ fn find_near_words(planner: &TextQueryPlanner<'_>, word: &str) -> Result<Vec<Str
         }
     }
     for distance in 1..=max_edit_distance(word) {
-        let found = words_at_distance(planner, word, distance)?;
-        if !found.is_empty() {
-            return Ok(sort_by_frequency(found));
+        let frequencies = words_at_distance(planner, word, distance)?;
+        if !frequencies.is_empty() {
+            return Ok(sort_by_frequency(frequencies));
         }
     }
     Ok(Vec::new())
@@ -146,15 +146,15 @@ fn find_readable_near_words(
         Some(_) => return Ok(Some(Vec::new())),
     }
     for distance in 1..=max_edit_distance(word) {
-        let mut found = BTreeMap::new();
+        let mut frequencies = BTreeMap::new();
         for word in words_at_distance(planner, word, distance)?.into_keys().take(MAX_NEAR_WORDS) {
             let Some(count) = sight.count_readable(&word, MAX_WORD_COUNT)? else { return Ok(None) };
             if count > 0 {
-                found.insert(word, count);
+                frequencies.insert(word, count);
             }
         }
-        if !found.is_empty() {
-            return Ok(Some(sort_by_frequency(found)));
+        if !frequencies.is_empty() {
+            return Ok(Some(sort_by_frequency(frequencies)));
         }
     }
     Ok(Some(Vec::new()))
@@ -165,8 +165,8 @@ fn max_edit_distance(word: &str) -> u8 {
     if word.chars().count() <= MAX_SINGLE_ERROR_CHARACTERS { 1 } else { 2 }
 }
 
-fn sort_by_frequency(found: BTreeMap<String, u64>) -> Vec<String> {
-    most_frequent(found, usize::MAX).into_iter().map(|(word, _)| word).collect()
+fn sort_by_frequency(frequencies: BTreeMap<String, u64>) -> Vec<String> {
+    most_frequent(frequencies, usize::MAX).into_iter().map(|(word, _)| word).collect()
 }
 
 /// Returns the words of the index within a given edit distance from a word.
@@ -176,7 +176,7 @@ fn words_at_distance(
     distance: u8,
 ) -> Result<BTreeMap<String, u64>> {
     let find = || -> tantivy::Result<BTreeMap<String, u64>> {
-        let mut found = BTreeMap::<String, u64>::new();
+        let mut frequencies = BTreeMap::<String, u64>::new();
         for segment in planner.searcher.segment_readers() {
             for field in [planner.fields.words, planner.fields.file_words] {
                 let term = Term::from_field_text(field, word);
@@ -185,12 +185,13 @@ fn words_at_distance(
                 let mut stream = index.terms().search(automaton).into_stream()?;
                 while let Some((key, info)) = stream.next() {
                     if let Ok(word) = std::str::from_utf8(key) {
-                        *found.entry(word.to_owned()).or_default() += u64::from(info.doc_freq);
+                        *frequencies.entry(word.to_owned()).or_default() +=
+                            u64::from(info.doc_freq);
                     }
                 }
             }
         }
-        Ok(found)
+        Ok(frequencies)
     };
     find().map_err(|error| planner.query_error(error))
 }

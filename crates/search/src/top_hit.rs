@@ -147,13 +147,13 @@ impl SegmentCollector for SegmentTopHits {
 
     fn harvest(self) -> Vec<ScoredHit> {
         let paths = self.paths;
-        let found = self.heap.into_iter().filter_map(|candidate| {
+        let hits = self.heap.into_iter().filter_map(|candidate| {
             let mut path = String::new();
-            paths.ord_to_str(candidate.path, &mut path).ok().filter(|found| *found)?;
+            paths.ord_to_str(candidate.path, &mut path).ok().filter(|is_resolved| *is_resolved)?;
             let HitCandidate { score, document, .. } = candidate;
             Some(ScoredHit { score, path, segment: self.segment, document })
         });
-        found.collect()
+        hits.collect()
     }
 }
 
@@ -174,10 +174,10 @@ impl Collector for TopHitsCollector {
     }
 
     fn merge_fruits(&self, fruits: Vec<Vec<ScoredHit>>) -> tantivy::Result<Vec<ScoredHit>> {
-        let mut found: Vec<ScoredHit> = fruits.into_iter().flatten().collect();
-        found.sort_by(ScoredHit::compare_rank);
-        found.truncate(self.limit);
-        Ok(found)
+        let mut hits: Vec<ScoredHit> = fruits.into_iter().flatten().collect();
+        hits.sort_by(ScoredHit::compare_rank);
+        hits.truncate(self.limit);
+        Ok(hits)
     }
 
     fn collect_segment(

@@ -39,12 +39,12 @@ impl WordLocation {
         if keys.is_empty() {
             return vec![Self::of_field(fields.file_words)];
         }
-        let mut places: Vec<Self> =
+        let mut locations: Vec<Self> =
             keys.iter().map(|key| Self::of_short_values(fields.properties, key)).collect();
         let among =
             keys.iter().map(|key| Term::from_field_text(fields.long_properties, key)).collect();
-        places.push(Self { required_terms: among, ..Self::of_field(fields.words) });
-        places
+        locations.push(Self { required_terms: among, ..Self::of_field(fields.words) });
+        locations
     }
 
     /// Returns the location of the words of nodes whose name is that of a property, or the last name of its path.
@@ -165,15 +165,17 @@ pub(crate) fn matches_wildcard(pattern: &str, word: &str) -> bool {
                 retry = Some((at, next));
                 at += 1;
             }
-            Some(wanted) if *wanted == '?' || Some(wanted) == word.get(next) => {
+            Some(pattern_character)
+                if *pattern_character == '?' || Some(pattern_character) == word.get(next) =>
+            {
                 at += 1;
                 next += 1;
             }
             _ => match retry {
-                Some((star, taken)) => {
-                    retry = Some((star, taken + 1));
+                Some((star, star_end)) => {
+                    retry = Some((star, star_end + 1));
                     at = star + 1;
-                    next = taken + 1;
+                    next = star_end + 1;
                 }
                 None => return false,
             },

@@ -143,7 +143,7 @@ impl Instance {
             );
             RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
-        let place = Arc::clone(&followers.permits).try_acquire_owned().map_err(|_| {
+        let permit = Arc::clone(&followers.permits).try_acquire_owned().map_err(|_| {
             let message =
                 format!("{MAX_FOLLOWERS} clients follow the changes already; come again later");
             RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -155,7 +155,7 @@ impl Instance {
             tokio::spawn(poll_branch_heads(Arc::clone(self)));
         }
         let stopped = followers.stop_signal.subscribe();
-        Ok(ChangeFollower { heads, stop_signal: stopped, _permit: place, _user_permit: of_user })
+        Ok(ChangeFollower { heads, stop_signal: stopped, _permit: permit, _user_permit: of_user })
     }
 }
 
@@ -175,10 +175,11 @@ async fn poll_branch_heads(instance: Arc<Instance>) {
         let branches = tokio::task::spawn_blocking(move || reader.repository.branches()).await;
         // If the store cannot be read, the clients receive the error when they request the changes.
         let Ok(Ok(branches)) = branches else { continue };
-        let heads: BranchHeads = branches.into_iter().map(|one| (one.name, one.root)).collect();
-        instance.followers.heads.send_if_modified(|known| {
-            let is_new = *known != heads;
-            *known = heads;
+        let heads: BranchHeads =
+            branches.into_iter().map(|branch| (branch.name, branch.root)).collect();
+        instance.followers.heads.send_if_modified(|last_heads| {
+            let is_new = *last_heads != heads;
+            *last_heads = heads;
             is_new
         });
     }
@@ -191,13 +192,13 @@ mod tests {
     #[test]
     fn a_user_takes_a_part_of_the_places_and_gives_them_back() {
         let users = UserFollowerPermits::default();
-        let mut places: Vec<_> =
+        let mut permits: Vec<_> =
             (0..MAX_FOLLOWERS_PER_USER).map(|_| users.acquire("ann").unwrap()).collect();
         assert!(users.acquire("ann").is_none());
         assert!(users.acquire("bob").is_some());
-        places.pop();
+        permits.pop();
         assert!(users.acquire("ann").is_some());
-        drop(places);
+        drop(permits);
         assert!(users.0.lock().is_empty());
     }
 }

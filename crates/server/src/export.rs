@@ -46,15 +46,15 @@ impl Instance {
     pub async fn follow_exports(self: Arc<Self>, stop: watch::Receiver<bool>) {
         let costly = self.repository.chunks().has_costly_round_trips();
         let look = if costly { COSTLY_ROOT_POLL_INTERVAL } else { ROOT_POLL_INTERVAL };
-        let (mut seen, mut again) = (None, None);
+        let (mut last_head, mut again) = (None, None);
         let mut rounds = FollowerLoop::new("exported pages", stop, STORE_FAILURE_BACKOFF);
         while !rounds.is_stopped() {
             let head = self.repository.head_root().ok();
-            let is_new = head.is_none() || head != seen;
+            let is_new = head.is_none() || head != last_head;
             let mut round = Ok(look);
             if is_new || again.is_some_and(|again| Instant::now() >= again) {
                 round = self.clone().update_export(is_new).await.map(|failures| {
-                    seen = head;
+                    last_head = head;
                     // The failure of a page may be temporary.
                     again = (failures > 0).then(|| Instant::now() + FAILED_PAGE_RETRY_INTERVAL);
                     look
@@ -122,20 +122,20 @@ pub(crate) async fn handle_missing_file(
         return Err(RequestFailure::not_found("/handle404"));
     }
     let query = parts.uri.query().unwrap_or_default();
-    let Some((asked, file_query)) = missing_file_of(query) else {
+    let Some((uri, file_query)) = missing_file_of(query) else {
         return Err(RequestFailure::bad_request(
             "`exporturi` is missing: the URL of the file that is not there",
         ));
     };
-    let asked = match asked.starts_with("%2F") || asked.starts_with("%2f") {
+    let uri = match uri.starts_with("%2F") || uri.starts_with("%2f") {
         // A query parameter has to be percent-encoded, but most web servers send it unencoded.
-        true => percent_encoding::percent_decode_str(&asked).decode_utf8_lossy().into_owned(),
-        false => asked,
+        true => percent_encoding::percent_decode_str(&uri).decode_utf8_lossy().into_owned(),
+        false => uri,
     };
     let is_head = parts.method == Method::HEAD;
     instance
         .run_work(move |instance| {
-            export_missing_file(instance, &parts.headers, (&asked, &file_query, is_head))
+            export_missing_file(instance, &parts.headers, (&uri, &file_query, is_head))
         })
         .await
 }
@@ -145,24 +145,25 @@ pub(crate) async fn handle_missing_file(
 /// needs it.
 fn missing_file_of(query: &str) -> Option<(String, String)> {
     let mut pairs = query.split('&').skip_while(|pair| !pair.starts_with("exporturi="));
-    let asked = pairs.next()?.strip_prefix("exporturi=")?;
-    let own = asked.split_once('?').map(|(_, own)| own);
+    let uri = pairs.next()?.strip_prefix("exporturi=")?;
+    let own = uri.split_once('?').map(|(_, own)| own);
     let parts: Vec<&str> = own.into_iter().chain(pairs).filter(|part| !part.is_empty()).collect();
-    Some((asked.to_owned(), parts.join("&")))
+    Some((uri.to_owned(), parts.join("&")))
 }
 
 fn export_missing_file(
     instance: &Instance,
     headers: &http::HeaderMap,
-    (asked, file_query, is_head): (&str, &str, bool),
+    (uri, file_query, is_head): (&str, &str, bool),
 ) -> Result<Response> {
     let Some(export) = instance.static_export.get() else {
-        return Err(RequestFailure::not_found(asked));
+        return Err(RequestFailure::not_found(uri));
     };
-    let found = export.exporter.export_on_demand(export.export_environment(instance), asked);
-    let found = found.map_err(|error| {
+    let on_demand_response =
+        export.exporter.export_on_demand(export.export_environment(instance), uri);
+    let on_demand_response = on_demand_response.map_err(|error| {
         tracing::warn!(
-            file = asked,
+            file = uri,
             reason = tympan_jobs::format_error_chain(&error),
             "not exported"
         );
@@ -172,8 +173,8 @@ fn export_missing_file(
             ..RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
         }
     })?;
-    let is_stored = matches!(found, OnDemandResponse::Blob { .. });
-    let (mut response, content_type) = match found {
+    let is_stored = matches!(on_demand_response, OnDemandResponse::Blob { .. });
+    let (mut response, content_type) = match on_demand_response {
         OnDemandResponse::Bytes { bytes, content_type } => (bytes.into_response(), content_type),
         OnDemandResponse::Blob { blob, content_type } => {
             (page::send_blob(&instance.repository, &blob, headers, is_head)?, content_type)
@@ -185,15 +186,15 @@ fn export_missing_file(
             let mark = if path.contains('?') { '&' } else { '?' };
             return Ok(Redirect::to(&format!("{path}{mark}{file_query}")).into_response());
         }
-        OnDemandResponse::Missing => return Err(RequestFailure::not_found(asked)),
+        OnDemandResponse::Missing => return Err(RequestFailure::not_found(uri)),
         OnDemandResponse::Failed(reason) => {
-            tracing::warn!(file = asked, reason, "not exported");
+            tracing::warn!(file = uri, reason, "not exported");
             let message = "the page cannot be drawn; the error log says why";
             return Err(RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }
     };
     if is_stored {
-        let name = asked.split('?').next().unwrap_or_default();
+        let name = uri.split('?').next().unwrap_or_default();
         let delivery =
             FileDelivery::new(&content_type, name.rsplit('/').next().unwrap_or_default());
         page::add_delivery_headers(response.headers_mut(), &delivery);
@@ -221,9 +222,10 @@ mod tests {
             ("x=y", None),
             ("", None),
         ] {
-            let found = missing_file_of(query);
-            let found = found.as_ref().map(|(asked, query)| (asked.as_str(), query.as_str()));
-            assert_eq!(found, expected, "{query}");
+            let missing_file = missing_file_of(query);
+            let missing_file =
+                missing_file.as_ref().map(|(uri, query)| (uri.as_str(), query.as_str()));
+            assert_eq!(missing_file, expected, "{query}");
         }
     }
 }

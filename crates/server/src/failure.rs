@@ -272,9 +272,10 @@ impl From<tympan_content::Error> for RequestFailure {
         match error {
             Error::Conflicts(conflicts) => Self { conflicts, ..failure },
             Error::ConstraintViolations(violations) => Self { violations, ..failure },
-            Error::NotUnique { property, path, existing_path: other } => {
+            Error::NotUnique { property, path, existing_path } => {
                 let kind = ConstraintViolationKind::DuplicateIdentifier;
-                let detail = other.map_or_else(String::new, |other| format!("{other} has it"));
+                let detail = existing_path
+                    .map_or_else(String::new, |existing_path| format!("{existing_path} has it"));
                 let (referrers, others) = (Vec::new(), Vec::new());
                 let violation = ConstraintViolation {
                     path,
@@ -299,8 +300,9 @@ impl From<tympan_content::Error> for RequestFailure {
 /// Returns 409 if all violations are about the content of other nodes, and 422 if the submitted content itself is
 /// invalid.
 fn violation_status(violations: &[ConstraintViolation]) -> StatusCode {
-    let is_about_others =
-        |one: &ConstraintViolation| ConstraintViolationKind::is_about_other_nodes(one.kind);
+    let is_about_others = |violation: &ConstraintViolation| {
+        ConstraintViolationKind::is_about_other_nodes(violation.kind)
+    };
     if !violations.is_empty() && violations.iter().all(is_about_others) {
         StatusCode::CONFLICT
     } else {
@@ -319,8 +321,8 @@ fn violation_json(violation: &ConstraintViolation) -> Value {
         let referrers: Vec<_> = violation
             .referrers
             .iter()
-            .map(|one| {
-                json!({ "path": one.path.as_str(), "property": one.property, "kind": one.kind.name() })
+            .map(|constraint| {
+                json!({ "path": constraint.path.as_str(), "property": constraint.property, "kind": constraint.kind.name() })
             })
             .collect();
         body.insert("referrers".to_owned(), referrers.into());
@@ -424,9 +426,10 @@ mod tests {
 
     #[test]
     fn referrers_are_listed_with_the_node_that_cannot_go() {
-        let held = failure(|session| session.remove_node(&NodePath::new("/a").unwrap()).unwrap());
-        assert_eq!(held.status, StatusCode::CONFLICT);
-        let body = violation_json(&held.violations[0]);
+        let refusal =
+            failure(|session| session.remove_node(&NodePath::new("/a").unwrap()).unwrap());
+        assert_eq!(refusal.status, StatusCode::CONFLICT);
+        let body = violation_json(&refusal.violations[0]);
         let referrer = json!([{ "path": "/b", "property": "to", "kind": "reference" }]);
         assert_eq!((&body["code"], &body["referrers"]), (&json!("OakIntegrity0001"), &referrer));
     }

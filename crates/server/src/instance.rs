@@ -30,8 +30,8 @@ use crate::login::{LoginTokenScope, Logins, RequestIdentity, SessionUse};
 use crate::observe::manager_status::RequestTotals;
 use crate::observe::metrics::Metrics;
 use crate::observe::pool::AdmissionGate;
-use crate::page::page_headers::PageHeaders;
-use crate::query::query_budget::{QueryBudgets, QueryEngines};
+use crate::page::headers::PageHeaders;
+use crate::query::budget::{QueryBudgets, QueryEngines};
 
 /// The purpose of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,12 +280,12 @@ impl Instance {
     /// disables that.
     pub(crate) fn mark_replication(
         &self,
-        wishes: &[ReplicationRequest],
+        requests: &[ReplicationRequest],
         now: SystemTime,
     ) -> Result<ChunkId> {
         Ok(mark_replicated_with_versioning(
             &self.repository,
-            wishes,
+            requests,
             self.activation_versioning,
             now,
         )?)
@@ -301,12 +301,12 @@ impl Instance {
         Ok(reasons.iter().all(|reason| reason.cause == PrivilegeCause::Administrator))
     }
 
-    /// Refuses users who are not administrators; `what` completes "only administrators may".
-    pub(crate) fn require_administrator(&self, viewer: &Viewer, what: &str) -> Result<()> {
+    /// Refuses users who are not administrators; `action` completes "only administrators may".
+    pub(crate) fn require_administrator(&self, viewer: &Viewer, action: &str) -> Result<()> {
         if self.is_administrator(viewer)? {
             return Ok(());
         }
-        let message = format!("only administrators may {what}: join the group `administrators`");
+        let message = format!("only administrators may {action}: join the group `administrators`");
         Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
     }
 
@@ -354,8 +354,8 @@ impl Instance {
         // Do not use the pool that renders pages: metrics are needed when it is full.
         tokio::task::spawn_blocking(move || {
             let viewer = instance.viewer_of(Some(&identity))?;
-            let what = "see the figures of an instance without a token of `tympan user token --scope monitor`";
-            instance.require_administrator(&viewer, what)
+            let action = "see the figures of an instance without a token of `tympan user token --scope monitor`";
+            instance.require_administrator(&viewer, action)
         })
         .await?
     }
@@ -367,12 +367,12 @@ impl Instance {
     ) -> Result<Option<RequestIdentity>> {
         let client = (&parts.headers, parts.extensions.get::<ConnectionPeer>().copied());
         let identified = self.logins.identify(client, SessionUse::Request, SystemTime::now());
-        let found = tokio::time::timeout(IDENTIFY_TIMEOUT, identified).await;
-        let found = found.unwrap_or_else(|_| {
+        let identity = tokio::time::timeout(IDENTIFY_TIMEOUT, identified).await;
+        let identity = identity.unwrap_or_else(|_| {
             let message = "the database with the logins does not answer; try again in a moment";
             Err(RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message))
         });
-        found.inspect_err(|failure| self.metrics.count_failed_login(failure))
+        identity.inspect_err(|failure| self.metrics.count_failed_login(failure))
     }
 
     /// Runs blocking work of a request on the bounded pool.

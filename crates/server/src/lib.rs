@@ -34,10 +34,10 @@ pub use login::{
     set_password,
 };
 pub use observe::pool::PoolState;
+pub use page::headers::{PageHeaderError, PageHeaders};
 pub use page::image::{ExportImageRenderer, ImageOptions};
-pub use page::page_headers::{PageHeaderError, PageHeaders};
 pub use page::shortcut::InstanceShortcut;
-pub use query::query_budget::QueryBudgets;
+pub use query::budget::QueryBudgets;
 pub use route::{admin_router, main_router};
 
 /// The migrations that bring a state database to the current tables of this crate;

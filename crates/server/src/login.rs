@@ -8,9 +8,9 @@
 //!   one-time link works once.
 //! * Password checks use at most two threads at a time under any load, and a bounded queue (`password_check`).
 
-pub(crate) mod login_throttle;
 pub(crate) mod password_policy;
 pub(crate) mod secret;
+pub(crate) mod throttle;
 
 mod memory_session;
 mod password_check;
@@ -39,7 +39,7 @@ use self::password_check::{PasswordCheckQueue, TrustedProxies, create_browser_pr
 pub use self::token::{AccountMark, LoginTokenScope, TokenInfo, TokenOwner, TokenTerms};
 use self::token::{LoginTokenKind, TokenHolder, random_token};
 use crate::failure::{RequestFailure, Result};
-use crate::login::login_throttle::LoginThrottle;
+use crate::login::throttle::LoginThrottle;
 
 /// The cookie with the session token.
 pub(crate) const SESSION_COOKIE: &str = "tympan-login";
@@ -295,10 +295,10 @@ impl Logins {
         if !self.check_password(attempt, now).await? {
             return Ok(None);
         }
-        let mut known = self.verified_basic_logins.lock();
-        known.retain(|_, until| *until > now);
-        if known.len() < MAX_BASIC_LOGINS {
-            known.insert(key, now + BASIC_LOGIN_LIFETIME);
+        let mut verified_logins = self.verified_basic_logins.lock();
+        verified_logins.retain(|_, until| *until > now);
+        if verified_logins.len() < MAX_BASIC_LOGINS {
+            verified_logins.insert(key, now + BASIC_LOGIN_LIFETIME);
         }
         Ok(Some(user.to_owned()))
     }
@@ -396,10 +396,10 @@ fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<Stri
 }
 
 /// Checks that a write that a browser could be tricked into sending repeats the CSRF token.
-pub(crate) fn check_csrf_token(identity: &RequestIdentity, given: Option<&str>) -> Result<()> {
+pub(crate) fn check_csrf_token(identity: &RequestIdentity, token: Option<&str>) -> Result<()> {
     let Some(expected) = &identity.csrf_token else { return Ok(()) };
     let is_right =
-        given.is_some_and(|given| bool::from(given.as_bytes().ct_eq(expected.as_bytes())));
+        token.is_some_and(|token| bool::from(token.as_bytes().ct_eq(expected.as_bytes())));
     if is_right {
         Ok(())
     } else {

@@ -74,8 +74,8 @@ pub(crate) fn find_package(
 ) -> Result<StoredPackage> {
     let missing =
         || RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no package `{id}`"));
-    let seen = instance.repository.snapshot()?.as_viewer(viewer);
-    seen.find_stored_package(id)?.ok_or_else(missing)
+    let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
+    snapshot.find_stored_package(id)?.ok_or_else(missing)
 }
 
 /// Builds a package of the content that a filter selects and the viewer may read, and returns it as the response. It is
@@ -89,10 +89,10 @@ pub(crate) fn build_package_response(
     let filter = PackageFilter::parse("filter.xml", filter)?;
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let name = id.file_name();
-    let seen = instance.repository.snapshot()?.as_viewer(viewer);
-    let manifest = PackageManifest::from_snapshot(&seen, id, filter)?;
-    write_package(&mut file, &manifest, &seen)?;
-    crate::page::check_snapshot_failure(&seen)?;
+    let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
+    let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)?;
+    write_package(&mut file, &manifest, &snapshot)?;
+    crate::page::check_snapshot_failure(&snapshot)?;
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
@@ -110,11 +110,11 @@ fn package_difference<R: std::io::Read + Seek>(
     let (mut difference, _) = session.preview_package(package, options)?;
     if !instance.is_administrator(viewer)? {
         let after = session.snapshot()?;
-        let mut shown = Vec::new();
+        let mut visible_changes = Vec::new();
         for node in difference.nodes {
-            shown.extend(visible_change(&before, &after, node)?);
+            visible_changes.extend(visible_change(&before, &after, node)?);
         }
-        difference = ContentDifference { nodes: shown };
+        difference = ContentDifference { nodes: visible_changes };
     }
     Ok(difference)
 }
@@ -132,9 +132,9 @@ fn visible_change(
     let has = |node: &Option<tympan_content::Node>, name: &str| {
         node.as_ref().is_some_and(|node| node.property(name).is_some())
     };
-    change.properties.retain(|one| {
-        (one.before.is_none() || has(&old, &one.name))
-            && (one.after.is_none() || has(&new, &one.name))
+    change.properties.retain(|property| {
+        (property.before.is_none() || has(&old, &property.name))
+            && (property.after.is_none() || has(&new, &property.name))
     });
     Ok(Some(change))
 }
@@ -164,7 +164,8 @@ fn zip_response(body: Body, length: u64, name: &str) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/zip"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    let plain: String = name.chars().filter(|one| one.is_ascii_graphic() && *one != '"').collect();
+    let plain: String =
+        name.chars().filter(|letter| letter.is_ascii_graphic() && *letter != '"').collect();
     if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{plain}\"")) {
         headers.insert(header::CONTENT_DISPOSITION, value);
     }
@@ -245,13 +246,13 @@ impl ReceivedPackage {
     /// Refuses users who may not store packages at the target path, before any work is done.
     fn require_storable(&mut self, instance: &Instance, viewer: &Viewer) -> Result<()> {
         let path = self.open()?.id().path()?;
-        let seen = instance.repository.snapshot()?.as_viewer(viewer);
+        let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
         let folder = path.parent().unwrap_or_else(NodePath::root);
-        for (path, wanted, privilege) in [
+        for (path, privileges, privilege) in [
             (folder, Privileges::ADD_CHILD_NODES, "jcr:addChildNodes"),
             (path, Privileges::READ, "jcr:read"),
         ] {
-            if !seen.has_privileges(&path, wanted)? {
+            if !snapshot.has_privileges(&path, privileges)? {
                 return Err(tympan_content::Error::AccessDenied { path, privilege }.into());
             }
         }

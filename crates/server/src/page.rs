@@ -3,9 +3,9 @@
 pub(crate) mod author_headers;
 pub(crate) mod author_interface;
 pub(crate) mod dialog;
+pub(crate) mod headers;
 pub(crate) mod hot_response;
 pub(crate) mod image;
-pub(crate) mod page_headers;
 pub(crate) mod shortcut;
 pub(crate) mod surrogate_key;
 pub(crate) mod visitor_form;
@@ -75,18 +75,23 @@ pub(crate) async fn failure_response(
     if !is_refusal || !accepts_html(&parts.headers) {
         return failure.into_response();
     }
-    let asked = PageRequest::from_anonymous(parts, instance);
-    let drawn = instance
+    let page_request = PageRequest::from_anonymous(parts, instance);
+    let render_response = instance
         .run_work(move |instance| {
-            let asked = asked?;
-            let snapshot = instance.repository.snapshot()?.as_viewer(&asked.viewer);
-            let request = RenderRequest { method: "GET", ..RenderRequest::get(&asked.path) };
+            let page_request = page_request?;
+            let snapshot = instance.repository.snapshot()?.as_viewer(&page_request.viewer);
+            let request = RenderRequest { method: "GET", ..RenderRequest::get(&page_request.path) };
             let message = "This is not for you to see or do.";
-            let drawn = instance.renderer.render_fault(&snapshot, &request, "403", message);
-            to_http_response(instance, drawn, (&asked, AdminPageOptions::default()))
+            let render_response =
+                instance.renderer.render_fault(&snapshot, &request, "403", message);
+            to_http_response(
+                instance,
+                render_response,
+                (&page_request, AdminPageOptions::default()),
+            )
         })
         .await;
-    match drawn {
+    match render_response {
         Ok(mut response) => {
             *response.status_mut() = StatusCode::FORBIDDEN;
             with_no_store(response)
@@ -107,23 +112,24 @@ async fn serve_page(instance: &Arc<Instance>, parts: &Parts) -> Result<Response>
         return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
     }
     let is_any_reading_refused = parts.headers.contains_key(&REFUSED_READINGS);
-    let known = match is_any_reading_refused {
+    let hot_response = match is_any_reading_refused {
         true => None,
         false => instance.serve_hot_response(parts, identity.as_ref()),
     };
-    if let Some(mut response) = known {
+    if let Some(mut response) = hot_response {
         if let Some(identity) = identity {
             response.extensions_mut().insert(identity);
         }
         return Ok(response);
     }
-    let asked = PageRequest {
+    let page_request = PageRequest {
         is_edit: instance.role == InstanceRole::Author
             && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
         branch: viewed_branch(instance, parts)?,
         ..PageRequest::from_identity(identity.as_ref(), parts, instance)?
     };
-    let mut response = instance.run_work(move |instance| page_response(instance, &asked)).await?;
+    let mut response =
+        instance.run_work(move |instance| page_response(instance, &page_request)).await?;
     if let Some(identity) = identity {
         response.extensions_mut().insert(identity);
     }
@@ -150,68 +156,82 @@ fn viewed_branch(instance: &Instance, parts: &Parts) -> Result<Option<String>> {
 fn check_read_path(
     instance: &Instance,
     repository: &Repository,
-    asked: &PageRequest,
+    page_request: &PageRequest,
 ) -> Result<()> {
-    if !asked.headers.contains_key(&REFUSED_READINGS) {
+    if !page_request.headers.contains_key(&REFUSED_READINGS) {
         return Ok(());
     }
-    let snapshot = repository.snapshot()?.as_viewer(&asked.viewer);
+    let snapshot = repository.snapshot()?.as_viewer(&page_request.viewer);
     let request = RenderRequest {
-        scheme: asked.scheme(),
-        host: asked.header("host"),
-        ..RenderRequest::get(&asked.path)
+        scheme: page_request.scheme(),
+        host: page_request.header("host"),
+        ..RenderRequest::get(&page_request.path)
     };
     let url = instance.renderer.resolve_url(&snapshot, &request);
     check_snapshot_failure(&snapshot)?;
-    match url.is_some_and(|url| url.is_refused_by(&asked.headers)) {
+    match url.is_some_and(|url| url.is_refused_by(&page_request.headers)) {
         true => Err(RequestFailure::new(StatusCode::NOT_FOUND, "there is nothing here")),
         false => Ok(()),
     }
 }
 
 /// Renders the response from one pinned root.
-fn page_response(instance: &Instance, asked: &PageRequest) -> Result<Response> {
-    let repository = match &asked.branch {
+fn page_response(instance: &Instance, page_request: &PageRequest) -> Result<Response> {
+    let repository = match &page_request.branch {
         Some(name) => open_branch_of(&instance.repository, name)?,
         None => instance.repository.clone(),
     };
-    check_read_path(instance, &repository, asked)?;
-    let wishes = asked.admin_options(instance)?;
-    match (instance.renderer.fragments(), wishes.clearing) {
+    check_read_path(instance, &repository, page_request)?;
+    let options = page_request.admin_options(instance)?;
+    match (instance.renderer.fragments(), options.clearing) {
         (Some(fragments), FragmentCacheClearing::Everything) => fragments.clear(),
         (Some(fragments), FragmentCacheClearing::RenderedFragments) => fragments.clear_fragments(),
         _ => {}
     }
-    let answer = |of: &PageRequest, drawn| {
-        let mut response = to_http_response(instance, drawn, (of, wishes))?;
-        add_surrogate_keys(instance, &asked.path, response.headers_mut());
+    let to_response = |of: &PageRequest, render_response| {
+        let mut response = to_http_response(instance, render_response, (of, options))?;
+        add_surrogate_keys(instance, &page_request.path, response.headers_mut());
         Ok(response)
     };
-    let (mut drawn, mut is_kept) = render_recorded(instance, &repository, (asked, wishes))?;
+    let (mut rendered_page, mut is_kept) =
+        render_recorded(instance, &repository, (page_request, options))?;
     // A response that depends on the user declares that itself, and is not cached.
-    if asked.is_member(instance) && drawn.response.reads.facts.intersects(RequestFacts::USER) {
-        return answer(asked, drawn.response);
+    if page_request.is_member(instance)
+        && rendered_page.response.reads.facts.intersects(RequestFacts::USER)
+    {
+        return to_response(page_request, rendered_page.response);
     }
     // A response shared by all visitors must not disclose the timing of a user.
-    let nobody = asked.is_member(instance).then(|| asked.as_anonymous(instance)).transpose()?;
-    let everyones = nobody.as_ref().unwrap_or(asked);
-    if !drawn.is_same_for_everyone {
-        let own = drawn.response;
-        (drawn, is_kept) = render_recorded(instance, &repository, (everyones, wishes))?;
-        if !is_same_response(&own, &drawn.response) {
+    let nobody = page_request
+        .is_member(instance)
+        .then(|| page_request.as_anonymous(instance))
+        .transpose()?;
+    let everyones = nobody.as_ref().unwrap_or(page_request);
+    if !rendered_page.is_same_for_everyone {
+        let own = rendered_page.response;
+        (rendered_page, is_kept) = render_recorded(instance, &repository, (everyones, options))?;
+        if !is_same_response(&own, &rendered_page.response) {
             // Content that only this user may see must not reach others.
-            return Ok(with_private_cache(answer(asked, own)?));
+            return Ok(with_private_cache(to_response(page_request, own)?));
         }
     }
     if !is_kept {
-        return Ok(with_no_store(answer(everyones, drawn.response)?));
+        return Ok(with_no_store(to_response(everyones, rendered_page.response)?));
     }
-    let RenderedPage { response: drawn, fingerprint: look, root, render_time: spent, .. } = drawn;
+    let RenderedPage {
+        response: render_response, fingerprint: look, root, render_time: spent, ..
+    } = rendered_page;
     if let Some(spent) = spent {
-        record_render_cost(instance, (&everyones.path, root), (&drawn, look.as_ref()), spent);
+        record_render_cost(
+            instance,
+            (&everyones.path, root),
+            (&render_response, look.as_ref()),
+            spent,
+        );
     }
-    let remembered = HotResponseCandidate::from_rendered(instance, &drawn, root, look.as_ref());
-    let response = answer(everyones, drawn)?;
+    let remembered =
+        HotResponseCandidate::from_rendered(instance, &render_response, root, look.as_ref());
+    let response = to_response(everyones, render_response)?;
     if let Some(remembered) = remembered.filter(|_| everyones.is_path_only()) {
         remembered.store(instance, &everyones.path, &response);
     }
@@ -242,20 +262,22 @@ pub(crate) fn render_inline(
     let viewer = instance.viewer_of(None).ok()?;
     let snapshot = instance.repository.snapshot().ok()?.as_viewer(&viewer);
     let request = visit.render_request();
-    let drawn = render_and_count(instance, &snapshot, &request).ok()?;
-    let (look, root) =
-        (ResponseFingerprint::from_response(&drawn, &request), snapshot.visible_root_id());
-    let read = ledger.digest_dependencies(&drawn);
-    if drawn.outcome != RenderOutcome::Ok
-        || drawn.content_type.is_empty()
-        || !matches!(drawn.body, RenderResponseBody::Bytes(_))
+    let render_response = render_and_count(instance, &snapshot, &request).ok()?;
+    let (look, root) = (
+        ResponseFingerprint::from_response(&render_response, &request),
+        snapshot.visible_root_id(),
+    );
+    let read = ledger.digest_dependencies(&render_response);
+    if render_response.outcome != RenderOutcome::Ok
+        || render_response.content_type.is_empty()
+        || !matches!(render_response.body, RenderResponseBody::Bytes(_))
         || !ledger.record_if_known((ticket, root?), visit.path, read, &look?)
     {
         return None;
     }
     let RenderResponse {
         content_type, headers: own, body: RenderResponseBody::Bytes(body), ..
-    } = drawn
+    } = render_response
     else {
         return None;
     };
@@ -279,66 +301,84 @@ pub(crate) fn render_inline(
 fn render_recorded(
     instance: &Instance,
     repository: &Repository,
-    (asked, wishes): (&PageRequest, AdminPageOptions),
+    (page_request, options): (&PageRequest, AdminPageOptions),
 ) -> Result<(RenderedPage, bool)> {
     let Some(ledger) = &instance.dependency_ledger else {
         // Record reads for members as well, because they show whether other visitors may receive the same response.
-        let recording =
-            if asked.is_member(instance) { ReadRecording::Paths } else { ReadRecording::Count };
-        return Ok((render_newest_state(instance, repository, (asked, wishes), recording)?, true));
+        let recording = if page_request.is_member(instance) {
+            ReadRecording::Paths
+        } else {
+            ReadRecording::Count
+        };
+        return Ok((
+            render_newest_state(instance, repository, (page_request, options), recording)?,
+            true,
+        ));
     };
-    let may_repeat =
-        instance.hot_responses.get().is_some() && asked.is_path_only() && asked.method == "GET";
-    let begun = Instant::now();
+    let may_repeat = instance.hot_responses.get().is_some()
+        && page_request.is_path_only()
+        && page_request.method == "GET";
+    let start = Instant::now();
     for _ in 0..MAX_RENDER_ATTEMPTS {
         let ticket = ledger.begin_rendering();
         let begin = may_repeat.then(Instant::now);
-        let mut drawn =
-            render_newest_state(instance, repository, (asked, wishes), ReadRecording::Paths)?;
-        drawn.render_time = begin.as_ref().map(Instant::elapsed);
-        if !drawn.is_same_for_everyone {
-            return Ok((drawn, true));
+        let mut rendered_page = render_newest_state(
+            instance,
+            repository,
+            (page_request, options),
+            ReadRecording::Paths,
+        )?;
+        rendered_page.render_time = begin.as_ref().map(Instant::elapsed);
+        if !rendered_page.is_same_for_everyone {
+            return Ok((rendered_page, true));
         }
-        let (when, look) = ((ticket, drawn.root), drawn.fingerprint.clone());
-        match ledger.record_answer(when, &asked.path, &drawn.response, look) {
-            RecordOutcome::Recorded => return Ok((drawn, true)),
-            RecordOutcome::Outdated if begun.elapsed() < RENDER_RETRY_WINDOW => {}
+        let (when, look) = ((ticket, rendered_page.root), rendered_page.fingerprint.clone());
+        match ledger.record_answer(when, &page_request.path, &rendered_page.response, look) {
+            RecordOutcome::Recorded => return Ok((rendered_page, true)),
+            RecordOutcome::Outdated if start.elapsed() < RENDER_RETRY_WINDOW => {}
             RecordOutcome::Outdated | RecordOutcome::NotRecorded | RecordOutcome::TooManyFaults => {
-                return Ok((drawn, false));
+                return Ok((rendered_page, false));
             }
         }
     }
-    Ok((render_newest_state(instance, repository, (asked, wishes), ReadRecording::Count)?, false))
+    Ok((
+        render_newest_state(instance, repository, (page_request, options), ReadRecording::Count)?,
+        false,
+    ))
 }
 
 /// Returns true if two renderings produce the same response.
-fn is_same_response(one: &RenderResponse, other: &RenderResponse) -> bool {
-    let is_same_body = match (&one.body, &other.body) {
-        (RenderResponseBody::Bytes(one), RenderResponseBody::Bytes(other)) => one == other,
-        (RenderResponseBody::Blob(one), RenderResponseBody::Blob(other)) => one == other,
+fn is_same_response(left: &RenderResponse, right: &RenderResponse) -> bool {
+    let is_same_body = match (&left.body, &right.body) {
+        (RenderResponseBody::Bytes(left), RenderResponseBody::Bytes(right)) => left == right,
+        (RenderResponseBody::Blob(left), RenderResponseBody::Blob(right)) => left == right,
         (RenderResponseBody::Empty, RenderResponseBody::Empty) => true,
         _ => false,
     };
     is_same_body
-        && one.outcome == other.outcome
-        && one.content_type == other.content_type
-        && one.headers == other.headers
+        && left.outcome == right.outcome
+        && left.content_type == right.content_type
+        && left.headers == right.headers
 }
 
 /// Handles a form that a visitor sent to a page; `None` if no script of the page accepts it.
 pub(crate) fn handle_page_form(
     instance: &Instance,
-    asked: &PageRequest,
+    page_request: &PageRequest,
 ) -> Result<Option<Response>> {
-    check_read_path(instance, &instance.repository, asked)?;
-    let wishes = AdminPageOptions::default();
-    let drawn =
-        render_newest_state(instance, &instance.repository, (asked, wishes), ReadRecording::Count)?
-            .response;
-    if matches!(drawn.outcome, RenderOutcome::MethodNotAllowed) {
+    check_read_path(instance, &instance.repository, page_request)?;
+    let options = AdminPageOptions::default();
+    let render_response = render_newest_state(
+        instance,
+        &instance.repository,
+        (page_request, options),
+        ReadRecording::Count,
+    )?
+    .response;
+    if matches!(render_response.outcome, RenderOutcome::MethodNotAllowed) {
         return Ok(None);
     }
-    Ok(Some(with_no_store(to_http_response(instance, drawn, (asked, wishes))?)))
+    Ok(Some(with_no_store(to_http_response(instance, render_response, (page_request, options))?)))
 }
 
 /// Maximum number of renderings of a request that concurrent changes may invalidate, before an uncacheable response is
@@ -352,45 +392,45 @@ const RENDER_RETRY_WINDOW: Duration = Duration::from_secs(1);
 fn render_newest_state(
     instance: &Instance,
     repository: &Repository,
-    (asked, wishes): (&PageRequest, AdminPageOptions),
+    (page_request, options): (&PageRequest, AdminPageOptions),
     recording: ReadRecording,
 ) -> Result<RenderedPage> {
     let snapshot = repository.snapshot()?;
-    let snapshot = match asked.is_member(instance) {
-        true => snapshot.as_viewer_compared(&asked.viewer, &instance.viewer_of(None)?),
-        false => snapshot.as_viewer(&asked.viewer),
+    let snapshot = match page_request.is_member(instance) {
+        true => snapshot.as_viewer_compared(&page_request.viewer, &instance.viewer_of(None)?),
+        false => snapshot.as_viewer(&page_request.viewer),
     };
     let request = RenderRequest {
-        method: asked.method,
-        path: &asked.path,
-        query: &asked.query,
-        scheme: asked.scheme(),
-        host: asked.header("host"),
-        is_edit_mode: asked.is_edit,
+        method: page_request.method,
+        path: &page_request.path,
+        query: &page_request.query,
+        scheme: page_request.scheme(),
+        host: page_request.header("host"),
+        is_edit_mode: page_request.is_edit,
         recording,
-        visitor: asked.visitor(),
-        cache_override: wishes.flex,
-        form: &asked.form,
-        supports_includes: asked.supports_esi(),
+        visitor: page_request.visitor(),
+        cache_override: options.flex,
+        form: &page_request.form,
+        supports_includes: page_request.supports_esi(),
         is_static_export: false,
         is_offline: false,
     };
-    let snapshot = match asked.path.contains(";v=") {
-        true => snapshot_at_version(&snapshot, &asked.path)?,
+    let snapshot = match page_request.path.contains(";v=") {
+        true => snapshot_at_version(&snapshot, &page_request.path)?,
         false => snapshot,
     };
-    let drawn = render_and_count(instance, &snapshot, &request)?;
+    let response = render_and_count(instance, &snapshot, &request)?;
     let look = match recording {
-        ReadRecording::Paths => ResponseFingerprint::from_response(&drawn, &request),
+        ReadRecording::Paths => ResponseFingerprint::from_response(&response, &request),
         ReadRecording::Count => None,
     };
     // A member receives the shared response if everything that was accessed, for this response or for cached parts of
     // it, is either visible to all or visible to none.
     let is_alike = snapshot.is_seen_alike() == Some(true)
-        && !drawn.reads.facts.intersects(RequestFacts::ACCESS_RIGHTS);
-    let is_everyones = !asked.is_member(instance) || is_alike;
+        && !response.reads.facts.intersects(RequestFacts::ACCESS_RIGHTS);
+    let is_everyones = !page_request.is_member(instance) || is_alike;
     Ok(RenderedPage {
-        response: drawn,
+        response,
         fingerprint: look,
         root: snapshot.visible_root_id(),
         is_same_for_everyone: is_everyones,
@@ -404,15 +444,15 @@ fn render_and_count(
     snapshot: &Snapshot,
     request: &RenderRequest<'_>,
 ) -> Result<RenderResponse> {
-    let drawn = instance.renderer.render(snapshot, request);
-    if !drawn.timing.rows.is_empty() {
-        instance.profile.record(request.path, &drawn.timing, SystemTime::now());
+    let response = instance.renderer.render(snapshot, request);
+    if !response.timing.rows.is_empty() {
+        instance.profile.record(request.path, &response.timing, SystemTime::now());
     }
     check_snapshot_failure(snapshot)?;
     increment(&instance.metrics.renders);
-    let failed = u64::from(drawn.failed_component_count);
+    let failed = u64::from(response.failed_component_count);
     instance.metrics.failed_components.fetch_add(failed, Ordering::Relaxed);
-    Ok(drawn)
+    Ok(response)
 }
 
 impl Instance {
@@ -425,8 +465,8 @@ impl Instance {
         request: &RenderRequest<'_>,
     ) -> Option<RenderResponse> {
         let snapshot = state.as_viewer(&self.viewer_of(None).ok()?);
-        let drawn = self.renderer.render(&snapshot, request);
-        snapshot.failure().is_none().then_some(drawn)
+        let response = self.renderer.render(&snapshot, request);
+        snapshot.failure().is_none().then_some(response)
     }
 }
 
@@ -447,7 +487,7 @@ fn snapshot_at_version(snapshot: &Snapshot, path: &str) -> Result<Snapshot> {
         Err(tympan_content::Error::VersionMissing { .. }) => {
             Ok(snapshot.with_version(&path.child(JCR_CONTENT)?, version)?)
         }
-        found => Ok(found?),
+        version_result => Ok(version_result?),
     }
 }
 

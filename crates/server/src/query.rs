@@ -5,7 +5,7 @@
 //! An invalid query results in 400 with the error and its column. A query stopped by a limit results in 422 with the
 //! name of the limit.
 
-pub(crate) mod query_budget;
+pub(crate) mod budget;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -51,9 +51,9 @@ pub(crate) fn query_routes() -> Router<Arc<Instance>> {
 pub(crate) fn maintain_indexes(instance: &Arc<Instance>) {
     let instance = Arc::downgrade(instance);
     let keep = move || {
-        let mut seen = HashMap::new();
+        let mut indexed_roots = HashMap::new();
         while let Some(instance) = instance.upgrade() {
-            if let Err(error) = build_missing_indexes(&instance.repository, &mut seen) {
+            if let Err(error) = build_missing_indexes(&instance.repository, &mut indexed_roots) {
                 tracing::error!(reason = %error, "indexes cannot be built");
             }
             drop(instance);
@@ -69,16 +69,18 @@ pub(crate) fn maintain_indexes(instance: &Arc<Instance>) {
 /// Builds the missing indexes of the instance's branch, then those of other branches that have changed.
 fn build_missing_indexes(
     repository: &Repository,
-    seen: &mut HashMap<String, ChunkId>,
+    indexed_roots: &mut HashMap<String, ChunkId>,
 ) -> tympan_content::Result<()> {
     repository.build_indexes()?;
     for branch in repository.branches()? {
-        if branch.name == repository.branch() || seen.get(&branch.name) == Some(&branch.root) {
+        if branch.name == repository.branch()
+            || indexed_roots.get(&branch.name) == Some(&branch.root)
+        {
             continue;
         }
         let on_branch = repository.open_branch(&branch.name)?;
         on_branch.build_indexes()?;
-        seen.insert(branch.name, on_branch.head_root()?);
+        indexed_roots.insert(branch.name, on_branch.head_root()?);
     }
     Ok(())
 }
@@ -147,10 +149,10 @@ pub(crate) fn require_queries_allowed(instance: &Instance) -> Result<()> {
 pub(crate) fn run_api_query(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
-    asked: ApiQuery,
+    api_query: ApiQuery,
 ) -> Result<Value> {
     let engine = instance.query_engine_for(viewer)?;
-    let page = engine.query_page(snapshot, &query_request_of(asked)?).map_err(query_failure)?;
+    let page = engine.query_page(snapshot, &query_request_of(api_query)?).map_err(query_failure)?;
     check_snapshot_readable(snapshot)?;
     let rows =
         page.rows.iter().map(|row| row_json(row, &page.columns)).collect::<Result<Vec<_>>>()?;
@@ -168,18 +170,18 @@ pub(crate) fn run_api_query(
 pub(crate) fn explain_api_query(
     (instance, viewer): (&Instance, &Viewer),
     snapshot: &Snapshot,
-    asked: ApiQuery,
+    api_query: ApiQuery,
     explain: QueryExplainMode,
 ) -> Result<Value> {
     let is_run = explain == QueryExplainMode::Analyze;
     let engine = instance.query_engine_for(viewer)?;
-    let explained = engine.explain(snapshot, &query_request_of(asked)?, is_run);
+    let explained = engine.explain(snapshot, &query_request_of(api_query)?, is_run);
     let explanation = explained.map_err(query_failure)?;
-    let mut answer = serde_json::to_value(&explanation).unwrap_or_default();
-    if let Some(answer) = answer.as_object_mut() {
-        answer.insert("text".to_owned(), explanation.to_string().into());
+    let mut response_body = serde_json::to_value(&explanation).unwrap_or_default();
+    if let Some(response_body) = response_body.as_object_mut() {
+        response_body.insert("text".to_owned(), explanation.to_string().into());
     }
-    Ok(answer)
+    Ok(response_body)
 }
 
 /// The possible states of the full-text index in a response.
@@ -207,41 +209,41 @@ pub(crate) fn word_suggestions(
 ) -> Result<Value> {
     let statement = format!("SELECT [rep:{column}()] FROM [nt:base] WHERE {function}($text)");
     let parameters = BTreeMap::from([("text".to_owned(), text.into())]);
-    let asked = ApiQuery { statement: Some(statement), parameters, ..ApiQuery::default() };
+    let api_query = ApiQuery { statement: Some(statement), parameters, ..ApiQuery::default() };
     let engine = instance.query_engine_for(viewer)?;
-    let page = engine.query_page(snapshot, &query_request_of(asked)?).map_err(query_failure)?;
+    let page = engine.query_page(snapshot, &query_request_of(api_query)?).map_err(query_failure)?;
     check_snapshot_readable(snapshot)?;
     Ok(json!({ "words": page.suggestions, "full_text": full_text_status(page.full_text_status) }))
 }
 
-fn query_request_of(asked: ApiQuery) -> Result<QueryRequest<'static>> {
+fn query_request_of(api_query: ApiQuery) -> Result<QueryRequest<'static>> {
     Ok(QueryRequest {
-        query: parse_query(&asked)?,
-        variables: asked
+        query: parse_query(&api_query)?,
+        variables: api_query
             .parameters
             .iter()
             .map(|(name, value)| Ok((name.clone(), variable_value(value)?)))
             .collect::<Result<_>>()?,
-        limit: Some(asked.limit.unwrap_or(DEFAULT_QUERY_LIMIT).min(MAX_QUERY_LIMIT)),
-        offset: asked.offset,
-        cursor: asked.cursor,
+        limit: Some(api_query.limit.unwrap_or(DEFAULT_QUERY_LIMIT).min(MAX_QUERY_LIMIT)),
+        offset: api_query.offset,
+        cursor: api_query.cursor,
         component: "/api/v1/query",
     })
 }
 
-fn parse_query(asked: &ApiQuery) -> Result<ContentQuery> {
+fn parse_query(api_query: &ApiQuery) -> Result<ContentQuery> {
     let statement = || {
-        asked
+        api_query
             .statement
             .as_deref()
             .ok_or_else(|| RequestFailure::bad_request("`statement` is missing"))
     };
-    let parsed = match asked.language {
+    let parsed = match api_query.language {
         QueryLanguage::Sql2 => parse_sql2(statement()?),
         QueryLanguage::XPath => parse_xpath(statement()?),
         QueryLanguage::QueryBuilder => {
             let now = JcrDate::from_system_time(SystemTime::now());
-            BuilderQuery::parse(&asked.map, now).map(|built| built.query)
+            BuilderQuery::parse(&api_query.map, now).map(|built| built.query)
         }
     };
     parsed.map_err(|error| query_failure(error.into()))
@@ -334,16 +336,16 @@ fn properties_json(node: &Node) -> Value {
 }
 
 fn property_json(property: &Property) -> Value {
-    let one = |value: &Stored| match value {
+    let to_json = |value: &Stored| match value {
         Stored::Long(number) => (*number).into(),
         Stored::Double(number) => (*number).into(),
         Stored::Boolean(truth) => (*truth).into(),
         other => Value::from(other.to_text()),
     };
     if property.is_list() {
-        return property.values().iter().map(one).collect::<Vec<_>>().into();
+        return property.values().iter().map(to_json).collect::<Vec<_>>().into();
     }
-    property.first().map(one).unwrap_or_default()
+    property.first().map(to_json).unwrap_or_default()
 }
 
 fn facets_json(page: &QueryPage) -> Value {
@@ -404,13 +406,13 @@ fn run_query_builder(
     let engine = instance.query_engine_for(viewer)?;
     let page = engine.query_page(&snapshot, &request).map_err(query_failure)?;
     check_snapshot_readable(&snapshot)?;
-    let seen = built.offset.saturating_add(page.rows.len() as u64);
+    let end_offset = built.offset.saturating_add(page.rows.len() as u64);
     let more = page.cursor.is_some();
     // Counting all hits requires reading all of them; with a guess, no more hits are counted than requested.
     let total = match (more, built.guess_total) {
-        (false, _) => seen,
+        (false, _) => end_offset,
         (true, Some(bound)) => engine
-            .count_rows(&snapshot, &built.query, bound.max(seen + 1))
+            .count_rows(&snapshot, &built.query, bound.max(end_offset + 1))
             .map_err(query_failure)?,
         (true, None) => {
             engine.count_rows(&snapshot, &built.query, u64::MAX).map_err(query_failure)?
@@ -419,7 +421,7 @@ fn run_query_builder(
     let mut left = if viewer.is_anonymous() { MAX_VISITOR_HIT_NODES } else { MAX_HIT_NODES };
     let hits =
         page.rows.iter().filter_map(QueryRow::node).map(|node| hit_json(node, &built, &mut left));
-    let mut answer = json!({
+    let mut response_body = json!({
         "success": true,
         "results": page.rows.len(),
         "total": total,
@@ -427,16 +429,17 @@ fn run_query_builder(
         "offset": built.offset,
         "hits": hits.collect::<Result<Vec<_>>>()?,
     });
-    if let Some(answer) = answer.as_object_mut() {
+    if let Some(response_body) = response_body.as_object_mut() {
         if built.count_facets {
-            answer.insert("facets".to_owned(), facets_json(&page));
+            response_body.insert("facets".to_owned(), facets_json(&page));
         }
         // AEM clients expect only AEM's own fields unless there is something to report.
         if page.full_text_status == FullTextIndexStatus::Building {
-            answer.insert("fullText".to_owned(), full_text_status(page.full_text_status).into());
+            response_body
+                .insert("fullText".to_owned(), full_text_status(page.full_text_status).into());
         }
     }
-    Ok(answer)
+    Ok(response_body)
 }
 
 /// Describes a hit. `left` is the number of nodes that may still be added; it is decremented for each node.
@@ -488,9 +491,9 @@ fn simple_hit_json(node: &Node) -> Result<Value> {
         own.or_else(|| node.property(name))
     };
     let date = |names: [&str; 2]| {
-        let found = names.into_iter().find_map(of_content);
-        found.map_or_else(String::new, |found| {
-            found.first().map(|value| value.to_text().into_owned()).unwrap_or_default()
+        let values = names.into_iter().find_map(of_content);
+        values.map_or_else(String::new, |values| {
+            values.first().map(|value| value.to_text().into_owned()).unwrap_or_default()
         })
     };
     let title = of_content("jcr:title");

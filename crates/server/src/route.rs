@@ -111,8 +111,8 @@ fn receive_routes() -> Router<Arc<Instance>> {
 
 /// Applies a timeout to a body that stops arriving, so that no client holds a connection by sending nothing.
 async fn with_body_timeout(State(instance): State<Arc<Instance>>, request: Request) -> Request {
-    let patience = instance.body_timeout;
-    request.map(|body| Body::new(limit_body(body, u64::MAX).with_idle_timeout(patience)))
+    let timeout = instance.body_timeout;
+    request.map(|body| Body::new(limit_body(body, u64::MAX).with_idle_timeout(timeout)))
 }
 
 /// Handles all requests for content.
@@ -172,7 +172,7 @@ struct LoginRedirects {
 fn local_redirect(path: &str) -> Option<Response> {
     let is_own = path.starts_with('/')
         && !path.starts_with("//")
-        && !path.contains(|one: char| one == '\\' || one.is_control());
+        && !path.contains(|letter: char| letter == '\\' || letter.is_control());
     is_own.then(|| Redirect::to(path).into_response())
 }
 
@@ -188,9 +188,9 @@ async fn handle_log_in(
     let LoginForm { user, password } = form.0;
     let peer = peer.map(|peer| peer.0);
     let attempt = PasswordAttempt { user: &user, password: &password, headers: &headers, peer };
-    let begun = instance.logins.log_in(attempt, SystemTime::now()).await;
+    let login = instance.logins.log_in(attempt, SystemTime::now()).await;
     let failed = onward.failed.as_deref().and_then(local_redirect);
-    match begun {
+    match login {
         Ok(NewSession { token, identity, browser_proof: browser }) => {
             let page = onward.resource.as_deref().and_then(local_redirect);
             let mut response = page.unwrap_or_else(|| {

@@ -93,9 +93,9 @@ pub fn acquire_lease(
     let mut attempt = 0;
     loop {
         let refs = base.list_refs()?;
-        let found = refs.iter().find(|(one, _)| one == name);
+        let entry = refs.iter().find(|(ref_name, _)| ref_name == name);
         let missing = || Error::RefNotFound { name: name.to_owned(), store: base.display_name() };
-        let (_, root) = found.ok_or_else(missing)?;
+        let (_, root) = entry.ok_or_else(missing)?;
         let lease = RootLease {
             holder: holder.to_owned(),
             root: *root,
@@ -159,10 +159,10 @@ fn is_root_retained(base: &dyn BaseStore, root: &ChunkId) -> Result<bool> {
         let mut before = None;
         loop {
             let page = base.ref_history(name, before, HISTORY_PAGE_SIZE)?;
-            if page.iter().any(|one| one.update.new_root == Some(*root)) {
+            if page.iter().any(|revision| revision.update.new_root == Some(*root)) {
                 return Ok(true);
             }
-            before = page.last().map(|one| one.sequence);
+            before = page.last().map(|revision| revision.sequence);
             if page.len() < HISTORY_PAGE_SIZE {
                 break;
             }

@@ -111,15 +111,15 @@ fn walk_body(
     top: (ChunkId, Chunk),
     visit: &mut impl FnMut(ChunkId, &Chunk),
 ) -> Result<()> {
-    let mut known = 1;
+    let mut piece_count = 1;
     let mut pending = vec![top];
     while let Some((id, chunk)) = pending.pop() {
         visit(id, &chunk);
         match chunk.kind() {
             ChunkKind::Body => {}
             ChunkKind::BodyList => {
-                known += chunk.chunk_ref_count();
-                if known > MAX_BODY_CHUNKS {
+                piece_count += chunk.chunk_ref_count();
+                if piece_count > MAX_BODY_CHUNKS {
                     let fault = "the body has more pieces than a body can have";
                     return Err(Error::ChunkDamaged { id, fault });
                 }

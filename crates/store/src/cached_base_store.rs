@@ -56,18 +56,18 @@ impl ReadChunks for CachedBaseStore {
     fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
         let mut chunks: Vec<Option<Chunk>> = ids.iter().map(|id| self.find_cached(id)).collect();
         let is_absent = |(id, chunk): (&ChunkId, &Option<Chunk>)| chunk.is_none().then_some(*id);
-        let asked: Vec<ChunkId> = ids.iter().zip(&chunks).filter_map(is_absent).collect();
-        if asked.is_empty() {
+        let missing_ids: Vec<ChunkId> = ids.iter().zip(&chunks).filter_map(is_absent).collect();
+        if missing_ids.is_empty() {
             return Ok(chunks.into_iter().flatten().collect());
         }
-        let found = self.base.read_chunks(&asked)?;
-        self.cache_chunks(&found);
-        let mut found = found.into_iter();
+        let fetched_chunks = self.base.read_chunks(&missing_ids)?;
+        self.cache_chunks(&fetched_chunks);
+        let mut fetched_chunks = fetched_chunks.into_iter();
         for chunk in chunks.iter_mut().filter(|chunk| chunk.is_none()) {
-            *chunk = found.next();
+            *chunk = fetched_chunks.next();
         }
         let all: Option<Vec<Chunk>> = chunks.into_iter().collect();
-        let first = asked.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
+        let first = missing_ids.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
         all.ok_or(Error::ChunkMissing { id: first })
     }
 
@@ -91,16 +91,16 @@ impl BaseStore for CachedBaseStore {
         };
         let mut blobs: Vec<Option<Bytes>> = ids.iter().map(|id| near.find_blob(id)).collect();
         let is_absent = |(id, blob): (&BlobId, &Option<Bytes>)| blob.is_none().then_some(*id);
-        let asked: Vec<BlobId> = ids.iter().zip(&blobs).filter_map(is_absent).collect();
-        if asked.is_empty() {
+        let missing_ids: Vec<BlobId> = ids.iter().zip(&blobs).filter_map(is_absent).collect();
+        if missing_ids.is_empty() {
             return Ok(blobs);
         }
-        let found = self.base.read_blobs(&asked)?;
-        let known = asked.iter().zip(&found);
-        near.add_blobs(known.filter_map(|(id, blob)| Some((*id, blob.clone()?))));
-        let mut found = found.into_iter();
+        let fetched_blobs = self.base.read_blobs(&missing_ids)?;
+        let pairs = missing_ids.iter().zip(&fetched_blobs);
+        near.add_blobs(pairs.filter_map(|(id, blob)| Some((*id, blob.clone()?))));
+        let mut fetched_blobs = fetched_blobs.into_iter();
         for blob in blobs.iter_mut().filter(|blob| blob.is_none()) {
-            *blob = found.next().flatten();
+            *blob = fetched_blobs.next().flatten();
         }
         Ok(blobs)
     }

@@ -224,15 +224,15 @@ pub(crate) fn read_layered(
     ids: &[ChunkId],
     find: impl Fn(&ChunkId) -> Option<Bytes>,
 ) -> Result<Vec<Chunk>> {
-    let mut found: Vec<Option<Chunk>> = Vec::with_capacity(ids.len());
+    let mut chunks: Vec<Option<Chunk>> = Vec::with_capacity(ids.len());
     let mut missing = Vec::new();
     for id in ids {
         let bytes = find(id);
         if bytes.is_none() {
             missing.push(*id);
         }
-        found.push(bytes.map(Chunk::parse).transpose()?);
+        chunks.push(bytes.map(Chunk::parse).transpose()?);
     }
     let mut rest = below.read_chunks(&missing)?.into_iter();
-    Ok(found.into_iter().filter_map(|chunk| chunk.or_else(|| rest.next())).collect())
+    Ok(chunks.into_iter().filter_map(|chunk| chunk.or_else(|| rest.next())).collect())
 }

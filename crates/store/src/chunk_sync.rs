@@ -74,7 +74,7 @@ impl fmt::Debug for ChunkSyncRoute<'_> {
     }
 }
 
-/// Copies everything that `roots` reach and that the `known` roots of the target do not. Large blobs are passed to
+/// Copies everything that `roots` reach and that the `known_roots` roots of the target do not. Large blobs are passed to
 /// `large` in groups, each as often as a chunk refers to it.
 ///
 /// # Errors
@@ -82,28 +82,28 @@ impl fmt::Debug for ChunkSyncRoute<'_> {
 pub fn sync_chunks(
     route: ChunkSyncRoute<'_>,
     roots: &[ChunkId],
-    known: &[ChunkId],
+    known_roots: &[ChunkId],
     large: &mut dyn FnMut(&[BlobId]) -> Result<()>,
 ) -> Result<ChunkSyncReport> {
     let mut walk =
         ChunkSyncWalk { route, visited: HashSet::new(), report: ChunkSyncReport::default() };
-    let mut old: Vec<ChunkId> = known.to_vec();
-    walk.visited.extend(known);
+    let mut old: Vec<ChunkId> = known_roots.to_vec();
+    walk.visited.extend(known_roots);
     let mut new: Vec<ChunkId> =
         roots.iter().copied().filter(|id| walk.visited.insert(*id)).collect();
     for _ in 0..MAX_SYNC_LEVELS {
         if new.is_empty() {
             return Ok(walk.report);
         }
-        let known = walk.known_references(&old, &new)?;
+        let known_references = walk.known_references(&old, &new)?;
         let mut below = HashSet::new();
         for part in new.chunks(FETCH_BATCH_CHUNKS) {
             below.extend(walk.copy_chunks(part, large)?);
         }
         // References shared by both need not be followed on either side.
-        old = known.iter().filter(|id| !below.contains(id)).copied().collect();
-        below.retain(|id| !known.contains(id));
-        walk.visited.extend(known);
+        old = known_references.iter().filter(|id| !below.contains(id)).copied().collect();
+        below.retain(|id| !known_references.contains(id));
+        walk.visited.extend(known_references);
         new = below.into_iter().filter(|id| walk.visited.insert(*id)).collect();
     }
     let root = roots.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
@@ -142,12 +142,12 @@ impl ChunkSyncWalk<'_> {
     ) -> Result<Vec<ChunkId>> {
         let ChunkSyncRoute { source, target, .. } = self.route;
         let present = target.contains_chunks(ids)?;
-        let split = |wanted: bool| {
-            let all = ids.iter().zip(&present).filter(move |(_, is_here)| **is_here == wanted);
+        let split = |expected: bool| {
+            let all = ids.iter().zip(&present).filter(move |(_, is_here)| **is_here == expected);
             all.map(|(id, _)| *id).collect::<Vec<ChunkId>>()
         };
-        let (held, lacking) = (split(true), split(false));
-        let mut chunks = target.read_chunks(&held)?;
+        let (present_ids, lacking) = (split(true), split(false));
+        let mut chunks = target.read_chunks(&present_ids)?;
         self.report.present_chunks += chunks.len() as u64;
         let mut batch = ChunkBatch::new();
         if !lacking.is_empty() {
@@ -199,9 +199,9 @@ impl ChunkSyncWalk<'_> {
             }
         }
         for part in lacking.chunks(FETCH_BATCH_CHUNKS) {
-            let found = source.read_blobs(part)?;
+            let blobs = source.read_blobs(part)?;
             self.report.round_trips += 1;
-            for (id, bytes) in part.iter().zip(found) {
+            for (id, bytes) in part.iter().zip(blobs) {
                 let bytes = bytes.filter(|bytes| BlobId::hash_of(bytes) == *id);
                 let fault = "its source does not hold it, or other bytes in its place";
                 let bytes = bytes.ok_or(Error::BlobDamaged { id: *id, fault })?;

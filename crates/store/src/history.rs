@@ -64,20 +64,20 @@ impl RevisionRetention {
         // For each span: the slots seen so far, and their maximum number. Clocks differ and can be set back, so the
         // same slot can recur after another one.
         let mut slots = spans.map(|(seconds, count)| (seconds, BTreeSet::new(), count as usize));
-        let mut kept = BTreeSet::new();
+        let mut retained_sequences = BTreeSet::new();
         for (position, (sequence, at)) in revisions.enumerate() {
             let age = now.duration_since(at).unwrap_or_default();
             if position == 0 || age < self.full_period {
-                kept.insert(sequence);
+                retained_sequences.insert(sequence);
             }
             let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            for (span, seen, most) in &mut slots {
-                if seen.len() < *most && seen.insert(seconds / *span) {
-                    kept.insert(sequence);
+            for (span, periods, most) in &mut slots {
+                if periods.len() < *most && periods.insert(seconds / *span) {
+                    retained_sequences.insert(sequence);
                 }
             }
         }
-        kept
+        retained_sequences
     }
 }
 
@@ -90,9 +90,9 @@ mod tests {
         let revisions = ages_in_hours.iter().enumerate().map(|(index, hours)| {
             (1_000 - index as u64, now - Duration::from_hours(*hours) - Duration::from_secs(1))
         });
-        let kept = retention.select_retained(revisions, now);
+        let retained_sequences = retention.select_retained(revisions, now);
         // As positions in the list, newest first.
-        kept.iter().rev().map(|sequence| 1_000 - sequence).collect()
+        retained_sequences.iter().rev().map(|sequence| 1_000 - sequence).collect()
     }
 
     #[test]
@@ -128,7 +128,10 @@ mod tests {
         let before = (2..6).map(|days| now - Duration::from_hours(24 * days + 1));
         let times: Vec<SystemTime> = around.chain(before).collect();
         let revisions = times.iter().enumerate().map(|(at, time)| (1_000 - at as u64, *time));
-        let kept = retention.select_retained(revisions, now);
-        assert_eq!(kept.iter().rev().map(|one| 1_000 - one).collect::<Vec<_>>(), [0, 1, 50]);
+        let retained_sequences = retention.select_retained(revisions, now);
+        assert_eq!(
+            retained_sequences.iter().rev().map(|one| 1_000 - one).collect::<Vec<_>>(),
+            [0, 1, 50]
+        );
     }
 }

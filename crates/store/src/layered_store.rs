@@ -226,13 +226,15 @@ impl LayeredStore {
 
     /// Returns the chunks that the base holds below the leased root.
     fn find_leased_chunks(&self, ids: impl Iterator<Item = ChunkId>) -> Result<HashSet<ChunkId>> {
-        let known: Vec<ChunkId> = ids.filter(|id| self.is_leased(id)).collect();
-        if known.is_empty() {
+        let leased_ids: Vec<ChunkId> = ids.filter(|id| self.is_leased(id)).collect();
+        if leased_ids.is_empty() {
             return Ok(HashSet::new());
         }
-        let present =
-            self.base.contains_chunks(&known).map_err(|error| self.missing_chunk_error(error))?;
-        Ok(known
+        let present = self
+            .base
+            .contains_chunks(&leased_ids)
+            .map_err(|error| self.missing_chunk_error(error))?;
+        Ok(leased_ids
             .into_iter()
             .zip(present)
             .filter(|(_, is_here)| *is_here)
@@ -264,7 +266,7 @@ impl ReadChunks for LayeredStore {
                     self.base.read_chunk(id).map_err(|error| self.missing_chunk_error(error))?;
                 (chunk, RetentionSource::Lease)
             }
-            found => (found?, RetentionSource::Overlay),
+            result => (result?, RetentionSource::Overlay),
         };
         self.mark_references(id, &chunk, from);
         Ok(chunk)
@@ -275,27 +277,31 @@ impl ReadChunks for LayeredStore {
         for id in ids {
             chunks.push(match self.overlay.read_chunk(id) {
                 Err(Error::ChunkMissing { .. }) => None,
-                found => {
-                    let chunk = found?;
+                result => {
+                    let chunk = result?;
                     self.mark_references(id, &chunk, RetentionSource::Overlay);
                     Some(chunk)
                 }
             });
         }
         let absent = |(id, chunk): (&ChunkId, &Option<Chunk>)| chunk.is_none().then_some(*id);
-        let asked: Vec<ChunkId> = ids.iter().zip(&chunks).filter_map(absent).collect();
-        let mut found = Vec::new();
-        if !asked.is_empty() {
-            found =
-                self.base.read_chunks(&asked).map_err(|error| self.missing_chunk_error(error))?;
+        let missing_ids: Vec<ChunkId> = ids.iter().zip(&chunks).filter_map(absent).collect();
+        let mut base_chunks = Vec::new();
+        if !missing_ids.is_empty() {
+            base_chunks = self
+                .base
+                .read_chunks(&missing_ids)
+                .map_err(|error| self.missing_chunk_error(error))?;
         }
-        for (id, chunk) in asked.iter().zip(&found) {
+        for (id, chunk) in missing_ids.iter().zip(&base_chunks) {
             self.mark_references(id, chunk, RetentionSource::Lease);
         }
-        let mut found = found.into_iter();
-        let all: Option<Vec<Chunk>> =
-            chunks.into_iter().map(|one| one.or_else(|| found.next())).collect();
-        let first = asked.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
+        let mut base_chunks = base_chunks.into_iter();
+        let all: Option<Vec<Chunk>> = chunks
+            .into_iter()
+            .map(|overlay_chunk| overlay_chunk.or_else(|| base_chunks.next()))
+            .collect();
+        let first = missing_ids.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
         all.ok_or_else(|| self.missing_chunk_error(Error::ChunkMissing { id: first }))
     }
 }
@@ -315,9 +321,9 @@ impl ChunkStore for LayeredStore {
         match self.overlay.read_blob(id)? {
             Some(bytes) => Ok(Some(bytes)),
             None => {
-                let found =
+                let blobs =
                     self.base.read_blobs(&[*id]).map_err(|error| self.missing_chunk_error(error));
-                Ok(found?.pop().flatten())
+                Ok(blobs?.pop().flatten())
             }
         }
     }
@@ -382,8 +388,8 @@ impl ChunkStore for LayeredStore {
         *self.is_collecting.write() = true;
         let collected = self.overlay.collect_garbage(options, pace);
         // Chunks that were own and reachable may be neither now.
-        let begun = self.mark_roots();
+        let mark_result = self.mark_roots();
         *self.is_collecting.write() = false;
-        begun.and(collected)
+        mark_result.and(collected)
     }
 }

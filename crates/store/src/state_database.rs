@@ -199,8 +199,8 @@ impl StateDatabase {
     /// # Errors
     /// [`Error::StateDatabaseNewer`] if a newer program has used the database, [`Error::StateDatabase`] if a step
     /// fails: none is applied then.
-    pub async fn migrate_tables(&self, room: &str, steps: &[&'static str]) -> Result<()> {
-        let action = format!("cannot bring the tables of `{room}` up to date");
+    pub async fn migrate_tables(&self, table_group: &str, steps: &[&'static str]) -> Result<()> {
+        let action = format!("cannot bring the tables of `{table_group}` up to date");
         let failed = |source| Error::StateDatabase { action: action.clone(), source };
         let mut transaction = self.begin_write().await?;
         let is_server = self.is_shared();
@@ -216,7 +216,7 @@ impl StateDatabase {
             .await
             .map_err(failed)?;
         let row = sqlx::query("SELECT COUNT(*) FROM migration WHERE room = $1")
-            .bind(room)
+            .bind(table_group)
             .fetch_one(&mut *transaction)
             .await
             .map_err(failed)?;
@@ -224,7 +224,7 @@ impl StateDatabase {
         let done = usize::try_from(done).unwrap_or(usize::MAX);
         if done > steps.len() {
             return Err(Error::StateDatabaseNewer {
-                table_group: room.to_owned(),
+                table_group: table_group.to_owned(),
                 applied_steps: done,
                 known_steps: steps.len(),
             });
@@ -239,7 +239,7 @@ impl StateDatabase {
             };
             run.map_err(failed)?;
             sqlx::query("INSERT INTO migration (room, step) VALUES ($1, $2)")
-                .bind(room)
+                .bind(table_group)
                 .bind(i64::try_from(number + 1).unwrap_or(i64::MAX))
                 .execute(&mut *transaction)
                 .await

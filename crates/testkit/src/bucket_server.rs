@@ -90,9 +90,13 @@ impl BucketServer {
         for _ in 0..5 {
             let port = refusing_addr().port();
             let child = spawn_gateway(&program, folder, port);
-            let kept = Some((program.clone(), folder.to_owned()));
-            let mut server =
-                Self { child, port, kind: BucketServerKind::Gateway, folder_and_program: kept };
+            let program_folder = Some((program.clone(), folder.to_owned()));
+            let mut server = Self {
+                child,
+                port,
+                kind: BucketServerKind::Gateway,
+                folder_and_program: program_folder,
+            };
             if server.wait_until_ready() {
                 return Some(server);
             }
@@ -149,9 +153,9 @@ impl BucketServer {
 
     /// Waits until the server responds; returns false if it exits instead.
     fn wait_until_ready(&mut self) -> bool {
-        let begun = Instant::now();
+        let start = Instant::now();
         while TcpStream::connect(self.addr()).is_err() {
-            assert!(begun.elapsed() < START_TIMEOUT, "the server does not answer");
+            assert!(start.elapsed() < START_TIMEOUT, "the server does not answer");
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }
@@ -203,9 +207,9 @@ impl BucketServer {
                      Signature=0\r\n\r\n",
                     self.addr()
                 );
-                let answer = exchange_bytes(self.addr(), request.as_bytes());
-                let answer = String::from_utf8_lossy(&answer);
-                assert!(answer.contains(" 200 "), "{answer}");
+                let response = exchange_bytes(self.addr(), request.as_bytes());
+                let response = String::from_utf8_lossy(&response);
+                assert!(response.contains(" 200 "), "{response}");
             }
             // Each folder is a bucket.
             BucketServerKind::Gateway => {}
@@ -360,8 +364,8 @@ pub fn start_faulty_proxy(
     script: impl Fn(usize, &OriginRequest) -> ProxyFault + Send + Sync + 'static,
 ) -> OriginServer {
     let count = AtomicUsize::new(0);
-    OriginServer::start(move |seen| {
-        let fault = script(count.fetch_add(1, Ordering::SeqCst), seen);
+    OriginServer::start(move |request| {
+        let fault = script(count.fetch_add(1, Ordering::SeqCst), request);
         let delivery = match fault {
             ProxyFault::Status(status) => return OriginResponse::with_status(status),
             ProxyFault::RefuseConnection => {
@@ -372,33 +376,34 @@ pub fn start_faulty_proxy(
             ProxyFault::CutAfter(bytes) => ResponseDelivery::CutAfter(bytes),
             ProxyFault::StallAfter(bytes) => ResponseDelivery::StallAfter(bytes),
         };
-        match forward_request(server, seen) {
-            Ok(answer) => answer.with_delivery(delivery),
+        match forward_request(server, request) {
+            Ok(response) => response.with_delivery(delivery),
             // The server is down.
             Err(_) => OriginResponse::with_status(503),
         }
     })
 }
 
-fn forward_request(server: SocketAddr, seen: &OriginRequest) -> io::Result<OriginResponse> {
+fn forward_request(server: SocketAddr, request: &OriginRequest) -> io::Result<OriginResponse> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(START_TIMEOUT))?;
-    let mut head = format!("{} {} HTTP/1.1\r\nConnection: close\r\n", seen.method, seen.target);
-    for (name, value) in &seen.headers {
+    let mut head =
+        format!("{} {} HTTP/1.1\r\nConnection: close\r\n", request.method, request.target);
+    for (name, value) in &request.headers {
         let is_ours = ["connection", "content-length", "transfer-encoding", "expect"]
             .iter()
-            .any(|ours| name.eq_ignore_ascii_case(ours));
+            .any(|own_name| name.eq_ignore_ascii_case(own_name));
         if !is_ours {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
     }
-    if !seen.body.is_empty() || seen.header("content-length").is_some() {
-        head.push_str(&format!("Content-Length: {}\r\n", seen.body.len()));
+    if !request.body.is_empty() || request.header("content-length").is_some() {
+        head.push_str(&format!("Content-Length: {}\r\n", request.body.len()));
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes())?;
-    stream.write_all(&seen.body)?;
-    read_response(&mut BufReader::new(stream), seen.method == "HEAD")
+    stream.write_all(&request.body)?;
+    read_response(&mut BufReader::new(stream), request.method == "HEAD")
 }
 
 fn read_response(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result<OriginResponse> {
@@ -406,7 +411,7 @@ fn read_response(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let mut answer = OriginResponse::with_status(status.ok_or_else(malformed)?);
+    let mut response = OriginResponse::with_status(status.ok_or_else(malformed)?);
     let (mut length, mut is_chunked) = (None, false);
     loop {
         line.clear();
@@ -416,12 +421,12 @@ fn read_response(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result
             "content-length" => length = value.parse::<usize>().ok(),
             "transfer-encoding" => is_chunked = true,
             "connection" | "keep-alive" => {}
-            _ => answer.headers.push((name.to_owned(), value.to_owned())),
+            _ => response.headers.push((name.to_owned(), value.to_owned())),
         }
     }
     if is_head {
         // The length is sent, but not the bytes.
-        answer.body = vec![0; length.unwrap_or(0)];
+        response.body = vec![0; length.unwrap_or(0)];
     } else if is_chunked {
         loop {
             line.clear();
@@ -429,7 +434,7 @@ fn read_response(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result
             let size = usize::from_str_radix(line.trim(), 16).map_err(|_| malformed())?;
             let mut piece = vec![0; size];
             reader.read_exact(&mut piece)?;
-            answer.body.extend(piece);
+            response.body.extend(piece);
             line.clear();
             reader.read_line(&mut line)?;
             if size == 0 {
@@ -437,10 +442,10 @@ fn read_response(reader: &mut BufReader<TcpStream>, is_head: bool) -> io::Result
             }
         }
     } else if let Some(length) = length {
-        answer.body.resize(length, 0);
-        reader.read_exact(&mut answer.body)?;
-    } else if answer.status != 204 && answer.status != 304 {
-        reader.read_to_end(&mut answer.body)?;
+        response.body.resize(length, 0);
+        reader.read_exact(&mut response.body)?;
+    } else if response.status != 204 && response.status != 304 {
+        reader.read_to_end(&mut response.body)?;
     }
-    Ok(answer)
+    Ok(response)
 }

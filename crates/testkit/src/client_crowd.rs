@@ -113,17 +113,17 @@ impl KeepAliveClient {
     /// it closes before a response.
     fn send_request_on(&mut self, mut stream: TcpStream, request: &str) -> Result<u16> {
         stream.set_read_timeout(Some(WAIT_TIMEOUT))?;
-        let gone = |error: Error| match error.kind() {
+        let as_not_connected = |error: Error| match error.kind() {
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ErrorKind::NotConnected.into(),
             _ => error,
         };
-        stream.write_all(request.as_bytes()).map_err(gone)?;
+        stream.write_all(request.as_bytes()).map_err(as_not_connected)?;
         let mut bytes = Vec::new();
         let head_end = loop {
             if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
                 break at + 4;
             }
-            if read_chunk(&mut stream, &mut bytes).map_err(gone)? == 0 {
+            if read_chunk(&mut stream, &mut bytes).map_err(as_not_connected)? == 0 {
                 let kind = match bytes.is_empty() {
                     true => ErrorKind::NotConnected,
                     false => ErrorKind::UnexpectedEof,

@@ -56,12 +56,12 @@ impl CompositeFixture {
     fn delegates(&self) -> Vec<BlobDelegate> {
         // In the wrong order, which the composite corrects.
         let read_only = self.read_only.iter().enumerate();
-        let read_only = read_only.map(|(at, shelf)| {
-            BlobDelegate::read_only(format!("production{at}"), shelf.store.clone())
+        let read_only = read_only.map(|(at, delegate)| {
+            BlobDelegate::read_only(format!("production{at}"), delegate.store.clone())
         });
         let writable = self.writable.iter().enumerate();
         let writable = writable
-            .map(|(at, place)| BlobDelegate::writable(format!("staging{at}"), place.clone()));
+            .map(|(at, store)| BlobDelegate::writable(format!("staging{at}"), store.clone()));
         read_only.chain(writable).collect()
     }
 
@@ -70,7 +70,7 @@ impl CompositeFixture {
     }
 
     fn fingerprints(&self) -> Vec<String> {
-        self.read_only.iter().map(|shelf| (shelf.fingerprint)()).collect()
+        self.read_only.iter().map(|delegate| (delegate.fingerprint)()).collect()
     }
 }
 
@@ -137,26 +137,26 @@ pub fn read_content(content: BlobContent) -> Vec<u8> {
 }
 
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-fn read_blob(place: &dyn ReadBlobs, id: &BlobId) -> Option<Vec<u8>> {
-    place.open(id).unwrap().map(read_content)
+fn read_blob(store: &dyn ReadBlobs, id: &BlobId) -> Option<Vec<u8>> {
+    store.open(id).unwrap().map(read_content)
 }
 
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-fn put_blob(place: &dyn WriteBlobs, bytes: &[u8]) -> BlobId {
-    place.put(&mut &*bytes).unwrap()
+fn put_blob(store: &dyn WriteBlobs, bytes: &[u8]) -> BlobId {
+    store.put(&mut &*bytes).unwrap()
 }
 
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-fn has_blob(place: &dyn ReadBlobs, id: &BlobId) -> bool {
-    place.contains(id).unwrap()
+fn has_blob(store: &dyn ReadBlobs, id: &BlobId) -> bool {
+    store.contains(id).unwrap()
 }
 
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-fn list_blobs(place: &dyn ReadBlobs) -> Vec<BlobId> {
+fn list_blobs(store: &dyn ReadBlobs) -> Vec<BlobId> {
     let mut ids = Vec::new();
-    place
-        .list(&mut |one| {
-            ids.push(one.id);
+    store
+        .list(&mut |blob| {
+            ids.push(blob.id);
             ControlFlow::Continue(())
         })
         .unwrap();
@@ -169,17 +169,17 @@ fn add_goes_to_the_first_writable_delegate(composition: &CompositeFixture) {
     let before = composition.fingerprints();
     let id = put_blob(&composite, &sample_blob(1));
     assert_eq!(id, BlobId::hash_of(&sample_blob(1)));
-    for (at, place) in composition.writable.iter().enumerate() {
-        assert_eq!(has_blob(&**place, &id), at == 0, "delegate {at}");
+    for (at, store) in composition.writable.iter().enumerate() {
+        assert_eq!(has_blob(&**store, &id), at == 0, "delegate {at}");
     }
     assert_eq!(composition.fingerprints(), before);
     assert_eq!(read_blob(&composite, &id), Some(sample_blob(1)));
 }
 
 fn add_of_what_is_read_only_is_stored_again(composition: &CompositeFixture) {
-    let [shelf, ..] = &*composition.read_only else { return };
+    let [delegate, ..] = &*composition.read_only else { return };
     let [first, ..] = &*composition.writable else { return };
-    let id = (shelf.fill)(&sample_blob(2));
+    let id = (delegate.fill)(&sample_blob(2));
     let composite = composition.open_composite();
     assert_eq!(put_blob(&composite, &sample_blob(2)), id);
     assert!(has_blob(&**first, &id), "production may drop it one day");
@@ -206,15 +206,15 @@ fn add_of_a_failing_stream_stores_nothing(composition: &CompositeFixture) {
     let head = vec![7; 40_000];
     let mut torn = head.as_slice().chain(FailingBlobReader);
     assert!(matches!(composite.put(&mut torn), Err(Error::Source(_))));
-    for place in &composition.writable {
-        assert_eq!(list_blobs(&**place), []);
+    for store in &composition.writable {
+        assert_eq!(list_blobs(&**store), []);
     }
 }
 
 /// Oak logs a warning and returns no record, which its callers store as if it were one.
 fn add_without_a_writable_delegate_is_an_error(composition: &CompositeFixture) {
     let only_read = composition.delegates();
-    let only_read = only_read.into_iter().filter(|one| one.writer().is_none()).collect();
+    let only_read = only_read.into_iter().filter(|delegate| delegate.writer().is_none()).collect();
     let composite = CompositeBlobStorage::new(only_read);
     let before = composition.fingerprints();
     let refused = |done: Result<BlobId>| matches!(done, Err(Error::NoWritableDelegate { .. }));
@@ -226,11 +226,11 @@ fn add_without_a_writable_delegate_is_an_error(composition: &CompositeFixture) {
 
 fn get_finds_in_any_delegate(composition: &CompositeFixture) {
     let mut expected = Vec::new();
-    for (seed, place) in (10..).zip(&composition.writable) {
-        expected.push((put_blob(&**place, &sample_blob(seed)), sample_blob(seed)));
+    for (seed, store) in (10..).zip(&composition.writable) {
+        expected.push((put_blob(&**store, &sample_blob(seed)), sample_blob(seed)));
     }
-    for (seed, shelf) in (20..).zip(&composition.read_only) {
-        expected.push(((shelf.fill)(&sample_blob(seed)), sample_blob(seed)));
+    for (seed, delegate) in (20..).zip(&composition.read_only) {
+        expected.push(((delegate.fill)(&sample_blob(seed)), sample_blob(seed)));
     }
     let composite = composition.open_composite();
     // Twice: with unknown location, and with a known one.
@@ -255,42 +255,42 @@ fn get_of_an_unmapped_id_finds_nothing(composition: &CompositeFixture) {
 
 fn get_follows_a_blob_that_moved(composition: &CompositeFixture) {
     let [first, ..] = &*composition.writable else { return };
-    let [shelf, ..] = &*composition.read_only else { return };
+    let [delegate, ..] = &*composition.read_only else { return };
     let composite = composition.open_composite();
     let id = put_blob(&**first, &sample_blob(5));
     assert_eq!(read_blob(&composite, &id), Some(sample_blob(5)));
-    (shelf.fill)(&sample_blob(5));
+    (delegate.fill)(&sample_blob(5));
     assert_eq!(first.delete(&id).ok(), Some(true));
     assert_eq!(read_blob(&composite, &id), Some(sample_blob(5)), "its origin is out of date");
     assert_eq!(composite.counts().stale_origins, 1);
 }
 
 fn equal_references_in_both_repositories(composition: &CompositeFixture) {
-    for shelf in &composition.read_only {
-        let theirs = (shelf.fill)(&sample_blob(6));
+    for delegate in &composition.read_only {
+        let read_only_id = (delegate.fill)(&sample_blob(6));
         assert_eq!(
             put_blob(&composition.open_composite(), &sample_blob(6)).to_string(),
-            theirs.to_string()
+            read_only_id.to_string()
         );
     }
 }
 
 fn delete_removes_from_all_matching_writables(composition: &CompositeFixture) {
     let id = BlobId::hash_of(&sample_blob(7));
-    for place in &composition.writable {
-        put_blob(&**place, &sample_blob(7));
+    for store in &composition.writable {
+        put_blob(&**store, &sample_blob(7));
     }
     let composite = composition.open_composite();
     assert_eq!(composite.delete(&id).ok(), Some(true));
-    for place in &composition.writable {
-        assert!(!has_blob(&**place, &id));
+    for store in &composition.writable {
+        assert!(!has_blob(&**store, &id));
     }
     assert_eq!(composite.delete(&id).ok(), Some(false));
 }
 
 fn delete_of_what_is_only_read_does_nothing(composition: &CompositeFixture) {
     let filled: Vec<BlobId> =
-        composition.read_only.iter().map(|shelf| (shelf.fill)(&sample_blob(8))).collect();
+        composition.read_only.iter().map(|delegate| (delegate.fill)(&sample_blob(8))).collect();
     let (composite, before) = (composition.open_composite(), composition.fingerprints());
     for id in &filled {
         assert_eq!(composite.delete(id).ok(), Some(false));
@@ -306,21 +306,21 @@ fn one_hour_from_now() -> SystemTime {
 
 fn delete_all_older_than_leaves_read_only_alone(composition: &CompositeFixture) {
     let mut written = 0;
-    for (seed, place) in (30..).zip(&composition.writable) {
-        put_blob(&**place, &sample_blob(seed));
+    for (seed, store) in (30..).zip(&composition.writable) {
+        put_blob(&**store, &sample_blob(seed));
         written += 1;
     }
-    let theirs: Vec<BlobId> =
-        composition.read_only.iter().map(|shelf| (shelf.fill)(&sample_blob(9))).collect();
+    let read_only_ids: Vec<BlobId> =
+        composition.read_only.iter().map(|delegate| (delegate.fill)(&sample_blob(9))).collect();
     let (composite, before) = (composition.open_composite(), composition.fingerprints());
     assert_eq!(composite.delete_unused(SystemTime::UNIX_EPOCH).ok(), Some(0));
     assert_eq!(composite.delete_unused(one_hour_from_now()).ok(), Some(written));
     assert_eq!(composition.fingerprints(), before);
-    assert!(theirs.iter().all(|id| has_blob(&composite, id)));
+    assert!(read_only_ids.iter().all(|id| has_blob(&composite, id)));
 }
 
 fn min_record_length_ignores_read_only(composition: &CompositeFixture) {
-    let least = composition.writable.iter().map(|place| place.min_blob_bytes()).min();
+    let least = composition.writable.iter().map(|store| store.min_blob_bytes()).min();
     assert_eq!(composition.open_composite().min_written_bytes(), least.unwrap_or(0));
 }
 
@@ -368,12 +368,12 @@ fn weakness_metadata_is_written_to_read_only(composition: &CompositeFixture) {
 fn weakness_metadata_delete_stops_at_the_first(composition: &CompositeFixture) {
     let composite = composition.open_composite();
     assert!(composite.write_note("repository-1", b"").is_ok());
-    for place in &composition.writable {
-        assert!(place.open_note("repository-1").is_ok_and(|note| note.is_some()));
+    for store in &composition.writable {
+        assert!(store.open_note("repository-1").is_ok_and(|note| note.is_some()));
     }
     assert_eq!(composite.delete_note("repository-1").ok(), Some(true));
-    for place in &composition.writable {
-        assert!(place.open_note("repository-1").is_ok_and(|note| note.is_none()));
+    for store in &composition.writable {
+        assert!(store.open_note("repository-1").is_ok_and(|note| note.is_none()));
     }
     assert_eq!(composite.delete_note("repository-1").ok(), Some(false));
 }
@@ -412,8 +412,8 @@ fn weakness_a_failing_delegate_passes_for_absence(composition: &CompositeFixture
     assert!(composite.open(&absent).is_err_and(is_named));
     assert!(composite.contains(&absent).is_err_and(is_named));
     // Blobs of other delegates are still served.
-    for (seed, shelf) in (40..).zip(&composition.read_only) {
-        let id = (shelf.fill)(&sample_blob(seed));
+    for (seed, delegate) in (40..).zip(&composition.read_only) {
+        let id = (delegate.fill)(&sample_blob(seed));
         assert_eq!(read_blob(&composite, &id), Some(sample_blob(seed)));
     }
     let id = put_blob(&composite, &sample_blob(50));
@@ -422,18 +422,18 @@ fn weakness_a_failing_delegate_passes_for_absence(composition: &CompositeFixture
 }
 
 fn weakness_an_overlapping_id_is_listed_twice(composition: &CompositeFixture) {
-    if !composition.read_only.iter().all(|shelf| shelf.is_listable) {
+    if !composition.read_only.iter().all(|delegate| delegate.is_listable) {
         assert!(composition.open_composite().list(&mut |_| ControlFlow::Continue(())).is_err());
         return;
     }
     let mut expected = list_blobs(&composition.open_composite());
     expected.push(BlobId::hash_of(&sample_blob(60)));
-    for shelf in &composition.read_only {
-        (shelf.fill)(&sample_blob(60));
+    for delegate in &composition.read_only {
+        (delegate.fill)(&sample_blob(60));
     }
-    for (seed, place) in (61..).zip(&composition.writable) {
-        put_blob(&**place, &sample_blob(60));
-        expected.push(put_blob(&**place, &sample_blob(seed)));
+    for (seed, store) in (61..).zip(&composition.writable) {
+        put_blob(&**store, &sample_blob(60));
+        expected.push(put_blob(&**store, &sample_blob(seed)));
     }
     expected.sort();
     assert_eq!(list_blobs(&composition.open_composite()), expected);
@@ -442,10 +442,10 @@ fn weakness_an_overlapping_id_is_listed_twice(composition: &CompositeFixture) {
 /// Runs all operations of a site that uses the blobs of production, and more.
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 fn nothing_is_written_to_what_is_read_only(composition: &CompositeFixture) {
-    let theirs: Vec<BlobId> =
-        composition.read_only.iter().map(|shelf| (shelf.fill)(&sample_blob(70))).collect();
+    let read_only_ids: Vec<BlobId> =
+        composition.read_only.iter().map(|delegate| (delegate.fill)(&sample_blob(70))).collect();
     let (composite, before) = (composition.open_composite(), composition.fingerprints());
-    for id in &theirs {
+    for id in &read_only_ids {
         assert_eq!(read_blob(&composite, id), Some(sample_blob(70)));
         composite.touch(id).unwrap();
         composite.put_named(id, &mut &*sample_blob(70)).unwrap();
@@ -464,6 +464,7 @@ fn nothing_is_written_to_what_is_read_only(composition: &CompositeFixture) {
     assert_eq!(composition.fingerprints(), before);
     // Writable delegates have another type: this would not compile.
     assert!(
-        composite.delegates().iter().filter(|one| one.writer().is_none()).count() == theirs.len()
+        composite.delegates().iter().filter(|one| one.writer().is_none()).count()
+            == read_only_ids.len()
     );
 }

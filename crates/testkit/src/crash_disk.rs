@@ -135,9 +135,9 @@ impl CrashDisk {
         Self { state: Arc::new(Mutex::new(inner)) }
     }
 
-    /// Lets appends write `room` more bytes and then fail with "no space"; `None` removes the limit.
-    pub fn set_free_bytes(&self, room: Option<usize>) {
-        self.lock_state().free_bytes = room;
+    /// Lets appends write `free_bytes` more bytes and then fail with "no space"; `None` removes the limit.
+    pub fn set_free_bytes(&self, free_bytes: Option<usize>) {
+        self.lock_state().free_bytes = free_bytes;
     }
 
     /// Makes syncs fail from now on, or succeed again.
@@ -347,9 +347,9 @@ impl DiskFile for CrashFile {
 
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut inner = self.disk.lock_state();
-        let room = inner.free_bytes.unwrap_or(usize::MAX);
-        let fitting = bytes.get(..room).unwrap_or(bytes).to_vec();
-        inner.free_bytes = inner.free_bytes.map(|room| room - fitting.len());
+        let free_bytes = inner.free_bytes.unwrap_or(usize::MAX);
+        let fitting = bytes.get(..free_bytes).unwrap_or(bytes).to_vec();
+        inner.free_bytes = inner.free_bytes.map(|free_bytes| free_bytes - fitting.len());
         let is_whole = fitting.len() == bytes.len();
         let (file, bytes) = (self.file, fitting);
         inner.record_call(DiskCall::Append { file, bytes });

@@ -155,9 +155,9 @@ fn spawn_delayed_copy(
     let shared = Arc::clone(shared);
     let arriving = Arc::clone(&shared);
     // A slow line buffers little: a sender of more data waits.
-    let (held, size) =
+    let (queue_length, size) =
         if shared.bytes_per_second.is_some() { (8, 16 * 1024) } else { (1_024, 64 * 1024) };
-    let (sender, receiver) = mpsc::sync_channel::<(Instant, u64, Vec<u8>)>(held);
+    let (sender, receiver) = mpsc::sync_channel::<(Instant, u64, Vec<u8>)>(queue_length);
     std::thread::spawn(move || {
         for (due, trips, bytes) in receiver {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));

@@ -19,9 +19,9 @@ pub fn command_succeeds(command: &mut Command) -> bool {
 }
 
 /// Reports that something was skipped, and its requirements besides a network.
-pub fn report_skip(what: &str, takes: &str) {
+pub fn report_skip(tool: &str, takes: &str) {
     let said =
-        format!("skipped: {what}, which cannot be installed: it takes {takes} and a network\n");
+        format!("skipped: {tool}, which cannot be installed: it takes {takes} and a network\n");
     std::io::stderr().write_all(said.as_bytes()).ok();
 }
 

@@ -42,11 +42,11 @@ impl LegacySystem {
     pub fn start(delay: Duration, json: &str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
         let addr = listener.local_addr().expect("the socket is bound");
-        let answer = OriginResponse::with_status(200)
+        let response = OriginResponse::with_status(200)
             .with_header("Content-Type", "application/json")
             .with_body(json);
         let shared = Arc::new(LegacySystemState {
-            response: answer,
+            response,
             delay,
             request_count: AtomicUsize::new(0),
             active_requests: AtomicUsize::new(0),
@@ -105,14 +105,14 @@ fn serve_connection(stream: &TcpStream, shared: &LegacySystemState) -> Option<()
     stream.set_nodelay(true).ok()?;
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
-        let seen = read_request(&mut reader, stream)?;
+        let request = read_request(&mut reader, stream)?;
         shared.request_count.fetch_add(1, Ordering::SeqCst);
         let running = shared.active_requests.fetch_add(1, Ordering::SeqCst) + 1;
         shared.max_active_requests.fetch_max(running, Ordering::SeqCst);
         std::thread::sleep(shared.delay);
         shared.active_requests.fetch_sub(1, Ordering::SeqCst);
-        send_response(stream, &shared.response, seen.method == "HEAD")?;
-        if seen.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+        send_response(stream, &shared.response, request.method == "HEAD")?;
+        if request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
             stream.shutdown(Shutdown::Both).ok()?;
             return None;
         }

@@ -119,7 +119,7 @@ pub fn parse_block_commands(block: &FencedBlock) -> Vec<ShellCommand> {
 #[must_use]
 pub fn find_inline_commands(text: &str, program: &str) -> Vec<(usize, String)> {
     let opening = format!("`{program} ");
-    let mut found = Vec::new();
+    let mut commands = Vec::new();
     let mut is_fenced = false;
     let mut rest = String::new();
     for line in text.lines() {
@@ -136,12 +136,12 @@ pub fn find_inline_commands(text: &str, program: &str) -> Vec<(usize, String)> {
         let Some((arguments, after)) = behind.split_once('`') else { break };
         // A paragraph ends unclosed inline code.
         if !arguments.contains("\n\n") {
-            found.push((line, format!("{program} {}", arguments.replace('\n', " "))));
+            commands.push((line, format!("{program} {}", arguments.replace('\n', " "))));
         }
         line += arguments.matches('\n').count();
         rest = after;
     }
-    found
+    commands
 }
 
 /// Splits a script into its commands, without assignments, redirections and comments; commands in `$(…)` come before
@@ -264,10 +264,11 @@ impl ShellSplitter {
     fn end_command(&mut self, now: &mut PartialShellCommand) {
         now.end_word();
         let PartialShellCommand { line, mut words, .. } = std::mem::take(now);
-        let is_before = |word: &String| {
-            matches!(word.as_str(), "do" | "then" | "else" | "!" | "exec") || is_assignment(word)
+        let is_before = |word_text: &String| {
+            matches!(word_text.as_str(), "do" | "then" | "else" | "!" | "exec")
+                || is_assignment(word_text)
         };
-        let skipped = words.iter().take_while(|word| is_before(word)).count();
+        let skipped = words.iter().take_while(|word_text| is_before(word_text)).count();
         words.drain(..skipped);
         if let Some(line) = line
             && !words.is_empty()

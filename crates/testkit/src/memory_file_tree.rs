@@ -75,41 +75,42 @@ impl MemoryFileTree {
     /// Returns the contents of a folder; `None` if it does not exist.
     fn folder(&self, path: &str) -> Option<MemoryTreeFolder> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
-        let mut found = MemoryTreeFolder::default();
+        let mut tree_folder = MemoryTreeFolder::default();
         self.with_files(|files| {
             for (path, file) in &files.by_path {
                 let Some(below) = path.strip_prefix(&prefix) else { continue };
                 match below.split_once('/') {
                     Some((folder, _)) => {
-                        found.folders.insert(folder.to_owned());
+                        tree_folder.folders.insert(folder.to_owned());
                     }
-                    None => found.files.push((below.to_owned(), file.clone())),
+                    None => tree_folder.files.push((below.to_owned(), file.clone())),
                 }
             }
         });
-        let is_there = path.is_empty() || !found.folders.is_empty() || !found.files.is_empty();
-        is_there.then_some(found)
+        let is_there =
+            path.is_empty() || !tree_folder.folders.is_empty() || !tree_folder.files.is_empty();
+        is_there.then_some(tree_folder)
     }
 
     /// Starts a WebDAV server that serves the files below `/dav`.
     #[must_use]
     pub fn serve_webdav(&self) -> OriginServer {
-        let shelf = self.clone();
-        OriginServer::start(move |seen| shelf.handle_webdav(seen))
+        let tree = self.clone();
+        OriginServer::start(move |request| tree.handle_webdav(request))
     }
 
-    fn handle_webdav(&self, seen: &OriginRequest) -> OriginResponse {
-        let path = percent_decode(&seen.target);
+    fn handle_webdav(&self, request: &OriginRequest) -> OriginResponse {
+        let path = percent_decode(&request.target);
         let Some(path) = path.strip_prefix("/dav") else { return OriginResponse::with_status(404) };
         let path = path.trim_matches('/');
-        match &*seen.method {
+        match &*request.method {
             "GET" => match self.file(path) {
                 Some(file) => OriginResponse::with_status(200)
                     .with_header("ETag", &file_etag(&file))
                     .with_body(file.bytes),
                 None => OriginResponse::with_status(404),
             },
-            "PROPFIND" if seen.header("depth") != Some("1") => OriginResponse::with_status(403),
+            "PROPFIND" if request.header("depth") != Some("1") => OriginResponse::with_status(403),
             "PROPFIND" => match self.folder(path) {
                 Some(folder) => {
                     let body = multistatus_document(path, &folder);
@@ -126,18 +127,18 @@ impl MemoryFileTree {
     /// Starts a CMIS server with the browser binding: the repository `main` at `/cmis`.
     #[must_use]
     pub fn serve_cmis(&self) -> OriginServer {
-        let shelf = self.clone();
-        OriginServer::start(move |seen| shelf.handle_cmis(seen))
+        let tree = self.clone();
+        OriginServer::start(move |request| tree.handle_cmis(request))
     }
 
-    fn handle_cmis(&self, seen: &OriginRequest) -> OriginResponse {
+    fn handle_cmis(&self, request: &OriginRequest) -> OriginResponse {
         let json = |body: String| {
             OriginResponse::with_status(200)
                 .with_header("Content-Type", "application/json")
                 .with_body(body)
         };
-        let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
-        let host = seen.header("host").unwrap_or_default();
+        let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
+        let host = request.header("host").unwrap_or_default();
         if path == "/cmis" {
             return json(format!(
                 r#"{{"main":{{"repositoryId":"main","repositoryUrl":"http://{host}/cmis/main","rootFolderUrl":"http://{host}/cmis/main/root"}}}}"#
@@ -178,17 +179,17 @@ impl MemoryFileTree {
     /// Starts a CMIS server with the AtomPub binding: the repository `main` at `/cmis`.
     #[must_use]
     pub fn serve_cmis_atom(&self) -> OriginServer {
-        let shelf = self.clone();
-        OriginServer::start(move |seen| shelf.handle_cmis_atom(seen))
+        let tree = self.clone();
+        OriginServer::start(move |request| tree.handle_cmis_atom(request))
     }
 
-    fn handle_cmis_atom(&self, seen: &OriginRequest) -> OriginResponse {
+    fn handle_cmis_atom(&self, request: &OriginRequest) -> OriginResponse {
         let xml = |kind: &str, body: String| {
             let kind = format!("application/atom{kind}");
             OriginResponse::with_status(200).with_header("Content-Type", &kind).with_body(body)
         };
-        let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
-        let base = format!("http://{}/cmis/main", seen.header("host").unwrap_or_default());
+        let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
+        let base = format!("http://{}/cmis/main", request.header("host").unwrap_or_default());
         let parameter = |name: &str| {
             let pair = query.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}=")));
             pair.map(percent_decode).unwrap_or_default()
@@ -205,9 +206,9 @@ impl MemoryFileTree {
                 None => OriginResponse::with_status(404),
             },
             "/cmis/main/children" => match self.folder(&folder) {
-                Some(found) => {
+                Some(contents) => {
                     let (skip, max) = (number("skipCount"), number("maxItems"));
-                    xml("+xml;type=feed", feed_document(&base, (&folder, &found), skip, max))
+                    xml("+xml;type=feed", feed_document(&base, (&folder, &contents), skip, max))
                 }
                 None => OriginResponse::with_status(404),
             },

@@ -175,10 +175,10 @@ impl OriginServer {
         Self { addr, shared }
     }
 
-    /// Starts a server that returns `answer` for every request.
+    /// Starts a server that returns `response` for every request.
     #[must_use]
-    pub fn start_constant(answer: OriginResponse) -> Self {
-        Self::start(move |_| answer.clone())
+    pub fn start_constant(response: OriginResponse) -> Self {
+        Self::start(move |_| response.clone())
     }
 
     /// Returns the address on which the server listens.
@@ -202,7 +202,10 @@ impl OriginServer {
     /// Returns the number of requests for exactly `target` so far.
     #[must_use]
     pub fn request_count_for(&self, target: &str) -> usize {
-        lock_unpoisoned(&self.shared.requests).iter().filter(|seen| seen.target == target).count()
+        lock_unpoisoned(&self.shared.requests)
+            .iter()
+            .filter(|request| request.target == target)
+            .count()
     }
 
     /// Waits until at least `count` requests arrived.
@@ -210,9 +213,9 @@ impl OriginServer {
     /// # Panics
     /// After [`WAIT_TIMEOUT`].
     pub fn wait_for_requests(&self, count: usize) {
-        let what = format!("{count} requests at the origin");
-        wait_until(&self.shared.requests, &self.shared.request_arrived, &what, |seen| {
-            seen.len() >= count
+        let expectation = format!("{count} requests at the origin");
+        wait_until(&self.shared.requests, &self.shared.request_arrived, &expectation, |requests| {
+            requests.len() >= count
         });
     }
 }
@@ -250,14 +253,14 @@ pub fn exchange_bytes(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     stream.set_read_timeout(Some(WAIT_TIMEOUT)).expect("the time is not zero");
     // The server may close before it read everything; only its response up to then matters.
     stream.write_all(bytes).ok();
-    let mut answer = Vec::new();
-    if let Err(error) = stream.read_to_end(&mut answer) {
+    let mut response = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut response) {
         assert!(
             error.kind() == std::io::ErrorKind::ConnectionReset,
             "the server neither answers nor closes: {error}"
         );
     }
-    answer
+    response
 }
 
 fn accept_connections(listener: &TcpListener, shared: &Arc<OriginServerState>) {
@@ -278,12 +281,12 @@ fn serve_connection(stream: &TcpStream, shared: &OriginServerState) -> Option<()
     stream.set_nodelay(true).ok()?;
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
-        let seen = read_request(&mut reader, stream)?;
-        lock_unpoisoned(&shared.requests).push(seen.clone());
+        let request = read_request(&mut reader, stream)?;
+        lock_unpoisoned(&shared.requests).push(request.clone());
         shared.request_arrived.notify_all();
-        let answer = (shared.script)(&seen);
-        send_response(stream, &answer, seen.method == "HEAD")?;
-        if seen.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+        let response = (shared.script)(&request);
+        send_response(stream, &response, request.method == "HEAD")?;
+        if request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
             stream.shutdown(Shutdown::Both).ok()?;
             return None;
         }
@@ -296,7 +299,7 @@ pub(crate) fn read_request(
 ) -> Option<OriginRequest> {
     let line = read_line(reader)?;
     let mut words = line.split(' ');
-    let mut seen = OriginRequest {
+    let mut request = OriginRequest {
         method: words.next()?.to_owned(),
         target: words.next()?.to_owned(),
         ..OriginRequest::default()
@@ -306,19 +309,19 @@ pub(crate) fn read_request(
         let Some((name, value)) = line.split_once(':') else {
             break;
         };
-        seen.headers.push((name.to_owned(), value.trim().to_owned()));
+        request.headers.push((name.to_owned(), value.trim().to_owned()));
     }
-    if seen.header("expect").is_some() {
+    if request.header("expect").is_some() {
         let mut stream = stream;
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
     }
-    seen.body = read_body(reader, &seen)?;
-    Some(seen)
+    request.body = read_body(reader, &request)?;
+    Some(request)
 }
 
-fn read_body(reader: &mut BufReader<TcpStream>, seen: &OriginRequest) -> Option<Vec<u8>> {
+fn read_body(reader: &mut BufReader<TcpStream>, request: &OriginRequest) -> Option<Vec<u8>> {
     let mut body = Vec::new();
-    if seen.header("transfer-encoding").is_some() {
+    if request.header("transfer-encoding").is_some() {
         loop {
             let size = usize::from_str_radix(&read_line(reader)?, 16).ok()?;
             let mut chunk = vec![0; size];
@@ -330,7 +333,7 @@ fn read_body(reader: &mut BufReader<TcpStream>, seen: &OriginRequest) -> Option<
             }
         }
     }
-    let size = seen.header("content-length").map_or(Some(0), |size| size.parse().ok())?;
+    let size = request.header("content-length").map_or(Some(0), |size| size.parse().ok())?;
     body.resize(size, 0);
     reader.read_exact(&mut body).ok()?;
     Some(body)
@@ -343,19 +346,19 @@ fn read_line(reader: &mut BufReader<TcpStream>) -> Option<String> {
 
 pub(crate) fn send_response(
     mut stream: &TcpStream,
-    answer: &OriginResponse,
+    response: &OriginResponse,
     is_head: bool,
 ) -> Option<()> {
-    let mut head = format!("HTTP/1.1 {} Scripted\r\n", answer.status);
-    for (name, value) in &answer.headers {
+    let mut head = format!("HTTP/1.1 {} Scripted\r\n", response.status);
+    for (name, value) in &response.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    if !matches!(answer.status, 204 | 304) {
-        head.push_str(&format!("Content-Length: {}\r\n", answer.body.len()));
+    if !matches!(response.status, 204 | 304) {
+        head.push_str(&format!("Content-Length: {}\r\n", response.body.len()));
     }
     head.push_str("\r\n");
-    let whole = if is_head { 0 } else { answer.body.len() };
-    let (bytes, goes_on) = match answer.delivery {
+    let whole = if is_head { 0 } else { response.body.len() };
+    let (bytes, goes_on) = match response.delivery {
         ResponseDelivery::Complete => (Some(whole), true),
         ResponseDelivery::CutAfter(bytes) | ResponseDelivery::StallAfter(bytes) => {
             (Some(bytes.min(whole)), false)
@@ -364,9 +367,9 @@ pub(crate) fn send_response(
     };
     if let Some(bytes) = bytes {
         stream.write_all(head.as_bytes()).ok()?;
-        stream.write_all(answer.body.get(..bytes)?).ok()?;
+        stream.write_all(response.body.get(..bytes)?).ok()?;
     }
-    if matches!(answer.delivery, ResponseDelivery::CutAfter(_) | ResponseDelivery::Hangup) {
+    if matches!(response.delivery, ResponseDelivery::CutAfter(_) | ResponseDelivery::Hangup) {
         stream.shutdown(Shutdown::Both).ok()?;
     }
     goes_on.then_some(())
@@ -377,9 +380,9 @@ pub(crate) fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wait_until<T>(mutex: &Mutex<T>, event: &Condvar, what: &str, holds: impl Fn(&T) -> bool) {
+fn wait_until<T>(mutex: &Mutex<T>, event: &Condvar, expectation: &str, holds: impl Fn(&T) -> bool) {
     let (_guard, waited) = event
         .wait_timeout_while(lock_unpoisoned(mutex), WAIT_TIMEOUT, |value| !holds(value))
         .unwrap_or_else(PoisonError::into_inner);
-    assert!(!waited.timed_out(), "waited in vain for {what}");
+    assert!(!waited.timed_out(), "waited in vain for {expectation}");
 }

@@ -130,15 +130,15 @@ impl PostgresServer {
         let (sender, ready) = mpsc::channel();
         // Read to the end; otherwise a full pipe would block the server.
         std::thread::spawn(move || {
-            let mut seen = Vec::new();
+            let mut lines = Vec::new();
             for line in BufReader::new(log).lines().map_while(Result::ok) {
                 // A standby prints "read-only connections".
                 if line.contains("ready to accept") {
                     sender.send(Ok(())).ok();
                 }
-                seen.push(line);
+                lines.push(line);
             }
-            sender.send(Err(seen.join("\n"))).ok();
+            sender.send(Err(lines.join("\n"))).ok();
         });
         self.supervisor = Some(supervisor);
         match ready.recv_timeout(START_TIMEOUT) {
@@ -199,12 +199,12 @@ impl PostgresServer {
         String::from_utf8_lossy(&run.stdout).trim().to_owned()
     }
 
-    fn stop_supervisor(&mut self, word: &str) {
+    fn stop_supervisor(&mut self, command: &str) {
         let Some(mut supervisor) = self.supervisor.take() else {
             return;
         };
         if let Some(mut input) = supervisor.stdin.take() {
-            input.write_all(word.as_bytes()).ok();
+            input.write_all(command.as_bytes()).ok();
         }
         supervisor.wait().ok();
     }
@@ -268,18 +268,18 @@ const INSTALL_HINT: &str =
 /// Finds a program in Debian's directory of the newest version, or in `PATH`.
 fn find_program(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut found: Vec<(u32, PathBuf)> = versions
+    let mut programs: Vec<(u32, PathBuf)> = versions
         .filter_map(|version| {
             let number = version.file_name().to_str()?.parse().ok()?;
             Some((number, version.path().join("bin").join(name)))
         })
         .filter(|(_, program)| program.is_file())
         .collect();
-    found.sort_unstable();
+    programs.sort_unstable();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path =
         || std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
-    found.pop().map(|(_, program)| program).or_else(in_path).expect(INSTALL_HINT)
+    programs.pop().map(|(_, program)| program).or_else(in_path).expect(INSTALL_HINT)
 }
 
 /// Creates an authority, and a certificate signed by it in the server's default location.

@@ -42,25 +42,26 @@ impl RestServer {
     pub fn start(rules: RestRules) -> Self {
         let files: Arc<Mutex<BTreeMap<String, Vec<u8>>>> = Arc::default();
         let removals: Arc<AtomicU64> = Arc::default();
-        let (kept, count, removed) = (files.clone(), AtomicU64::new(0), removals.clone());
-        let origin = OriginServer::start(move |seen| {
+        let (shared_files, count, removed) = (files.clone(), AtomicU64::new(0), removals.clone());
+        let origin = OriginServer::start(move |request| {
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-            if rules.requires_login && seen.header("authorization") != Some(AUTHORIZATION_HEADER) {
+            if rules.requires_login && request.header("authorization") != Some(AUTHORIZATION_HEADER)
+            {
                 return OriginResponse::with_status(401);
             }
             if rules.failure_interval > 0 && number.is_multiple_of(rules.failure_interval) {
                 return OriginResponse::with_status(503);
             }
-            let mut files = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let answer = if is_repository_removal(seen) {
+            let mut files = shared_files.lock().unwrap_or_else(PoisonError::into_inner);
+            let response = if is_repository_removal(request) {
                 remove_repository(&mut files, (rules, &removed))
             } else {
-                answer_request(seen, &mut files, rules)
+                answer_request(request, &mut files, rules)
             };
             if rules.failure_interval > 0 && number % rules.failure_interval == 1 && number > 1 {
-                return answer.with_delivery(ResponseDelivery::CutAfter(0));
+                return response.with_delivery(ResponseDelivery::CutAfter(0));
             }
-            answer
+            response
         });
         Self { origin, files, removal_count: removals }
     }
@@ -91,8 +92,8 @@ impl RestServer {
 }
 
 /// Returns true if a request removes the repository: its path is not that of a file.
-fn is_repository_removal(seen: &OriginRequest) -> bool {
-    seen.method == "DELETE" && seen.target.ends_with('/')
+fn is_repository_removal(request: &OriginRequest) -> bool {
+    request.method == "DELETE" && request.target.ends_with('/')
 }
 
 fn remove_repository(
@@ -111,30 +112,30 @@ fn remove_repository(
 }
 
 fn answer_request(
-    seen: &OriginRequest,
+    request: &OriginRequest,
     files: &mut BTreeMap<String, Vec<u8>>,
     rules: RestRules,
 ) -> OriginResponse {
-    let (path, query) = seen.target.split_once('?').unwrap_or((&seen.target, ""));
+    let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
     let is_list = path.ends_with('/');
     let parts: Vec<&str> = path.trim_matches('/').rsplitn(3, '/').collect();
     let name = match (parts.first(), parts.get(1)) {
         (Some(&"config"), _) => "config".to_owned(),
         (Some(kind), _) if is_list && FILE_KINDS.contains(kind) => format!("{kind}/"),
         (Some(name), Some(kind)) if FILE_KINDS.contains(kind) => format!("{kind}/{name}"),
-        _ if seen.method == "POST" && query == "create=true" => {
+        _ if request.method == "POST" && query == "create=true" => {
             return OriginResponse::with_status(200);
         }
         _ => return OriginResponse::with_status(404),
     };
-    match (seen.method.as_str(), files.get(&name)) {
-        ("GET", _) if name.ends_with('/') => list_files(seen, files, (&name, rules)),
+    match (request.method.as_str(), files.get(&name)) {
+        ("GET", _) if name.ends_with('/') => list_files(request, files, (&name, rules)),
         ("HEAD", Some(bytes)) => OriginResponse::with_status(200).with_body(bytes.clone()),
-        ("GET", Some(bytes)) => read_range(seen, bytes),
+        ("GET", Some(bytes)) => read_range(request, bytes),
         ("HEAD" | "GET" | "DELETE", None) => OriginResponse::with_status(404),
         ("POST", Some(_)) => OriginResponse::with_status(403),
         ("POST", None) => {
-            files.insert(name, seen.body.clone());
+            files.insert(name, request.body.clone());
             OriginResponse::with_status(200)
         }
         ("DELETE", Some(_)) if rules.is_append_only && !name.starts_with("locks/") => {
@@ -149,13 +150,13 @@ fn answer_request(
 }
 
 fn list_files(
-    seen: &OriginRequest,
+    request: &OriginRequest,
     files: &BTreeMap<String, Vec<u8>>,
     (kind, rules): (&str, RestRules),
 ) -> OriginResponse {
     let of_kind = files.iter().filter_map(|(name, bytes)| Some((name.strip_prefix(kind)?, bytes)));
     let version = "application/vnd.x.restic.rest.v2";
-    if rules.is_version_1 || seen.header("accept") != Some(version) {
+    if rules.is_version_1 || request.header("accept") != Some(version) {
         let names: Vec<String> = of_kind.map(|(name, _)| format!("\"{name}\"")).collect();
         let version = "application/vnd.x.restic.rest.v1";
         return OriginResponse::with_status(200)
@@ -171,8 +172,8 @@ fn list_files(
         .with_body(format!("[{}]", entries.join(",")))
 }
 
-fn read_range(seen: &OriginRequest, bytes: &[u8]) -> OriginResponse {
-    let range = seen.header("range").and_then(|range| range.strip_prefix("bytes="));
+fn read_range(request: &OriginRequest, bytes: &[u8]) -> OriginResponse {
+    let range = request.header("range").and_then(|range| range.strip_prefix("bytes="));
     let Some((first, last)) = range.and_then(|range| range.split_once('-')) else {
         return OriginResponse::with_status(200).with_body(bytes);
     };

@@ -66,9 +66,9 @@ impl SshServer {
     /// Waits until the server responds; returns false if it exits instead, for example if another process took the
     /// port.
     fn wait_until_ready(&mut self) -> bool {
-        let begun = Instant::now();
+        let start = Instant::now();
         while TcpStream::connect(self.addr()).is_err() {
-            assert!(begun.elapsed() < START_TIMEOUT, "the server does not answer");
+            assert!(start.elapsed() < START_TIMEOUT, "the server does not answer");
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }

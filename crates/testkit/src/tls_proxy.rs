@@ -165,9 +165,9 @@ fn forward_request(
     request.extend_from_slice(b"Connection: close\r\n\r\n");
     request.extend_from_slice(&body);
     shared.request_count.fetch_add(1, Ordering::SeqCst);
-    let answer = exchange_bytes(behind, &request);
-    let head = answer.windows(2).position(|two| two == b"\r\n")? + 2;
-    let (status, rest) = answer.split_at_checked(head)?;
+    let response = exchange_bytes(behind, &request);
+    let head = response.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let (status, rest) = response.split_at_checked(head)?;
     let stream = stream.get_mut();
     for part in [status, b"Connection: close\r\n", rest] {
         stream.write_all(part).ok()?;

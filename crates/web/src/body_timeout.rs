@@ -124,13 +124,13 @@ impl BodyReadTimeout {
         let rest = self
             .min_read_rate
             .map(|pace| pace.allowed_time(self.received_bytes).saturating_sub(self.waited_time));
-        let patience = match (self.idle_timeout, rest) {
+        let timeout = match (self.idle_timeout, rest) {
             (Some(silence), Some(rest)) => silence.min(rest),
-            (Some(one), None) | (None, Some(one)) => one,
+            (Some(limit), None) | (None, Some(limit)) => limit,
             (None, None) => return self.deadline_timer = None,
         };
         // A deadline beyond the range of the clock means no timeout.
-        let Some(end) = now.checked_add(patience) else { return self.deadline_timer = None };
+        let Some(end) = now.checked_add(timeout) else { return self.deadline_timer = None };
         match &mut self.deadline_timer {
             Some(alarm) => alarm.as_mut().reset(end),
             None => self.deadline_timer = Some(Box::pin(sleep_until(end))),

@@ -146,7 +146,7 @@ fn segment_step(segment: &str) -> Result<SegmentStep, CanonicalPathError> {
 
 /// Resolves dot segments in a path that is still escaped, so that both forms are resolved identically.
 fn resolve_dot_segments(raw: &str) -> Result<String, CanonicalPathError> {
-    let mut kept: Vec<&str> = Vec::new();
+    let mut retained_segments: Vec<&str> = Vec::new();
     let mut names_directory = false;
     for segment in raw.split('/') {
         let step = segment_step(segment)?;
@@ -154,13 +154,13 @@ fn resolve_dot_segments(raw: &str) -> Result<String, CanonicalPathError> {
         match step {
             SegmentStep::Current => {}
             SegmentStep::Parent => {
-                kept.pop().ok_or(CanonicalPathError::AboveRoot)?;
+                retained_segments.pop().ok_or(CanonicalPathError::AboveRoot)?;
             }
-            SegmentStep::Child => kept.push(segment),
+            SegmentStep::Child => retained_segments.push(segment),
         }
     }
     let mut path = String::with_capacity(raw.len() + 1);
-    for segment in &kept {
+    for segment in &retained_segments {
         path.push('/');
         path.push_str(segment);
     }

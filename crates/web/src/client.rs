@@ -187,25 +187,25 @@ impl HttpClient {
             return Err(ClientError::NotAllowed { host, reason: reason.to_owned() });
         }
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        let answer = self.pool.request(request);
-        let answer = match self.response_timeout {
-            None => answer.await,
-            Some(after) => match tokio::time::timeout(after, answer).await {
-                Ok(answer) => answer,
+        let response = self.pool.request(request);
+        let response = match self.response_timeout {
+            None => response.await,
+            Some(after) => match tokio::time::timeout(after, response).await {
+                Ok(response) => response,
                 Err(_elapsed) => return Err(ClientError::Timeout { host, timeout: after }),
             },
         };
-        answer.map_err(|error| classify_error(error, host))
+        response.map_err(|error| classify_error(error, host))
     }
 }
 
 fn classify_error(error: legacy::Error, host: String) -> ClientError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    while let Some(one) = cause {
-        if let Some(AddressNotAllowed(reason)) = one.downcast_ref() {
+    while let Some(inner_error) = cause {
+        if let Some(AddressNotAllowed(reason)) = inner_error.downcast_ref() {
             return ClientError::NotAllowed { host, reason: reason.clone() };
         }
-        cause = one.source();
+        cause = inner_error.source();
     }
     let source = error.into();
     let is_connect = |source: &ClientBoxError| {
@@ -239,11 +239,14 @@ impl ClientConnector {
         let stream = match &self.outgoing_policy {
             None => TcpStream::connect((host.as_str(), port)).await?,
             Some(outgoing) => {
-                let found = tokio::net::lookup_host((host.as_str(), port)).await?;
-                let (admitted, others) = outgoing.partition_addresses(found);
+                let addresses = tokio::net::lookup_host((host.as_str(), port)).await?;
+                let (admitted, others) = outgoing.partition_addresses(addresses);
                 match others.first() {
-                    Some(other) if admitted.is_empty() => {
-                        return Err(AddressNotAllowed(outgoing.refusal_reason(other.ip())).into());
+                    Some(refused_address) if admitted.is_empty() => {
+                        return Err(AddressNotAllowed(
+                            outgoing.refusal_reason(refused_address.ip()),
+                        )
+                        .into());
                     }
                     // Connect to the checked addresses, not to the name, which may resolve differently by now.
                     _ => TcpStream::connect(&*admitted).await?,
@@ -270,10 +273,10 @@ impl Service<Uri> for ClientConnector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let patience = self.connect_timeout;
+        let timeout = self.connect_timeout;
         let stream = self.clone().connect(uri);
         Box::pin(async move {
-            match patience {
+            match timeout {
                 None => stream.await,
                 Some(after) => tokio::time::timeout(after, stream).await?,
             }

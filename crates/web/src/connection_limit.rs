@@ -99,11 +99,12 @@ pub(crate) struct ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         // Remove the entry before the permit can be reused.
-        let mut taken = self.limiter.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = taken.activities.get_mut(self.slot) {
-            *place = None;
+        let mut connections =
+            self.limiter.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = connections.activities.get_mut(self.slot) {
+            *slot = None;
         }
-        taken.free_slots.push(self.slot);
+        connections.free_slots.push(self.slot);
     }
 }
 
@@ -112,16 +113,16 @@ impl Drop for ConnectionPermit {
 pub(crate) struct ConnectionWaiter(Arc<ConnectionLimiter>);
 
 impl ConnectionWaiter {
-    fn begin_waiting(seats: &Arc<ConnectionLimiter>) -> Self {
-        seats.waiter_count.fetch_add(1, Ordering::Relaxed);
-        seats.counters.waiting.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(seats))
+    fn begin_waiting(limiter: &Arc<ConnectionLimiter>) -> Self {
+        limiter.waiter_count.fetch_add(1, Ordering::Relaxed);
+        limiter.counters.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(limiter))
     }
 
     /// Waits for a permit and evicts idle connections.
     pub(crate) async fn wait_for_permit(self) -> ConnectionPermit {
-        let seats = Arc::clone(&self.0);
-        let mut turn = pin!(Arc::clone(&seats.permits).acquire_owned());
+        let limiter = Arc::clone(&self.0);
+        let mut turn = pin!(Arc::clone(&limiter.permits).acquire_owned());
         let permit = loop {
             tokio::select! {
                 biased;
@@ -130,11 +131,11 @@ impl ConnectionWaiter {
                     // The semaphore is never closed.
                     Err(_closed) => std::future::pending().await,
                 },
-                () = seats.evict_and_pause() => {}
+                () = limiter.evict_and_pause() => {}
             }
         };
         drop(self);
-        seats.register_connection(Some(permit))
+        limiter.register_connection(Some(permit))
     }
 }
 
@@ -150,7 +151,7 @@ impl ConnectionLimiter {
     pub(crate) fn new(
         limit: usize,
         counters: Arc<ListenerCounters>,
-        lane: Option<Arc<dyn FastPath>>,
+        fast_path: Option<Arc<dyn FastPath>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             permits: Arc::new(Semaphore::new(limit)),
@@ -158,7 +159,7 @@ impl ConnectionLimiter {
             waiter_count: AtomicUsize::new(0),
             max_waiters: limit / 4,
             connections: Mutex::default(),
-            fast_path: lane,
+            fast_path,
             counters,
             clock_start: Instant::now(),
             next_eviction_scan_ms: AtomicU64::new(0),
@@ -197,21 +198,16 @@ impl ConnectionLimiter {
         self: &Arc<Self>,
         permit: Option<OwnedSemaphorePermit>,
     ) -> ConnectionPermit {
-        let seat = Arc::new(ConnectionActivity::new(self.clock_start));
-        let mut taken = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = taken.free_slots.pop().unwrap_or(taken.activities.len());
-        let place = Some(Arc::clone(&seat));
-        match taken.activities.get_mut(number) {
-            Some(free) => *free = place,
-            None => taken.activities.push(place),
+        let activity = Arc::new(ConnectionActivity::new(self.clock_start));
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = connections.free_slots.pop().unwrap_or(connections.activities.len());
+        let slot = Some(Arc::clone(&activity));
+        match connections.activities.get_mut(number) {
+            Some(free) => *free = slot,
+            None => connections.activities.push(slot),
         }
-        drop(taken);
-        ConnectionPermit {
-            activity: seat,
-            slot: number,
-            limiter: Arc::clone(self),
-            _permit: permit,
-        }
+        drop(connections);
+        ConnectionPermit { activity, slot: number, limiter: Arc::clone(self), _permit: permit }
     }
 
     /// Returns true if permits are scarce, so that responses are to be the last of their connections.
@@ -245,12 +241,12 @@ impl ConnectionLimiter {
         }
         let waiting = self.waiter_count.load(Ordering::Relaxed).max(1);
         let (leaving, are_all) = self.find_longest_idle(now_ms, waiting);
-        leaving.iter().for_each(|seat| seat.request_eviction());
+        leaving.iter().for_each(|activity| activity.request_eviction());
         if are_all {
             self.next_eviction_scan_ms.store(now_ms + EVICTION_SCAN_PAUSE_MS, Ordering::Relaxed);
         }
-        if let Some(lane) = &self.fast_path {
-            lane.evict_idle(waiting, &self.counters);
+        if let Some(fast_path) = &self.fast_path {
+            fast_path.evict_idle(waiting, &self.counters);
         }
     }
 
@@ -261,26 +257,34 @@ impl ConnectionLimiter {
         now_ms: u64,
         waiting: usize,
     ) -> (Vec<Arc<ConnectionActivity>>, bool) {
-        let taken = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_leaving = |seat: &&Arc<ConnectionActivity>| seat.is_leaving(now_ms);
-        let leaving = taken.activities.iter().flatten().filter(is_leaving).count();
+        let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_leaving = |activity: &&Arc<ConnectionActivity>| activity.is_leaving(now_ms);
+        let leaving = connections.activities.iter().flatten().filter(is_leaving).count();
         if leaving >= waiting {
             return (Vec::new(), true);
         }
         let needed = waiting - leaving;
-        let since = |seat: &Arc<ConnectionActivity>| {
-            seat.evictable_since().filter(|since_ms| *since_ms <= now_ms)
+        let since = |activity: &Arc<ConnectionActivity>| {
+            activity.evictable_since().filter(|since_ms| *since_ms <= now_ms)
         };
-        let mut found: Vec<(u64, &Arc<ConnectionActivity>)> = taken
+        let mut idle_connections: Vec<(u64, &Arc<ConnectionActivity>)> = connections
             .activities
             .iter()
             .flatten()
-            .filter_map(|seat| Some((since(seat)?, seat)))
+            .filter_map(|activity| Some((since(activity)?, activity)))
             .collect();
-        found.sort_unstable_by_key(|(since_ms, _)| *since_ms);
-        let count = needed + (found.len() / EXTRA_EVICTION_DIVISOR).min(MAX_EXTRA_EVICTIONS);
-        let are_all = found.len() <= count;
-        (found.into_iter().take(count).map(|(_, seat)| Arc::clone(seat)).collect(), are_all)
+        idle_connections.sort_unstable_by_key(|(since_ms, _)| *since_ms);
+        let count =
+            needed + (idle_connections.len() / EXTRA_EVICTION_DIVISOR).min(MAX_EXTRA_EVICTIONS);
+        let are_all = idle_connections.len() <= count;
+        (
+            idle_connections
+                .into_iter()
+                .take(count)
+                .map(|(_, activity)| Arc::clone(activity))
+                .collect(),
+            are_all,
+        )
     }
 }
 
@@ -385,88 +389,90 @@ mod tests {
     }
 
     /// Takes permits for clients that were served one after the other.
-    async fn answered(seats: &Arc<ConnectionLimiter>, count: usize) -> Vec<ConnectionPermit> {
+    async fn answered(limiter: &Arc<ConnectionLimiter>, count: usize) -> Vec<ConnectionPermit> {
         let mut all = Vec::new();
         for _ in 0..count {
-            all.extend(seats.try_acquire());
+            all.extend(limiter.try_acquire());
             tokio::time::advance(Duration::from_millis(10)).await;
-            all.iter().skip(all.len() - 1).for_each(|one| one.activity.record_idle(Instant::now()));
+            all.iter()
+                .skip(all.len() - 1)
+                .for_each(|permit| permit.activity.record_idle(Instant::now()));
         }
         all
     }
 
     fn wanted(all: &[ConnectionPermit]) -> Vec<usize> {
-        let wanted = |(number, one): (usize, &ConnectionPermit)| {
-            one.activity.is_eviction_requested().then_some(number)
+        let requested_number = |(number, permit): (usize, &ConnectionPermit)| {
+            permit.activity.is_eviction_requested().then_some(number)
         };
-        all.iter().enumerate().filter_map(wanted).collect()
+        all.iter().enumerate().filter_map(requested_number).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_was_waited_for_longest_leaves_first() {
-        let seats = seats(4);
-        let all = answered(&seats, 4).await;
+        let limiter = seats(4);
+        let all = answered(&limiter, 4).await;
         all[1].activity.record_active();
-        seats.evict_longest_idle();
+        limiter.evict_longest_idle();
         assert_eq!(wanted(&all), [0]);
-        seats.evict_longest_idle();
+        limiter.evict_longest_idle();
         assert_eq!(wanted(&all), [0], "one is about to leave");
         for expected in [&[0, 2][..], &[0, 2, 3], &[0, 1, 2, 3], &[0, 1, 2, 3]] {
             all[1].activity.record_idle(Instant::now());
             tokio::time::advance(Duration::from_millis(EVICTION_TIMEOUT_MS)).await;
-            seats.evict_longest_idle();
+            limiter.evict_longest_idle();
             assert_eq!(wanted(&all), expected, "who does not leave is not asked twice");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_asked_nothing_yet_is_given_time() {
-        let seats = seats(1);
-        let one = seats.try_acquire().unwrap();
-        seats.evict_longest_idle();
-        assert!(!one.activity.is_eviction_requested(), "it is being set up");
-        one.activity.record_first_wait();
+        let limiter = seats(1);
+        let permit = limiter.try_acquire().unwrap();
+        limiter.evict_longest_idle();
+        assert!(!permit.activity.is_eviction_requested(), "it is being set up");
+        permit.activity.record_first_wait();
         tokio::time::advance(Duration::from_millis(FIRST_REQUEST_GRACE_MS - 1)).await;
-        seats.evict_longest_idle();
-        assert!(!one.activity.is_eviction_requested());
-        seats.evict_longest_idle();
+        limiter.evict_longest_idle();
+        assert!(!permit.activity.is_eviction_requested());
+        limiter.evict_longest_idle();
         tokio::time::advance(Duration::from_millis(1)).await;
-        seats.evict_longest_idle();
-        assert!(!one.activity.is_eviction_requested(), "nobody looks again so soon");
+        limiter.evict_longest_idle();
+        assert!(!permit.activity.is_eviction_requested(), "nobody looks again so soon");
         tokio::time::advance(Duration::from_millis(EVICTION_SCAN_PAUSE_MS)).await;
-        seats.evict_longest_idle();
-        assert!(one.activity.is_eviction_requested());
+        limiter.evict_longest_idle();
+        assert!(permit.activity.is_eviction_requested());
     }
 
     #[tokio::test(start_paused = true)]
     async fn several_leave_for_several_and_some_more_of_many() {
-        let seats = seats(100);
-        let all = answered(&seats, 100).await;
-        let (one, two) = (tokio::spawn(turn(&seats)), tokio::spawn(turn(&seats)));
+        let limiter = seats(100);
+        let all = answered(&limiter, 100).await;
+        let (first, second) = (tokio::spawn(turn(&limiter)), tokio::spawn(turn(&limiter)));
         tokio::task::yield_now().await;
         tokio::time::advance(EVICTION_RETRY_INTERVAL).await;
         tokio::task::yield_now().await;
         assert!(wanted(&all).len() > 100 / EXTRA_EVICTION_DIVISOR, "{:?}", wanted(&all));
         drop(all);
-        one.await.unwrap();
-        two.await.unwrap();
-        assert!(!seats.are_scarce());
-        assert!(seats.connections.lock().unwrap().activities.iter().all(Option::is_none));
+        first.await.unwrap();
+        second.await.unwrap();
+        assert!(!limiter.are_scarce());
+        assert!(limiter.connections.lock().unwrap().activities.iter().all(Option::is_none));
     }
 
-    fn turn(seats: &Arc<ConnectionLimiter>) -> impl Future<Output = ()> + use<> {
-        let seats = Arc::clone(seats);
-        async move { drop(seats.acquire().await) }
+    fn turn(limiter: &Arc<ConnectionLimiter>) -> impl Future<Output = ()> + use<> {
+        let limiter = Arc::clone(limiter);
+        async move { drop(limiter.acquire().await) }
     }
 
     #[tokio::test(start_paused = true)]
     async fn seats_are_scarce_before_the_last_is_taken_and_while_somebody_waits() {
-        let seats = seats(32);
-        let mut all = answered(&seats, 30).await;
-        assert!(!seats.are_scarce(), "two are free");
-        all.extend(answered(&seats, 1).await);
-        assert!(seats.are_scarce() && seats.must_close_connection());
-        assert_eq!(seats.counters.closed_when_scarce.load(Ordering::Relaxed), 1);
+        let limiter = seats(32);
+        let mut all = answered(&limiter, 30).await;
+        assert!(!limiter.are_scarce(), "two are free");
+        all.extend(answered(&limiter, 1).await);
+        assert!(limiter.are_scarce() && limiter.must_close_connection());
+        assert_eq!(limiter.counters.closed_when_scarce.load(Ordering::Relaxed), 1);
         let few = self::seats(1);
         let only = few.try_acquire().unwrap();
         assert!(!few.are_scarce(), "nobody wants the only one");
@@ -482,21 +488,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wait_that_is_given_up_is_none() {
-        let seats = seats(8);
-        let all = answered(&seats, 8).await;
-        let wait = tokio::time::timeout(Duration::from_millis(1), seats.acquire()).await;
-        assert!(wait.is_err() && !seats.are_scarce());
+        let limiter = seats(8);
+        let all = answered(&limiter, 8).await;
+        let wait = tokio::time::timeout(Duration::from_millis(1), limiter.acquire()).await;
+        assert!(wait.is_err() && !limiter.are_scarce());
         drop(all);
-        assert!(seats.try_acquire().is_some());
+        assert!(limiter.try_acquire().is_some());
     }
 
     #[test]
     fn nobody_leaves_while_an_answer_is_made() {
-        let seat = ConnectionActivity::new(Instant::now());
+        let activity = ConnectionActivity::new(Instant::now());
         let cx = Context::from_waker(std::task::Waker::noop());
-        seat.request_eviction();
-        assert!(!seat.should_leave(&cx));
-        seat.record_answered();
-        assert!(seat.should_leave(&cx));
+        activity.request_eviction();
+        assert!(!activity.should_leave(&cx));
+        activity.record_answered();
+        assert!(activity.should_leave(&cx));
     }
 }

@@ -294,10 +294,10 @@ impl ConnectionSocket {
                 send_encrypted(stream, sent)?;
                 // Encrypt full records, which include the head.
                 let most = TLS_BUFFER_BYTES.saturating_sub(head.len()).min(count);
-                let taken =
+                let sent_length =
                     with_file_part(file, (offset, most), |part| self.send(head, part, sent))?;
-                let of_head = taken.min(head.len());
-                Ok((of_head, taken - of_head))
+                let of_head = sent_length.min(head.len());
+                Ok((of_head, sent_length - of_head))
             }
         }
     }

@@ -34,7 +34,7 @@ pub trait FastPath: Send + Sync + Debug {
     /// Serves a connection until it ends (`None`) or is returned.
     fn serve_connection(
         &self,
-        lent: LentConnection,
+        lent_connection: LentConnection,
     ) -> Pin<Box<dyn Future<Output = Option<ReturnedConnection>> + Send>>;
 
     /// Closes about `count` idle connections, the longest idle first, because other clients need their permits. They
@@ -50,8 +50,8 @@ pub struct KeepAlivePolicy {
 }
 
 impl KeepAlivePolicy {
-    pub(crate) fn new(stopped: watch::Receiver<bool>, seats: &Arc<ConnectionLimiter>) -> Self {
-        Self { stop_signal: stopped, connection_limiter: Some(Arc::clone(seats)) }
+    pub(crate) fn new(stopped: watch::Receiver<bool>, limiter: &Arc<ConnectionLimiter>) -> Self {
+        Self { stop_signal: stopped, connection_limiter: Some(Arc::clone(limiter)) }
     }
 
     /// Creates a policy that closes connections only after the shutdown began, when `stopped` is true.
@@ -65,7 +65,10 @@ impl KeepAlivePolicy {
     #[must_use]
     pub fn must_close(&self) -> bool {
         *self.stop_signal.borrow()
-            || self.connection_limiter.as_ref().is_some_and(|seats| seats.must_close_connection())
+            || self
+                .connection_limiter
+                .as_ref()
+                .is_some_and(|limiter| limiter.must_close_connection())
     }
 }
 
@@ -273,42 +276,44 @@ mod tests {
     #[tokio::test]
     async fn a_connection_seems_to_end_behind_the_first_request() {
         let (near, mut far) = tokio::io::duplex(64);
-        let mut one = SingleRequestStream::with_first_request(near, b"first second".to_vec(), 6);
+        let mut request_stream =
+            SingleRequestStream::with_first_request(near, b"first second".to_vec(), 6);
         let mut read = String::new();
-        one.write_all(b"answer").await.unwrap();
-        one.flush().await.unwrap();
-        one.read_to_string(&mut read).await.unwrap();
-        assert_eq!((read.as_str(), one.is_answered()), ("first ", true));
-        let (mut near, unread) = one.into_parts();
+        request_stream.write_all(b"answer").await.unwrap();
+        request_stream.flush().await.unwrap();
+        request_stream.read_to_string(&mut read).await.unwrap();
+        assert_eq!((read.as_str(), request_stream.is_answered()), ("first ", true));
+        let (mut near, unread) = request_stream.into_parts();
         assert_eq!(unread, b"second");
         near.write_all(b"more").await.unwrap();
-        let mut seen = [0; 10];
-        far.read_exact(&mut seen).await.unwrap();
-        assert_eq!(&seen, b"answermore");
+        let mut received = [0; 10];
+        far.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"answermore");
     }
 
     #[tokio::test]
     async fn the_end_is_not_told_before_everything_is_written() {
         let (near, mut far) = tokio::io::duplex(4);
-        let mut one = SingleRequestStream::with_first_request(near, Vec::new(), 0);
-        one.write_all(b"1234").await.unwrap();
+        let mut request_stream = SingleRequestStream::with_first_request(near, Vec::new(), 0);
+        request_stream.write_all(b"1234").await.unwrap();
         let mut byte = [0; 1];
-        let waits = tokio::time::timeout(std::time::Duration::ZERO, one.read(&mut byte)).await;
+        let waits =
+            tokio::time::timeout(std::time::Duration::ZERO, request_stream.read(&mut byte)).await;
         assert!(waits.is_err());
-        one.flush().await.unwrap();
-        assert_eq!(one.read(&mut byte).await.unwrap(), 0);
-        let mut seen = [0; 4];
-        far.read_exact(&mut seen).await.unwrap();
+        request_stream.flush().await.unwrap();
+        assert_eq!(request_stream.read(&mut byte).await.unwrap(), 0);
+        let mut received = [0; 4];
+        far.read_exact(&mut received).await.unwrap();
     }
 
     #[tokio::test]
     async fn without_a_limit_nothing_is_held_back() {
         let (near, mut far) = tokio::io::duplex(64);
-        let mut one = SingleRequestStream::with_all_bytes(near, b"first ".to_vec());
+        let mut request_stream = SingleRequestStream::with_all_bytes(near, b"first ".to_vec());
         far.write_all(b"second").await.unwrap();
         drop(far);
         let mut read = String::new();
-        one.read_to_string(&mut read).await.unwrap();
+        request_stream.read_to_string(&mut read).await.unwrap();
         assert_eq!(read, "first second");
     }
 }

@@ -46,8 +46,8 @@ fn meta_charset_label(attributes: &[u8]) -> Option<&str> {
     std::str::from_utf8(label).ok()
 }
 
-fn find_bytes(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn find_bytes(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
+    bytes.windows(pattern.len()).position(|window| window == pattern)
 }
 
 #[cfg(test)]

@@ -107,9 +107,9 @@ pub(crate) enum Http2CloseReason {
 }
 
 impl StreamMonitor {
-    pub(crate) fn new(seat: Option<Arc<ConnectionActivity>>) -> Arc<Self> {
+    pub(crate) fn new(activity: Option<Arc<ConnectionActivity>>) -> Arc<Self> {
         Arc::new(Self {
-            activity: seat,
+            activity,
             active_requests: AtomicUsize::new(0),
             waiting_responses: AtomicUsize::new(0),
             request_count: AtomicU64::new(0),
@@ -126,9 +126,9 @@ impl StreamMonitor {
     pub(crate) fn begin_stream(self: &Arc<Self>) -> MonitoredStream {
         self.request_count.fetch_add(1, Ordering::Relaxed);
         if self.active_requests.fetch_add(1, Ordering::Relaxed) == 0
-            && let Some(seat) = &self.activity
+            && let Some(activity) = &self.activity
         {
-            seat.record_active();
+            activity.record_active();
         }
         self.record_progress();
         MonitoredStream {
@@ -142,17 +142,17 @@ impl StreamMonitor {
     pub(crate) async fn wait_close_reason(
         &self,
         idle: Duration,
-        stall: Duration,
+        write_timeout: Duration,
     ) -> Http2CloseReason {
-        let pause = idle.min(stall).min(Duration::from_secs(4)) / 4;
+        let pause = idle.min(write_timeout).min(Duration::from_secs(4)) / 4;
         loop {
             tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
-            if self.close_reason(idle, stall, Instant::now()).is_none() {
+            if self.close_reason(idle, write_timeout, Instant::now()).is_none() {
                 continue;
             }
             // This process may be the cause of the delay: first handle what the client has sent in the meantime.
             tokio::task::yield_now().await;
-            if let Some(closed) = self.close_reason(idle, stall, Instant::now()) {
+            if let Some(closed) = self.close_reason(idle, write_timeout, Instant::now()) {
                 return closed;
             }
         }
@@ -161,7 +161,7 @@ impl StreamMonitor {
     fn close_reason(
         &self,
         idle: Duration,
-        stall: Duration,
+        write_timeout: Duration,
         now: Instant,
     ) -> Option<Http2CloseReason> {
         let moved = *self.last_progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +175,7 @@ impl StreamMonitor {
         if self.active_requests.load(Ordering::Relaxed) == 0 {
             return (still >= idle).then_some(Http2CloseReason::Idle);
         }
-        (self.waiting_responses.load(Ordering::Relaxed) > 0 && still >= stall)
+        (self.waiting_responses.load(Ordering::Relaxed) > 0 && still >= write_timeout)
             .then_some(Http2CloseReason::WriteTimeout)
     }
 }
@@ -218,9 +218,9 @@ impl Drop for MonitoredStream {
     fn drop(&mut self) {
         self.set_waiting_for_client(false);
         if self.monitor.active_requests.fetch_sub(1, Ordering::Relaxed) == 1
-            && let Some(seat) = &self.monitor.activity
+            && let Some(activity) = &self.monitor.activity
         {
-            seat.record_idle(Instant::now());
+            activity.record_idle(Instant::now());
         }
         if !self.is_answered {
             self.monitor.canceled_requests.fetch_add(1, Ordering::Relaxed);
@@ -349,14 +349,14 @@ mod tests {
         let mut body = StreamMonitor::new(None)
             .begin_stream()
             .monitor_body(Full::<Bytes>::from(bytes.clone()));
-        let mut seen = Vec::new();
+        let mut received = Vec::new();
         for length in [MAX_FRAME_BYTES, MAX_FRAME_BYTES, 7] {
             assert!(!body.is_end_stream());
-            assert_eq!(body.size_hint().exact(), Some((bytes.len() - seen.len()) as u64));
+            assert_eq!(body.size_hint().exact(), Some((bytes.len() - received.len()) as u64));
             let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
             assert_eq!(piece.len(), length);
-            seen.extend_from_slice(&piece);
+            received.extend_from_slice(&piece);
         }
-        assert!(seen == bytes && body.is_end_stream());
+        assert!(received == bytes && body.is_end_stream());
     }
 }

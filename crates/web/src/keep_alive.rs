@@ -155,7 +155,7 @@ mod tests {
         let whole = runtime.block_on(seen(&[text], 1024));
         assert_eq!(whole, (expected, text.to_owned()), "{text:?}");
         // The result must be the same byte by byte, as early as possible.
-        let bytes: Vec<&str> = text.split("").filter(|one| !one.is_empty()).collect();
+        let bytes: Vec<&str> = text.split("").filter(|letter| !letter.is_empty()).collect();
         let (next, read) = runtime.block_on(seen(&bytes, 1024));
         assert_eq!(next, expected, "{text:?} byte by byte");
         assert!(text.starts_with(&read));
@@ -174,7 +174,7 @@ mod tests {
             KeepAliveInput::Request(48),
         );
         check("GET / HTTP/1.1\r\n", KeepAliveInput::Other);
-        for other in [
+        for input in [
             "POST / HTTP/1.1\r\nHost: h\r\n\r\n",
             "GETS / HTTP/1.1\r\n\r\n",
             "get / HTTP/1.1\r\n\r\n",
@@ -185,16 +185,16 @@ mod tests {
             "GET / HTTP/1.1\r\nexpect: 100-continue\r\n\r\n",
             "GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
         ] {
-            check(other, KeepAliveInput::Other);
+            check(input, KeepAliveInput::Other);
         }
     }
 
     #[test]
     fn what_follows_a_request_is_kept_and_a_long_head_is_left_to_others() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let two = "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
-        let (next, unread) = runtime.block_on(seen(&[two], 1024));
-        assert_eq!((next, unread.as_str()), (KeepAliveInput::Request(19), two));
+        let two_requests = "GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
+        let (next, unread) = runtime.block_on(seen(&[two_requests], 1024));
+        assert_eq!((next, unread.as_str()), (KeepAliveInput::Request(19), two_requests));
         let long = format!("GET / HTTP/1.1\r\nX: {}", "a".repeat(100));
         let (next, unread) = runtime.block_on(seen(&[&long, "a", "a"], 100));
         assert_eq!((next, unread), (KeepAliveInput::Other, long));

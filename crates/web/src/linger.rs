@@ -69,16 +69,16 @@ impl<T> LingeringStream<T> {
     /// Reports the end of the connection when its permit is needed.
     pub(crate) fn with_activity(
         self,
-        seat: Arc<ConnectionActivity>,
+        activity: Arc<ConnectionActivity>,
         counters: Arc<ListenerCounters>,
     ) -> Self {
-        Self { activity_and_counters: Some((seat, counters)), ..self }
+        Self { activity_and_counters: Some((activity, counters)), ..self }
     }
 
     /// Returns true if the connection is to end, and counts it.
     fn should_leave(&self, cx: &Context<'_>) -> bool {
-        let Some((seat, counters)) = &self.activity_and_counters else { return false };
-        let leaves = seat.should_leave(cx);
+        let Some((activity, counters)) = &self.activity_and_counters else { return false };
+        let leaves = activity.should_leave(cx);
         if leaves {
             counters.evicted.fetch_add(1, Ordering::Relaxed);
         }
@@ -132,8 +132,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for LingeringStream<T> {
         if buffer.filled().len() > before {
             // Holds until the service has read a complete request.
             self.more_input_expected.set(true);
-            if let Some((seat, _)) = &self.activity_and_counters {
-                seat.record_active();
+            if let Some((activity, _)) = &self.activity_and_counters {
+                activity.record_active();
             }
         }
         Poll::Ready(Ok(()))
@@ -192,9 +192,9 @@ mod tests {
         let mut lingering = LingeringStream::new(near, expected());
         lingering.write_all(b"answer").await.unwrap();
         let end = tokio::spawn(async move { lingering.shutdown().await });
-        let mut answer = String::new();
-        far.read_to_string(&mut answer).await.unwrap();
-        assert_eq!(answer, "answer");
+        let mut response = String::new();
+        far.read_to_string(&mut response).await.unwrap();
+        assert_eq!(response, "answer");
         far.write_all(&[b'x'; 1000]).await.unwrap();
         assert!(!end.is_finished());
         drop(far);

@@ -132,7 +132,7 @@ where
     // All connections share it.
     let front = Arc::new(front);
     let limits = &front.limits;
-    let seats = ConnectionLimiter::new(
+    let limiter = ConnectionLimiter::new(
         limits.max_connections,
         Arc::clone(&front.counters),
         front.fast_path.clone(),
@@ -155,11 +155,11 @@ where
                 peer: ConnectionPeer::new(addr, front.tls.is_some()),
                 listener_options: Arc::clone(&front),
                 service: service.clone(),
-                connection_limiter: Arc::clone(&seats),
+                connection_limiter: Arc::clone(&limiter),
                 end_signal: ends.subscribe_end(),
                 shutdown_watchers: ends.shutdown_watchers(),
             };
-            if let Some(seated) = seats.try_acquire() {
+            if let Some(seated) = limiter.try_acquire() {
                 tokio::spawn(arrival.admit(seated).run_connection(stream));
                 continue;
             }
@@ -169,17 +169,17 @@ where
                     let seated = tokio::select! {
                         biased;
                         () = &mut shutdown => None,
-                        seated = seats.acquire() => Some(seated),
+                        seated = limiter.acquire() => Some(seated),
                     };
                     let is_end = seated.is_none();
                     // This connection was accepted by this process only, so it is served beyond the limit at shutdown.
-                    let seated = seated.unwrap_or_else(|| seats.acquire_beyond_limit());
+                    let seated = seated.unwrap_or_else(|| limiter.acquire_beyond_limit());
                     tokio::spawn(arrival.admit(seated).run_connection(stream));
                     if is_end {
                         break;
                     }
                 }
-                OverflowPolicy::Refuse => match seats.try_begin_waiting() {
+                OverflowPolicy::Refuse => match limiter.try_begin_waiting() {
                     Some(waiting) => {
                         tokio::spawn(arrival.wait_and_serve(
                             waiting,
@@ -201,7 +201,7 @@ where
     // Refuse new clients immediately instead of leaving them in the backlog of a socket that is no longer accepted
     // from.
     drop(listener);
-    ends.drain_connections(&front, &seats).await;
+    ends.drain_connections(&front, &limiter).await;
     Ok(())
 }
 
@@ -249,10 +249,10 @@ mod tests {
     #[test]
     fn an_outage_is_told_once_though_some_are_accepted_meanwhile() {
         let (mut outage, start) = (AcceptOutage::default(), Instant::now());
-        let told: Vec<u64> = [0, 1, 30, 89, 149, 210, 270, 400]
+        let reported: Vec<u64> = [0, 1, 30, 89, 149, 210, 270, 400]
             .into_iter()
             .filter(|second| outage.record_failure(start + Duration::from_secs(*second)))
             .collect();
-        assert_eq!(told, [0, 210, 400]);
+        assert_eq!(reported, [0, 210, 400]);
     }
 }

@@ -46,8 +46,8 @@ impl Display for EscapedLogField<'_> {
 impl EscapedLogField<'_> {
     /// Writes the text.
     pub(crate) fn write_to(&self, f: &mut impl Write) -> fmt::Result {
-        let Self(text, place) = *self;
-        let plain = match place {
+        let Self(text, context) = *self;
+        let plain = match context {
             LogEscapeContext::Bare => &UNESCAPED_IN_BARE_FIELD,
             LogEscapeContext::Quoted => &UNESCAPED_IN_QUOTED_FIELD,
         };
@@ -64,7 +64,7 @@ impl EscapedLogField<'_> {
             match char {
                 '\\' => f.write_str("\\\\")?,
                 '"' => f.write_str("\\\"")?,
-                ' ' if place == LogEscapeContext::Quoted => f.write_char(' ')?,
+                ' ' if context == LogEscapeContext::Quoted => f.write_char(' ')?,
                 char if char.is_ascii() && (char.is_control() || char == ' ') => {
                     write!(f, "\\x{:02x}", char as u32)?;
                 }

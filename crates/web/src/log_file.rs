@@ -176,7 +176,7 @@ impl<L: Display> LogFile<L> {
         let bytes = written.as_ref().map_or(0, std::fs::Metadata::len);
         let written = written.and_then(|metadata| metadata.modified().ok());
         let day = rotation.map_or(0, |rotation| unix_day(written.unwrap_or_else(rotation.clock)));
-        let desk = Arc::new(LogQueue::default());
+        let queue = Arc::new(LogQueue::default());
         let dropped = Arc::new(AtomicU64::new(0));
         let writer = LogWriter {
             path: file.to_owned(),
@@ -189,15 +189,12 @@ impl<L: Display> LogFile<L> {
         let writer = std::thread::Builder::new()
             .name("log-writer".to_owned())
             .spawn({
-                let desk = Arc::clone(&desk);
-                move || writer.run_loop(&desk)
+                let queue = Arc::clone(&queue);
+                move || writer.run_loop(&queue)
             })
             .map_err(failed)?;
-        let shared = Arc::new(LogFileShared {
-            queue: desk,
-            writer_thread: Some(writer),
-            dropped_lines: dropped,
-        });
+        let shared =
+            Arc::new(LogFileShared { queue, writer_thread: Some(writer), dropped_lines: dropped });
         Ok(Self { shared, line_type: PhantomData })
     }
 
@@ -289,8 +286,8 @@ enum LogQueueBatch {
 }
 
 impl LogQueue {
-    /// Takes the queued text in exchange for the empty buffer `text`. Waits for data, at most for `patience` if given.
-    fn take_batch(&self, text: &mut String, patience: Option<Duration>) -> LogQueueBatch {
+    /// Takes the queued text in exchange for the empty buffer `text`. Waits for data, at most for `timeout` if given.
+    fn take_batch(&self, text: &mut String, timeout: Option<Duration>) -> LogQueueBatch {
         let mut pending = self.lock_pending();
         loop {
             if !pending.text.is_empty() || !pending.commands.is_empty() {
@@ -302,10 +299,10 @@ impl LogQueue {
                 return LogQueueBatch::Closed;
             }
             pending.is_writer_waiting = true;
-            pending = match patience {
+            pending = match timeout {
                 None => self.writer_wakeup.wait(pending).unwrap_or_else(PoisonError::into_inner),
-                Some(patience) => {
-                    let waited = self.writer_wakeup.wait_timeout(pending, patience);
+                Some(timeout) => {
+                    let waited = self.writer_wakeup.wait_timeout(pending, timeout);
                     let (mut pending, waited) = waited.unwrap_or_else(PoisonError::into_inner);
                     let is_empty = pending.text.is_empty() && pending.commands.is_empty();
                     if waited.timed_out() && is_empty && !pending.is_closed {
@@ -320,17 +317,17 @@ impl LogQueue {
 }
 
 impl LogWriter {
-    fn run_loop(mut self, desk: &LogQueue) {
+    fn run_loop(mut self, queue: &LogQueue) {
         // Time since which there is text that was not passed to the kernel.
         let (mut text, mut since) = (String::new(), None::<Instant>);
         loop {
-            let patience = since.map(|since| FLUSH_INTERVAL.saturating_sub(since.elapsed()));
-            if patience.is_some_and(|patience| patience.is_zero()) {
+            let timeout = since.map(|since| FLUSH_INTERVAL.saturating_sub(since.elapsed()));
+            if timeout.is_some_and(|timeout| timeout.is_zero()) {
                 self.flush();
                 since = None;
                 continue;
             }
-            let orders = match desk.take_batch(&mut text, patience) {
+            let orders = match queue.take_batch(&mut text, timeout) {
                 LogQueueBatch::Batch(orders) => orders,
                 LogQueueBatch::TimedOut => continue,
                 LogQueueBatch::Closed => break,
@@ -342,9 +339,9 @@ impl LogWriter {
                 done = end;
                 match order {
                     LogWriterCommand::Reopen => self.reopen(),
-                    LogWriterCommand::Sync(told) => {
+                    LogWriterCommand::Sync(done_sender) => {
                         self.flush();
-                        told.send(()).ok();
+                        done_sender.send(()).ok();
                     }
                 }
             }
@@ -353,7 +350,7 @@ impl LogWriter {
                 text = String::new();
             }
             text.clear();
-            if !desk.lock_pending().is_closed {
+            if !queue.lock_pending().is_closed {
                 std::thread::sleep(BATCH_DELAY);
             }
         }

@@ -36,12 +36,13 @@ impl LogTime {
         // Require all digits: negative years and one-digit hours would be written differently from how they were read.
         const SHAPE: &str = "00/aaa/0000:00:00:00 +0000";
         let (stamp, rest) = (text.get(..SHAPE.len())?, text.get(SHAPE.len()..)?);
-        let has_shape = stamp.bytes().zip(SHAPE.bytes()).all(|(byte, place)| match place {
-            b'0' => byte.is_ascii_digit(),
-            b'a' => byte.is_ascii_alphabetic(),
-            b'+' => matches!(byte, b'+' | b'-'),
-            _ => byte == place,
-        });
+        let has_shape =
+            stamp.bytes().zip(SHAPE.bytes()).all(|(byte, shape_byte)| match shape_byte {
+                b'0' => byte.is_ascii_digit(),
+                b'a' => byte.is_ascii_alphabetic(),
+                b'+' => matches!(byte, b'+' | b'-'),
+                _ => byte == shape_byte,
+            });
         if !has_shape {
             return None;
         }
@@ -108,25 +109,27 @@ impl LogTime {
         let minutes = self.offset_seconds.unsigned_abs() / 60;
         // Two digits each, except for years before 1 or after 9999; formatted directly, because the time is most of a
         // log line.
-        let two = |number: u32| {
+        let two_digits = |number: u32| {
             TWO_DIGIT_NUMBERS
                 .get(number as usize)
                 .map_or("", |digits| std::str::from_utf8(digits).unwrap_or_default())
         };
-        let of = |number: i8| two(u32::from(number.unsigned_abs()));
+        let of = |number: i8| two_digits(u32::from(number.unsigned_abs()));
         f.write_str(of(at.day()))?;
         f.write_str("/")?;
         f.write_str(month)?;
         f.write_str("/")?;
         match u32::try_from(at.year()) {
-            Ok(year) => {
-                [two(year / 100), two(year % 100)].iter().try_for_each(|two| f.write_str(two))?
-            }
+            Ok(year) => [two_digits(year / 100), two_digits(year % 100)]
+                .iter()
+                .try_for_each(|number_text| f.write_str(number_text))?,
             Err(_) => write!(f, "{:04}", at.year())?,
         }
         let rest = [":", of(at.hour()), ":", of(at.minute()), ":", of(at.second()), " ", sign];
         rest.iter().try_for_each(|text| f.write_str(text))?;
-        [two(minutes / 60), two(minutes % 60)].iter().try_for_each(|two| f.write_str(two))
+        [two_digits(minutes / 60), two_digits(minutes % 60)]
+            .iter()
+            .try_for_each(|number_text| f.write_str(number_text))
     }
 }
 
@@ -140,7 +143,7 @@ mod tests {
         let (time, rest) = LogTime::parse_time_prefix("21/Nov/2026:00:50:16 +0200 more").unwrap();
         assert_eq!((time.to_string().as_str(), rest), (text, " more"));
         assert_eq!((time.unix_seconds, time.offset_seconds), (1_795_215_016, 7200));
-        for other in [
+        for malformed in [
             "21/Nov/-3103:1:08:20 +2000",
             "21/Nov/2026:00:50:16 +020",
             "1/Nov/2026:00:50:16 +02000",
@@ -149,7 +152,7 @@ mod tests {
             "31/Feb/2026:00:50:16 +0200",
             "21/Nov/2026:00:50:1é +0200",
         ] {
-            assert!(LogTime::parse_time_prefix(other).is_none(), "{other}");
+            assert!(LogTime::parse_time_prefix(malformed).is_none(), "{malformed}");
         }
     }
 }

@@ -117,8 +117,8 @@ impl OutgoingPolicy {
                 HostPattern::Subdomain(domain) => host
                     .strip_suffix(domain)
                     .is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-                HostPattern::Address(one) => {
-                    address.is_some_and(|address| address.to_canonical() == *one)
+                HostPattern::Address(allowed_address) => {
+                    address.is_some_and(|address| address.to_canonical() == *allowed_address)
                 }
             };
             is_named && listed.port.is_none_or(|only| only == port)
@@ -133,23 +133,25 @@ impl OutgoingPolicy {
     ) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
         let addresses: Vec<SocketAddr> = addresses.into_iter().collect();
         let Some(named) = &self.configured_host else {
-            return addresses.into_iter().partition(|one| self.allows_address(one.ip()));
+            return addresses.into_iter().partition(|address| self.allows_address(address.ip()));
         };
-        let usable =
-            addresses.iter().map(|one| one.ip()).filter(|one| !is_cloud_metadata_address(*one));
+        let usable = addresses
+            .iter()
+            .map(|ip| ip.ip())
+            .filter(|address| !is_cloud_metadata_address(*address));
         let nearest = usable.map(AddressReach::of_address).max();
         let mut first = self.first_reach.lock().unwrap_or_else(PoisonError::into_inner);
         let allowed = match (first.get(&named.host).copied(), nearest) {
-            (Some(known), _) => Some(known),
+            (Some(reach), _) => Some(reach),
             (None, Some(nearest)) => Some(*first.entry(named.host.clone()).or_insert(nearest)),
             (None, None) => None,
         };
         drop(first);
-        addresses.into_iter().partition(|one| {
+        addresses.into_iter().partition(|address| {
             let is_as_far =
-                allowed.is_some_and(|allowed| AddressReach::of_address(one.ip()) <= allowed);
-            self.is_in_allowed_networks(one.ip())
-                || is_as_far && !is_cloud_metadata_address(one.ip())
+                allowed.is_some_and(|allowed| AddressReach::of_address(address.ip()) <= allowed);
+            self.is_in_allowed_networks(address.ip())
+                || is_as_far && !is_cloud_metadata_address(address.ip())
         })
     }
 
@@ -378,8 +380,14 @@ mod tests {
     }
 
     fn judged(outgoing: &OutgoingPolicy, addresses: &[&str]) -> Vec<String> {
-        let addresses = addresses.iter().map(|one| SocketAddr::new(one.parse().unwrap(), 80));
-        outgoing.partition_addresses(addresses).0.iter().map(|one| one.ip().to_string()).collect()
+        let addresses =
+            addresses.iter().map(|address| SocketAddr::new(address.parse().unwrap(), 80));
+        outgoing
+            .partition_addresses(addresses)
+            .0
+            .iter()
+            .map(|address| address.ip().to_string())
+            .collect()
     }
 
     #[test]

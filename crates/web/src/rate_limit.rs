@@ -164,8 +164,8 @@ impl<K: Eq + Hash> TokenBuckets<K> {
         let full = TokenBucket { tokens: f64::from(self.rate.burst.max(1)), updated_at: Some(now) };
         let has_place = shard.buckets_by_key.len() < max;
         match shard.buckets_by_key.entry(key) {
-            Entry::Occupied(known) => Some(known.into_mut()),
-            Entry::Vacant(place) => has_place.then(|| place.insert(full)),
+            Entry::Occupied(occupied) => Some(occupied.into_mut()),
+            Entry::Vacant(vacant) => has_place.then(|| vacant.insert(full)),
         }
     }
 
@@ -280,15 +280,15 @@ mod tests {
         let rate = RequestRate { requests_per_second: 1.0, burst: 2, max_tracked_clients: 160 };
         let limiter = RateLimiter::new(rate);
         let mut now = Instant::now();
-        let known = address("192.0.2.1");
-        assert!(limiter.take_token(known, now).is_ok());
+        let known_client = address("192.0.2.1");
+        assert!(limiter.take_token(known_client, now).is_ok());
         for number in 0..100_000_u32 {
             limiter.take_token(IpAddr::from((0x0a00_0000 + number).to_be_bytes()), now).ok();
             assert!(limiter.client_count() <= 160 + BUCKET_SHARD_COUNT || number % 1000 != 0);
         }
         assert!(limiter.client_count() <= 160, "{}", limiter.client_count());
-        assert!(limiter.take_token(known, now).is_ok(), "the second of its two tokens");
-        assert!(limiter.take_token(known, now).is_err());
+        assert!(limiter.take_token(known_client, now).is_ok(), "the second of its two tokens");
+        assert!(limiter.take_token(known_client, now).is_err());
         now += Duration::from_secs(60);
         for number in 0..BUCKET_SHARD_COUNT as u32 * 4 {
             assert!(

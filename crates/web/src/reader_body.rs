@@ -42,10 +42,10 @@ fn send_body_chunks(
 ) {
     let mut left = length;
     while left > 0 {
-        let wanted = left.min(BODY_CHUNK_BYTES);
-        let mut piece = Vec::with_capacity(wanted as usize);
-        let read = reader.by_ref().take(wanted).read_to_end(&mut piece).and_then(|count| {
-            if count as u64 == wanted {
+        let chunk_length = left.min(BODY_CHUNK_BYTES);
+        let mut piece = Vec::with_capacity(chunk_length as usize);
+        let read = reader.by_ref().take(chunk_length).read_to_end(&mut piece).and_then(|count| {
+            if count as u64 == chunk_length {
                 Ok(Bytes::from(piece))
             } else {
                 Err(std::io::ErrorKind::UnexpectedEof.into())
@@ -55,7 +55,7 @@ fn send_body_chunks(
         if sender.blocking_send(read).is_err() || is_error {
             return;
         }
-        left -= wanted;
+        left -= chunk_length;
     }
 }
 

@@ -71,7 +71,7 @@ impl RequestHistogram {
     /// Counts a request whose method is given by name.
     pub fn record_request_by_name(&self, method: &str, status: StatusCode, elapsed: Duration) {
         let last = METHOD_LABELS.len() - 1;
-        let row = METHOD_LABELS.iter().position(|known| *known == method).unwrap_or(last);
+        let row = METHOD_LABELS.iter().position(|label| *label == method).unwrap_or(last);
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASS_LABELS.len()) - 1;
         if let Some(histogram) = self.0.get(row).and_then(|row| row.get(class)) {
             histogram.record_duration(elapsed);

@@ -46,7 +46,7 @@ mod tests {
     fn only_short_plain_marks_are_read() {
         assert_eq!(parse_sample_mark(b"19ab03ff2c1-17"), Some("19ab03ff2c1-17"));
         assert_eq!(parse_sample_mark(b"Release7-0"), Some("Release7-0"));
-        for other in [
+        for mark in [
             &b""[..],
             b"-1",
             b"run-",
@@ -62,7 +62,7 @@ mod tests {
             "r\u{fc}n-1".as_bytes(),
             b"\xff-1",
         ] {
-            assert_eq!(parse_sample_mark(other), None, "{}", String::from_utf8_lossy(other));
+            assert_eq!(parse_sample_mark(mark), None, "{}", String::from_utf8_lossy(mark));
         }
     }
 

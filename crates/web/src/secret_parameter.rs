@@ -23,23 +23,23 @@ pub fn redact_secrets(text: &str) -> Cow<'_, str> {
 
 fn redact_at_depth(text: &str, depth: usize) -> Cow<'_, str> {
     let Some((path, query)) = text.split_once('?') else { return Cow::Borrowed(text) };
-    let mut shown = format!("{path}?");
+    let mut shown_url = format!("{path}?");
     let mut is_changed = false;
     for pair in query.split_inclusive(['&', '?', ';']) {
         let value =
             pair.split_once('=').filter(|(name, value)| is_secret_parameter(name, value, depth));
         let Some((name, value)) = value else {
-            shown.push_str(pair);
+            shown_url.push_str(pair);
             continue;
         };
         let end = value.find(['&', '?', ';', ' ', '#', '"']).unwrap_or(value.len());
-        shown.push_str(name);
-        shown.push('=');
-        shown.push_str(REDACTED_VALUE);
-        shown.push_str(value.get(end..).unwrap_or_default());
+        shown_url.push_str(name);
+        shown_url.push('=');
+        shown_url.push_str(REDACTED_VALUE);
+        shown_url.push_str(value.get(end..).unwrap_or_default());
         is_changed = true;
     }
-    if is_changed { Cow::Owned(shown) } else { Cow::Borrowed(text) }
+    if is_changed { Cow::Owned(shown_url) } else { Cow::Borrowed(text) }
 }
 
 /// Returns true if the value of a parameter is a secret, or a URL with one.

@@ -117,12 +117,12 @@ impl Drop for ResponseTransfer {
 /// Sends a response.
 ///
 /// # Errors
-/// Of the socket; [`ErrorKind::TimedOut`] if the client reads nothing for `patience`, or less than
+/// Of the socket; [`ErrorKind::TimedOut`] if the client reads nothing for `timeout`, or less than
 /// [`SlowClientTimeout`] requires.
 pub(crate) async fn send_ready_response(
     stream: &TcpStream,
     ready: ReadyResponse,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<()> {
     let ReadyResponse { head, body, on_sent: done } = ready;
     let total = head.len() as u64 + body.length();
@@ -139,17 +139,17 @@ pub(crate) async fn send_ready_response(
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 sending.sent_bytes += count as u64;
-                if let Some((since, patience)) = &mut waiting {
-                    patience.record_progress(elapsed_ms(*since), count as u64, false);
+                if let Some((since, client_timeout)) = &mut waiting {
+                    client_timeout.record_progress(elapsed_ms(*since), count as u64, false);
                 }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let (since, patience) = waiting
-                    .get_or_insert_with(|| (Instant::now(), SlowClientTimeout::new(patience)));
+                let (since, client_timeout) = waiting
+                    .get_or_insert_with(|| (Instant::now(), SlowClientTimeout::new(timeout)));
                 let now_ms = elapsed_ms(*since);
-                patience.record_progress(now_ms, 0, true);
-                let end_ms = patience.deadline_ms().unwrap_or(now_ms);
+                client_timeout.record_progress(now_ms, 0, true);
+                let end_ms = client_timeout.deadline_ms().unwrap_or(now_ms);
                 let rest = Duration::from_millis(end_ms.saturating_sub(now_ms));
                 let writable = tokio::time::timeout(rest, stream.writable()).await;
                 writable.map_err(|_| {
@@ -208,10 +208,10 @@ mod tests {
     }
 
     fn ready(body: ReadyResponseBody) -> (ReadyResponse, Arc<AtomicU64>) {
-        let told = Arc::new(AtomicU64::new(u64::MAX));
-        let teller = Arc::clone(&told);
+        let sent_bytes = Arc::new(AtomicU64::new(u64::MAX));
+        let teller = Arc::clone(&sent_bytes);
         let done = Box::new(move |sent| teller.store(sent, Ordering::SeqCst));
-        (ReadyResponse { head: b"head\r\n\r\n".to_vec(), body, on_sent: done }, told)
+        (ReadyResponse { head: b"head\r\n\r\n".to_vec(), body, on_sent: done }, sent_bytes)
     }
 
     fn file(bytes: &[u8]) -> Arc<File> {
@@ -241,17 +241,17 @@ mod tests {
             ),
         ] {
             let (server, mut client) = pair().await;
-            let (ready, told) = ready(body);
+            let (ready, sent_bytes) = ready(body);
             // The reader starts late, so that the socket is full before.
             let reader = std::thread::spawn(move || {
-                let mut seen = Vec::new();
-                client.read_to_end(&mut seen).unwrap();
-                seen
+                let mut received = Vec::new();
+                client.read_to_end(&mut received).unwrap();
+                received
             });
             send_ready_response(&server, ready, Duration::from_secs(30)).await.unwrap();
             drop(server);
             assert_eq!(reader.join().unwrap(), [&b"head\r\n\r\n"[..], expected].concat());
-            assert_eq!(told.load(Ordering::SeqCst), expected.len() as u64);
+            assert_eq!(sent_bytes.load(Ordering::SeqCst), expected.len() as u64);
         }
     }
 
@@ -259,9 +259,9 @@ mod tests {
     fn busy() -> (tokio::runtime::Runtime, Sender<()>) {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().max_blocking_threads(1).build().unwrap();
-        let (held, wait) = std::sync::mpsc::channel();
+        let (release_sender, wait) = std::sync::mpsc::channel();
         runtime.spawn_blocking(move || wait.recv().ok());
-        (runtime, held)
+        (runtime, release_sender)
     }
 
     #[test]
@@ -269,11 +269,11 @@ mod tests {
         if !is_forgotten(0, MAX_SHORTCUT_FILE_BYTES) {
             return;
         }
-        let (runtime, held) = busy();
+        let (runtime, release_sender) = busy();
         runtime.block_on(async {
             let (server, mut client) = pair().await;
             let file = forgotten(0, MAX_SHORTCUT_FILE_BYTES);
-            let (ready, told) =
+            let (ready, sent_bytes) =
                 ready(ReadyResponseBody::File { file, start: 0, length: MAX_SHORTCUT_FILE_BYTES });
             let mut sending =
                 Box::pin(send_ready_response(&server, ready, Duration::from_secs(30)));
@@ -282,11 +282,11 @@ mod tests {
             client.set_nonblocking(true).unwrap();
             assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
             client.set_nonblocking(false).unwrap();
-            drop(held);
+            drop(release_sender);
             let reader = std::thread::spawn(move || client.read_to_end(&mut Vec::new()).unwrap());
             sending.await.unwrap();
             drop(server);
-            assert_eq!(told.load(Ordering::SeqCst), MAX_SHORTCUT_FILE_BYTES);
+            assert_eq!(sent_bytes.load(Ordering::SeqCst), MAX_SHORTCUT_FILE_BYTES);
             assert_eq!(reader.join().unwrap() as u64, 8 + MAX_SHORTCUT_FILE_BYTES);
         });
     }
@@ -296,19 +296,19 @@ mod tests {
         if !is_forgotten(0, MAX_SHORTCUT_FILE_BYTES) {
             return;
         }
-        let (runtime, held) = busy();
+        let (runtime, release_sender) = busy();
         runtime.block_on(async {
             let (server, client) = pair().await;
             let file = forgotten(0, MAX_SHORTCUT_FILE_BYTES);
-            let (ready, told) =
+            let (ready, sent_bytes) =
                 ready(ReadyResponseBody::File { file, start: 0, length: MAX_SHORTCUT_FILE_BYTES });
             let mut sending =
                 Box::pin(send_ready_response(&server, ready, Duration::from_secs(30)));
             let polled = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
             drop(sending);
-            assert_eq!(told.load(Ordering::SeqCst), 0);
-            drop((client, held));
+            assert_eq!(sent_bytes.load(Ordering::SeqCst), 0);
+            drop((client, release_sender));
         });
     }
 
@@ -317,10 +317,10 @@ mod tests {
         let (server, client) = pair().await;
         // A truncated file.
         let body = ReadyResponseBody::File { file: file(&[1; 10]), start: 0, length: 20 };
-        let (ready, told) = ready(body);
+        let (ready, sent_bytes) = ready(body);
         let error = send_ready_response(&server, ready, Duration::from_secs(30)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
-        assert_eq!(told.load(Ordering::SeqCst), 10);
+        assert_eq!(sent_bytes.load(Ordering::SeqCst), 10);
         drop((server, client));
     }
 
@@ -328,11 +328,11 @@ mod tests {
     async fn a_client_that_reads_nothing_is_given_up() {
         let (server, client) = pair().await;
         // More than both socket buffers hold.
-        let (ready, told) = ready(ReadyResponseBody::Bytes(vec![0; 64 << 20].into()));
+        let (ready, sent_bytes) = ready(ReadyResponseBody::Bytes(vec![0; 64 << 20].into()));
         let error =
             send_ready_response(&server, ready, Duration::from_millis(50)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(told.load(Ordering::SeqCst) < 64 << 20);
+        assert!(sent_bytes.load(Ordering::SeqCst) < 64 << 20);
         drop(client);
     }
 }

@@ -302,9 +302,10 @@ fn extract_parameters(raw: &str) -> Result<StrippedPath<'_>, MalformedUrl> {
             parameters
                 .push((decode_escapes(name)?.into_owned(), decode_escapes(value)?.into_owned()));
         }
-        let (kept, next) =
-            after.split_once(';').map_or((after, None), |(kept, next)| (kept, Some(next)));
-        path.push_str(kept);
+        let (path_piece, next) = after
+            .split_once(';')
+            .map_or((after, None), |(path_piece, next)| (path_piece, Some(next)));
+        path.push_str(path_piece);
         match next {
             Some(next) => rest = next,
             None => return Ok((Cow::Owned(path), parameters)),

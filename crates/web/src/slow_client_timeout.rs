@@ -37,12 +37,12 @@ impl SlowClientTimeout {
     }
 
     /// Records the bytes that the client read since the last call, and whether it is being waited for from now on.
-    pub fn record_progress(&mut self, now_ms: u64, taken: u64, is_waiting: bool) {
+    pub fn record_progress(&mut self, now_ms: u64, sent_length: u64, is_waiting: bool) {
         if let Some(since_ms) = self.waiting_since_ms {
             let waited = i64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(i64::MAX);
             self.remaining_ms = self.remaining_ms.saturating_sub(waited).max(-MAX_BUDGET_DEBT_MS);
         }
-        let earned = i64::try_from(taken.saturating_mul(1000) / MIN_CLIENT_BYTES_PER_SECOND)
+        let earned = i64::try_from(sent_length.saturating_mul(1000) / MIN_CLIENT_BYTES_PER_SECOND)
             .unwrap_or(i64::MAX);
         self.remaining_ms = self.remaining_ms.saturating_add(earned).min(self.budget_ms);
         self.waiting_since_ms = is_waiting.then_some(now_ms);
@@ -77,16 +77,16 @@ mod tests {
 
     /// Returns the time at which a client times out that reads `bytes` every `every` seconds, if it is within a day.
     fn end_of(bytes: u64, every: u64) -> Option<u64> {
-        let mut patience = SlowClientTimeout::new(MOST);
-        patience.record_progress(0, 0, true);
+        let mut client_timeout = SlowClientTimeout::new(MOST);
+        client_timeout.record_progress(0, 0, true);
         let mut now_ms = 0;
         while now_ms < 24 * 3600 * 1000 {
-            let end_ms = patience.deadline_ms().unwrap();
+            let end_ms = client_timeout.deadline_ms().unwrap();
             now_ms += every * 1000;
             if end_ms <= now_ms {
                 return Some(end_ms / 1000);
             }
-            patience.record_progress(now_ms, bytes, true);
+            client_timeout.record_progress(now_ms, bytes, true);
         }
         None
     }
@@ -111,34 +111,36 @@ mod tests {
 
     #[test]
     fn only_waiting_counts() {
-        let mut patience = SlowClientTimeout::new(MOST);
-        assert!(patience.is_idle_with_full_budget());
+        let mut client_timeout = SlowClientTimeout::new(MOST);
+        assert!(client_timeout.is_idle_with_full_budget());
         for hour in 1..10 {
-            patience.record_progress(hour * 3_600_000, 0, false);
+            client_timeout.record_progress(hour * 3_600_000, 0, false);
         }
-        assert!(patience.is_idle_with_full_budget() && patience.deadline_ms().is_none());
-        patience.record_progress(36_000_000, 0, true);
-        assert_eq!(patience.deadline_ms(), Some(36_030_000));
-        patience.record_progress(36_020_000, 0, false);
-        assert!(!patience.is_waiting() && !patience.is_idle_with_full_budget());
-        patience.record_progress(99_000_000, 0, true);
-        assert_eq!(patience.deadline_ms(), Some(99_010_000));
+        assert!(
+            client_timeout.is_idle_with_full_budget() && client_timeout.deadline_ms().is_none()
+        );
+        client_timeout.record_progress(36_000_000, 0, true);
+        assert_eq!(client_timeout.deadline_ms(), Some(36_030_000));
+        client_timeout.record_progress(36_020_000, 0, false);
+        assert!(!client_timeout.is_waiting() && !client_timeout.is_idle_with_full_budget());
+        client_timeout.record_progress(99_000_000, 0, true);
+        assert_eq!(client_timeout.deadline_ms(), Some(99_010_000));
         // A thread that checks late finds what was read in the meantime.
-        patience.record_progress(99_500_000, 3 * MIN_CLIENT_BYTES_PER_SECOND, true);
-        assert_eq!(patience.deadline_ms(), Some(99_502_000));
-        patience.record_progress(99_500_000, u64::MAX, false);
-        assert!(patience.is_idle_with_full_budget());
+        client_timeout.record_progress(99_500_000, 3 * MIN_CLIENT_BYTES_PER_SECOND, true);
+        assert_eq!(client_timeout.deadline_ms(), Some(99_502_000));
+        client_timeout.record_progress(99_500_000, u64::MAX, false);
+        assert!(client_timeout.is_idle_with_full_budget());
     }
 
     #[test]
     fn a_byte_between_any_two_looks_is_too_little() {
-        let mut patience = SlowClientTimeout::new(MOST);
-        patience.record_progress(0, 0, true);
+        let mut client_timeout = SlowClientTimeout::new(MOST);
+        client_timeout.record_progress(0, 0, true);
         for second in 1..=30 {
-            patience.record_progress(second * 1000, 1, true);
-            assert!(patience.deadline_ms() > Some(second * 1000));
+            client_timeout.record_progress(second * 1000, 1, true);
+            assert!(client_timeout.deadline_ms() > Some(second * 1000));
         }
-        patience.record_progress(31_000, 1, true);
-        assert!(patience.deadline_ms() < Some(31_000));
+        client_timeout.record_progress(31_000, 1, true);
+        assert!(client_timeout.deadline_ms() < Some(31_000));
     }
 }

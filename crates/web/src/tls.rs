@@ -172,8 +172,7 @@ fn server_config(offering: &TlsServerSettings<'_>) -> Result<ServerConfig> {
     if offering.identities.is_empty() {
         return Err(Error::Tls { item: "certificate", reason: "there is none".to_owned() });
     }
-    let fault =
-        |what| move |error: rustls::Error| Error::Tls { item: what, reason: error.to_string() };
+    let fault = |item| move |error: rustls::Error| Error::Tls { item, reason: error.to_string() };
     let provider = Arc::new(crypto_provider());
     let verifier: Arc<dyn ClientCertVerifier> = match &offering.client_roots {
         None => Arc::new(NoClientAuth),
@@ -301,8 +300,8 @@ impl TlsTrust {
     /// [`Error::Tls`] if the system has no roots.
     pub fn system_roots() -> Result<Self> {
         let mut roots = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        let (added, _ignored) = roots.add_parsable_certificates(found.certs);
+        let certificates = rustls_native_certs::load_native_certs();
+        let (added, _ignored) = roots.add_parsable_certificates(certificates.certs);
         if added == 0 {
             let reason = "the system has no certificates; install `ca-certificates`".to_owned();
             return Err(Error::Tls { item: "roots", reason });
@@ -333,12 +332,12 @@ fn parse_roots(pem: &[u8]) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn parse_certificates(pem: &[u8], what: &'static str) -> Result<Vec<CertificateDer<'static>>> {
+fn parse_certificates(pem: &[u8], item: &'static str) -> Result<Vec<CertificateDer<'static>>> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<std::result::Result<_, _>>()
-        .map_err(|error| Error::Tls { item: what, reason: error.to_string() })?;
+        .map_err(|error| Error::Tls { item, reason: error.to_string() })?;
     if chain.is_empty() {
-        return Err(Error::Tls { item: what, reason: "no certificate in the PEM text".to_owned() });
+        return Err(Error::Tls { item, reason: "no certificate in the PEM text".to_owned() });
     }
     Ok(chain)
 }

@@ -50,12 +50,12 @@ impl<T> WriteTimeoutStream<T> {
         &mut self,
         cx: &mut Context<'_>,
         outcome: Poll<Result<R>>,
-        taken: impl FnOnce(&R) -> usize,
+        length_of: impl FnOnce(&R) -> usize,
     ) -> Poll<Result<R>> {
         if let Poll::Ready(outcome) = outcome {
             if !self.client_timeout.is_idle_with_full_budget() {
-                let taken = outcome.as_ref().map_or(0, taken);
-                self.client_timeout.record_progress(self.now_ms(), taken as u64, false);
+                let sent_length = outcome.as_ref().map_or(0, length_of);
+                self.client_timeout.record_progress(self.now_ms(), sent_length as u64, false);
             }
             return Poll::Ready(outcome);
         }

@@ -25,7 +25,10 @@ use crate::say;
 pub(super) const COPY_LOG_NAME: &str = "copies";
 
 /// Copies a repository.
-pub(super) fn run_repository_copy(arguments: &BackupSaveArgs, place: &Path) -> CommandOutcome {
+pub(super) fn run_repository_copy(
+    arguments: &BackupSaveArgs,
+    destination: &Path,
+) -> CommandOutcome {
     let [name] = arguments.sources.as_slice() else {
         return Err(CommandFault::usage("a plain copy is of one repository: name one source"));
     };
@@ -34,11 +37,11 @@ pub(super) fn run_repository_copy(arguments: &BackupSaveArgs, place: &Path) -> C
             "a plain copy is of a repository, `repo:HOME` or a URL; copy the folder `{name}` with `cp -a`, or save it into a vault"
         )));
     }
-    let is_zip = place.extension().is_some_and(|end| end.eq_ignore_ascii_case("zip"));
+    let is_zip = destination.extension().is_some_and(|end| end.eq_ignore_ascii_case("zip"));
     let target = if is_zip {
-        CopyTarget::Zip(place.to_owned())
+        CopyTarget::Zip(destination.to_owned())
     } else {
-        CopyTarget::Folder(place.to_owned())
+        CopyTarget::Folder(destination.to_owned())
     };
     let depth = if arguments.force { CopyDepth::Everything } else { CopyDepth::MissingOnly };
     // A copy is self-contained.
@@ -63,9 +66,9 @@ pub(super) fn run_repository_copy(arguments: &BackupSaveArgs, place: &Path) -> C
     let copied = copy_repository(source, &target, (&VaultUser::this_process(), depth), &progress);
     drop(watch);
     let copied = copied.map_err(backup_fault);
-    record_copy_run(&copied, (start, &opened.snapshot_path, place), &progress);
+    record_copy_run(&copied, (start, &opened.snapshot_path, destination), &progress);
     let copied = copied?;
-    print_copy_report(&copied, (place, begin.elapsed().as_millis()), arguments);
+    print_copy_report(&copied, (destination, begin.elapsed().as_millis()), arguments);
     Ok(if copied.faults.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -76,10 +79,10 @@ pub(super) fn run_repository_copy(arguments: &BackupSaveArgs, place: &Path) -> C
 /// Appends the run to the log.
 fn record_copy_run(
     copied: &Result<CopyReport, CommandFault>,
-    (start, path, place): (jiff::Timestamp, &str, &Path),
+    (start, path, destination): (jiff::Timestamp, &str, &Path),
     progress: &BackupProgress,
 ) {
-    let paths = vec![path.to_owned(), place.display().to_string()];
+    let paths = vec![path.to_owned(), destination.display().to_string()];
     let outcome = match copied {
         Ok(_) => Ok(None),
         Err(fault) => Err(fault.message().to_owned()),
@@ -100,7 +103,7 @@ fn record_copy_run(
 
 fn print_copy_report(
     copied: &CopyReport,
-    (place, elapsed_ms): (&Path, u128),
+    (destination, elapsed_ms): (&Path, u128),
     arguments: &BackupSaveArgs,
 ) {
     let CopyReport {
@@ -138,14 +141,14 @@ fn print_copy_report(
     if !faults.is_empty() {
         say!(
             "`{}` is no copy of the root {root}; an earlier copy there still counts",
-            place.display()
+            destination.display()
         );
         return;
     }
     let kind = if *is_incremental { "brought up to" } else { "is a full copy of" };
     say!(
         "`{}` {kind} the root {root}: {files} files written, {}, {removed} removed, {elapsed_ms} ms",
-        place.display(),
+        destination.display(),
         indicatif::HumanBytes(*bytes)
     );
 }

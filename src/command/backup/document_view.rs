@@ -86,8 +86,9 @@ impl RootDocuments for ContentDocuments<'_> {
             return Ok(Vec::new());
         };
         let text = docview::write_docview(&document, &DocviewNamespaces::default()).into_bytes();
-        let place = vec![DOCVIEW_FILE.as_bytes().to_vec()];
-        let mut files = vec![RenderedFile { path: place, content: RenderedContent::Text(text) }];
+        let file_path = vec![DOCVIEW_FILE.as_bytes().to_vec()];
+        let mut files =
+            vec![RenderedFile { path: file_path, content: RenderedContent::Text(text) }];
         add_binaries(&document, &document, "", &mut files);
         Ok(files)
     }
@@ -129,8 +130,8 @@ fn add_binaries(document: &Subtree, node: &Subtree, relative: &str, files: &mut 
     for (name, property) in &node.properties {
         for (number, value) in property.values().iter().enumerate() {
             let Value::Binary(blob) = value else { continue };
-            let place = value_file_path(document, relative, (name, number, property));
-            files.push(RenderedFile { path: place, content: RenderedContent::Blob(*blob) });
+            let file_path = value_file_path(document, relative, (name, number, property));
+            files.push(RenderedFile { path: file_path, content: RenderedContent::Blob(*blob) });
         }
     }
     for child in &node.children {
@@ -170,8 +171,8 @@ fn file_name_of_node(name: &str) -> Vec<u8> {
     };
     let is_plain = |letter: char| !letter.is_control() && !matches!(letter, '/' | '%' | ':');
     if !text.chars().all(is_plain) || text.starts_with('.') {
-        let escape = |(place, letter): (usize, char)| match letter {
-            '.' if place > 0 => letter.to_string(),
+        let escape = |(index, letter): (usize, char)| match letter {
+            '.' if index > 0 => letter.to_string(),
             letter if is_plain(letter) && letter != '.' => letter.to_string(),
             letter => letter.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect(),
         };

@@ -146,10 +146,10 @@ fn print_estimate(
 ) {
     let growth = growth_bytes_per_day(runs, paths);
     if json {
-        let of = |one: &SourceSaveEstimate| {
+        let of = |estimate: &SourceSaveEstimate| {
             json!({
-                "items": one.items, "bytes": one.bytes, "elapsed_ms": one.duration.as_millis(),
-                "data_added_packed": one.stored_bytes,
+                "items": estimate.items, "bytes": estimate.bytes, "elapsed_ms": estimate.duration.as_millis(),
+                "data_added_packed": estimate.stored_bytes,
             })
         };
         say!(
@@ -162,11 +162,11 @@ fn print_estimate(
         return;
     }
     say!("{source}: {} items, {}", full.items, indicatif::HumanBytes(full.bytes));
-    for (what, one) in [("a first save", full), ("the next save", next)] {
-        let seconds = one.duration.as_secs_f64();
+    for (label, estimate) in [("a first save", full), ("the next save", next)] {
+        let seconds = estimate.duration.as_secs_f64();
         say!(
-            "  {what}: {seconds:.1} s, {} into the vault",
-            indicatif::HumanBytes(one.stored_bytes)
+            "  {label}: {seconds:.1} s, {} into the vault",
+            indicatif::HumanBytes(estimate.stored_bytes)
         );
     }
     if let Some(bytes) = growth {
@@ -198,14 +198,14 @@ mod tests {
         );
         let rate = upload_bytes_per_second(&[run(10 << 20, 10), run(1000, 900), run(30 << 20, 10)]);
         assert_eq!(rate, Some(f64::from(2 << 20)));
-        let one = |seconds| SourceSaveEstimate {
+        let estimate = |seconds| SourceSaveEstimate {
             items: 1,
             bytes: 1,
             duration: Duration::from_secs(seconds),
             stored_bytes: 20 << 20,
         };
-        assert_eq!(one(3).limit_to_rate(rate).duration, Duration::from_secs(10));
-        assert_eq!(one(30).limit_to_rate(rate).duration, Duration::from_secs(30));
-        assert_eq!(one(3).limit_to_rate(None).duration, Duration::from_secs(3));
+        assert_eq!(estimate(3).limit_to_rate(rate).duration, Duration::from_secs(10));
+        assert_eq!(estimate(30).limit_to_rate(rate).duration, Duration::from_secs(30));
+        assert_eq!(estimate(3).limit_to_rate(None).duration, Duration::from_secs(3));
     }
 }

@@ -76,8 +76,13 @@ pub(super) fn print_snapshot_stats(
         snapshots.retain(|snapshot| clients.includes(snapshot));
         snapshots
     } else {
-        let found = names.iter().map(|name| vault.find_run_snapshots(name, &clients));
-        found.collect::<Result<Vec<_>, _>>().map_err(backup_fault)?.into_iter().flatten().collect()
+        let run_snapshots = names.iter().map(|name| vault.find_run_snapshots(name, &clients));
+        run_snapshots
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(backup_fault)?
+            .into_iter()
+            .flatten()
+            .collect()
     };
     let stats =
         tympan_backup::compute_vault_stats((&vault, &index), &snapshots).map_err(backup_fault)?;
@@ -189,17 +194,17 @@ pub(super) fn find_names(
     let clients = vault_session::selected_clients(clients);
     let (vault, index) = load_vault(arguments)?;
     let pattern = ExcludeRules::new(vec![pattern.to_owned()]).map_err(backup_fault)?;
-    let mut found = false;
+    let mut has_match = false;
     let snapshots = vault.read_snapshots().map_err(backup_fault)?;
     for snapshot in snapshots.iter().filter(|snapshot| clients.includes(snapshot)) {
-        let mut begun = false;
+        let mut is_heading_printed = false;
         walk_tree((&vault, &index), &snapshot.tree, Path::new("/"), &mut |path, node| {
             if pattern.contains(path) {
                 let path = path.to_string_lossy();
-                if !begun && !arguments.json {
+                if !is_heading_printed && !arguments.json {
                     say!("in {} of {}:", snapshot.id.short(), snapshot.time);
                 }
-                (begun, found) = (true, true);
+                (is_heading_printed, has_match) = (true, true);
                 if arguments.json {
                     say!("{}", json!({ "snapshot": snapshot.id.to_string(), "path": path }));
                 } else {
@@ -210,7 +215,7 @@ pub(super) fn find_names(
         })
         .map_err(backup_fault)?;
     }
-    Ok(if found { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if has_match { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Finds the two snapshots to compare. `latest` stands for all snapshots of one save: of these, the one with the paths
@@ -231,7 +236,7 @@ fn find_snapshot_pair(
     });
     pair.ok_or_else(|| {
         let several = if old_ones.len() > 1 { &old_ones } else { &new_ones };
-        let named = several.iter().map(|one| format!("`{}` of {}", one.id.short(), one.paths.join(", ")));
+        let named = several.iter().map(|snapshot| format!("`{}` of {}", snapshot.id.short(), snapshot.paths.join(", ")));
         let named: Vec<String> = named.collect();
         CommandFault::usage(format!(
             "several snapshots were saved together, and none is of the same paths as the other one: name one of {}",
@@ -249,14 +254,17 @@ pub(super) fn diff_snapshots(
     let clients = vault_session::selected_clients(clients);
     let (vault, index) = load_vault(arguments)?;
     let (old, new) = find_snapshot_pair(&vault, (old, new), &clients)?;
-    let mut found = Vec::new();
-    tympan_backup::diff_trees((&vault, &index), (&old.tree, &new.tree), "", &mut found)
+    let mut differences = Vec::new();
+    tympan_backup::diff_trees((&vault, &index), (&old.tree, &new.tree), "", &mut differences)
         .map_err(backup_fault)?;
-    for one in &found {
+    for difference in &differences {
         if arguments.json {
-            say!("{}", json!({ "modifier": one.change.sign().to_string(), "path": one.path }));
+            say!(
+                "{}",
+                json!({ "modifier": difference.change.sign().to_string(), "path": difference.path })
+            );
         } else {
-            say!("{}    {}", one.change.sign(), one.path);
+            say!("{}    {}", difference.change.sign(), difference.path);
         }
     }
     Ok(ExitCode::SUCCESS)

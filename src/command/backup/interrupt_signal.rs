@@ -112,10 +112,10 @@ async fn receive_signals(mut signals: Vec<(SignalKind, Signal)>) {
     let mut first: Option<Instant> = None;
     loop {
         let kind = poll_fn(|context| {
-            let heard = signals
+            let received_kind = signals
                 .iter_mut()
                 .find_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
-            heard.map_or(Poll::Pending, Poll::Ready)
+            received_kind.map_or(Poll::Pending, Poll::Ready)
         });
         let kind = kind.await;
         if kind == SignalKind::interrupt()

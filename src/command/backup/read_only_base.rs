@@ -64,7 +64,7 @@ impl ChunkStore for ReadOnlyBase {
 
     fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {
         let refs = self.base.list_refs()?;
-        Ok(refs.into_iter().find_map(|(one, root)| (one == name).then_some(root)))
+        Ok(refs.into_iter().find_map(|(ref_name, root)| (ref_name == name).then_some(root)))
     }
 
     fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {

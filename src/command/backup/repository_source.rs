@@ -165,14 +165,14 @@ pub(super) fn open_source_by_snapshot_path(
     path: &str,
     instance: &RepositoryInstanceArgs,
 ) -> Result<OpenRepositorySource, CommandFault> {
-    let place = path.strip_prefix("/tympan").unwrap_or(path);
+    let relative_path = path.strip_prefix("/tympan").unwrap_or(path);
     let url = ["http", "https"].iter().find_map(|scheme| {
-        let rest = place.strip_prefix(&format!("/{scheme}/"))?;
+        let rest = relative_path.strip_prefix(&format!("/{scheme}/"))?;
         Some(format!("{scheme}://{rest}"))
     });
-    match url.filter(|_| !Path::new(place).exists()) {
+    match url.filter(|_| !Path::new(relative_path).exists()) {
         Some(url) => open_instance_source(&url, instance),
-        None => open_home_source(Path::new(place), BaseCoverage::SavedByOwner),
+        None => open_home_source(Path::new(relative_path), BaseCoverage::SavedByOwner),
     }
 }
 
@@ -352,21 +352,21 @@ impl BaseStore for SavedCloneStore {
     }
 
     fn read_blobs(&self, ids: &[BlobId]) -> Result<Vec<Option<Bytes>>> {
-        let mut found = self.own_store.read_blobs(ids)?;
+        let mut blobs = self.own_store.read_blobs(ids)?;
         let lacking: Vec<BlobId> = ids
             .iter()
-            .zip(&found)
+            .zip(&blobs)
             .filter(|(_, bytes)| bytes.is_none())
             .map(|(id, _)| *id)
             .collect();
         if lacking.is_empty() {
-            return Ok(found);
+            return Ok(blobs);
         }
         let mut below = self.base.read_blobs(&lacking)?.into_iter();
-        for bytes in found.iter_mut().filter(|bytes| bytes.is_none()) {
+        for bytes in blobs.iter_mut().filter(|bytes| bytes.is_none()) {
             *bytes = below.next().flatten();
         }
-        Ok(found)
+        Ok(blobs)
     }
 
     fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {

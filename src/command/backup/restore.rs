@@ -196,13 +196,15 @@ fn restore_selection(arguments: &BackupRestoreArgs) -> Result<RestoreSelection, 
 
 /// Finds the snapshot of a repository among the snapshots of one save.
 fn repository_snapshot(together: &[VaultSnapshot]) -> Result<&VaultSnapshot, CommandFault> {
-    let mut repositories = together.iter().filter(|one| one.repository_root().is_some());
+    let mut repositories = together.iter().filter(|snapshot| snapshot.repository_root().is_some());
     match (repositories.next(), repositories.next(), together) {
-        (Some(one), None, _) | (None, _, [one]) => Ok(one),
+        (Some(snapshot), None, _) | (None, _, [snapshot]) => Ok(snapshot),
         (Some(_), Some(_), _) => {
-            let named = together.iter().filter(|one| one.repository_root().is_some());
+            let named = together.iter().filter(|snapshot| snapshot.repository_root().is_some());
             let named: Vec<String> = named
-                .map(|one| format!("`{}` of {}", one.id.short(), one.paths.join(", ")))
+                .map(|snapshot| {
+                    format!("`{}` of {}", snapshot.id.short(), snapshot.paths.join(", "))
+                })
                 .collect();
             Err(CommandFault::usage(format!(
                 "several repositories were saved together: name one of {}",

@@ -27,11 +27,13 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
     let clients = vault_session::selected_clients(&arguments.clients);
     let (snapshots, faults) = opened.vault.read_readable_snapshots().map_err(backup_fault)?;
     let (own, others): (Vec<VaultSnapshot>, Vec<VaultSnapshot>) =
-        snapshots.into_iter().partition(|one| clients.includes(one));
+        snapshots.into_iter().partition(|snapshot| clients.includes(snapshot));
     let json = arguments.vault.json;
     // By the names given: a damaged snapshot has no other identification.
-    let mut gone: Vec<(VaultObjectId, String)> = Vec::new();
-    let named = |one: &VaultSnapshot| (one.id, format!("{} of {}", one.id.short(), one.time));
+    let mut removed_snapshots: Vec<(VaultObjectId, String)> = Vec::new();
+    let named = |snapshot: &VaultSnapshot| {
+        (snapshot.id, format!("{} of {}", snapshot.id.short(), snapshot.time))
+    };
     if let Some(rule) = &arguments.keep {
         let mut keep = RetentionPolicy::parse(rule).map_err(backup_fault)?;
         keep.tags.clone_from(&arguments.keep_tag);
@@ -45,25 +47,28 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
             return Err(backup_fault(fault));
         }
         let chosen = apply_retention(&own, &keep);
-        gone.extend(
-            chosen.iter().filter(|(_, reasons)| reasons.is_empty()).map(|(one, _)| named(one)),
+        removed_snapshots.extend(
+            chosen
+                .iter()
+                .filter(|(_, reasons)| reasons.is_empty())
+                .map(|(snapshot, _)| named(snapshot)),
         );
     }
     for name in &arguments.snapshots {
         for id in matching_snapshot_ids(&opened.vault, name, &clients)? {
-            let known = own.iter().chain(&others).find(|one| one.id == id);
+            let listed_snapshot = own.iter().chain(&others).find(|snapshot| snapshot.id == id);
             let damaged = || (id, format!("{}, which is damaged", id.short()));
-            gone.push(known.map_or_else(damaged, named));
+            removed_snapshots.push(listed_snapshot.map_or_else(damaged, named));
         }
     }
     // Forget and prune are one step, so that a vault that cannot be pruned also keeps its snapshots.
     let pruned = if arguments.prune && !arguments.dry_run {
-        let forget = gone.iter().map(|(id, _)| *id).collect();
+        let forget = removed_snapshots.iter().map(|(id, _)| *id).collect();
         Some(prune_with_lock(&opened, &lock, (forget, arguments.grace.grace), json)?)
     } else {
         None
     };
-    for (id, words) in &gone {
+    for (id, words) in &removed_snapshots {
         if interrupt_signal::is_interrupted() {
             return Err(interrupt_signal::interrupted_fault());
         }
@@ -81,14 +86,15 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
             say!("{verb} {words}");
         }
     }
-    let is_gone = |one: &&VaultSnapshot| gone.iter().any(|(id, _)| *id == one.id);
+    let is_gone =
+        |snapshot: &&VaultSnapshot| removed_snapshots.iter().any(|(id, _)| *id == snapshot.id);
     let left = own.len() - own.iter().filter(is_gone).count();
     let elsewhere = others.len() - others.iter().filter(is_gone).count();
     if json {
         say!(
             "{}",
             json!({
-                "message_type": "summary", "kept": left, "forgotten": gone.len(), "of_other_clients": elsewhere,
+                "message_type": "summary", "kept": left, "forgotten": removed_snapshots.len(), "of_other_clients": elsewhere,
                 "dry_run": arguments.dry_run,
             })
         );
@@ -114,7 +120,7 @@ fn matching_snapshot_ids(
 ) -> Result<Vec<VaultObjectId>, CommandFault> {
     if name == "latest" {
         let together = vault.find_run_snapshots(name, clients).map_err(backup_fault)?;
-        return Ok(together.iter().map(|one| one.id).collect());
+        return Ok(together.iter().map(|snapshot| snapshot.id).collect());
     }
     Ok(vec![vault.find_snapshot_id(name, clients).map_err(backup_fault)?])
 }
@@ -168,7 +174,7 @@ fn trusted_now_for_grace(
     let file = vault_session::clock_record_file(opened.vault.id());
     let snapshots = || {
         let all = opened.vault.read_snapshots().map_err(backup_fault)?;
-        Ok(all.iter().map(|one| one.timestamp().into()).collect())
+        Ok(all.iter().map(|snapshot| snapshot.timestamp().into()).collect())
     };
     let trusted = trusted_clock::trusted_for_vault(file.as_deref(), snapshots, SystemTime::now())?;
     Ok(trusted.try_into().unwrap_or(jiff::Timestamp::UNIX_EPOCH))
@@ -217,7 +223,8 @@ pub(super) fn check_vault(
         None => CheckDepth::Structure,
         Some(text) => {
             let parts = text.split_once('/');
-            let numbers = parts.and_then(|(one, of)| Some((one.parse().ok()?, of.parse().ok()?)));
+            let numbers = parts
+                .and_then(|(part_number, of)| Some((part_number.parse().ok()?, of.parse().ok()?)));
             match numbers {
                 Some((number, of)) if (1..=of).contains(&number) => CheckDepth::Subset(number, of),
                 _ => return Err(CommandFault::usage(format!("`{text}` is no part; write `2/7`"))),

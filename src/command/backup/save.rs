@@ -33,28 +33,30 @@ use crate::say;
 /// Saves all folders as one snapshot, and each repository as a snapshot of its own. An error in one source does not
 /// prevent the others from being saved.
 pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
-    if let Some(place) = &arguments.to {
-        return copy::run_repository_copy(arguments, place);
+    if let Some(destination) = &arguments.to {
+        return copy::run_repository_copy(arguments, destination);
     }
     let SaveSources { repositories, folders } = SaveSources::from_args(arguments)?;
     let options = save_options(arguments)?;
-    let found = TunedSaveSettings::read(&arguments.vault.vault);
+    let tuned_settings = TunedSaveSettings::read(&arguments.vault.vault);
     // The lock shows other processes who holds it, regardless of the host name in the snapshot.
-    let who = tympan_backup::VaultUser::this_process();
+    let user = tympan_backup::VaultUser::this_process();
     // Deriving the key from the password takes long; a repository is opened in parallel.
     let (vault, mut ahead) = std::thread::scope(|scope| {
         let first = repositories
             .first()
             .map(|source| scope.spawn(move || OpenSaveSource::open_source(source, arguments)));
-        let vault =
-            vault_session::open_vault_to_save(&effective_vault_args(arguments, &found), &who);
+        let vault = vault_session::open_vault_to_save(
+            &effective_vault_args(arguments, &tuned_settings),
+            &user,
+        );
         let opened = first
             .map(|first| first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (vault, opened)
     });
     let mut vault = vault?;
     vault.set_compression(to_compression(arguments.compression));
-    vault.set_tuning(effective_tuning(arguments, &found));
+    vault.set_tuning(effective_tuning(arguments, &tuned_settings));
     if let Some(Err(error)) =
         options.table_dir.as_ref().map(|tables| vault.enable_index_table(tables))
     {
@@ -62,7 +64,7 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     }
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
-    let lock = vault_session::lock_vault(&vault, &who, (VaultLockMode::Shared, wait))?;
+    let lock = vault_session::lock_vault(&vault, &user, (VaultLockMode::Shared, wait))?;
     let log = vault_session::run_log_file(vault.id())
         .map(BackupRunLog::new)
         .filter(|_| !arguments.dry_run);
@@ -359,32 +361,38 @@ pub(super) fn save_options(arguments: &BackupSaveArgs) -> Result<SaveOptions, Co
 const OBNAM_NODE_BYTES: u64 = 256 << 10;
 
 /// Returns the arguments that open the vault; Obnam's option for the tree cache counts in nodes.
-fn effective_vault_args(arguments: &BackupSaveArgs, found: &TunedSaveSettings) -> VaultArgs {
+fn effective_vault_args(
+    arguments: &BackupSaveArgs,
+    tuned_settings: &TunedSaveSettings,
+) -> VaultArgs {
     let mut vault = arguments.vault.clone();
-    vault.place.connections = vault.place.connections.or(found.connection_count());
+    vault.place.connections = vault.place.connections.or(tuned_settings.connection_count());
     let nodes = arguments.tuning.lru_size.map(|nodes| nodes.saturating_mul(OBNAM_NODE_BYTES));
-    vault.place.tree_cache = vault.place.tree_cache.or(nodes).or(found.tree_cache_bytes());
+    vault.place.tree_cache = vault.place.tree_cache.or(nodes).or(tuned_settings.tree_cache_bytes());
     vault
 }
 
 /// Command-line arguments take precedence over the settings that `tune` found.
-fn effective_tuning(arguments: &BackupSaveArgs, found: &TunedSaveSettings) -> WriterTuning {
-    let given = &arguments.tuning;
-    let nodes = given.upload_queue_size.map(|nodes| nodes.saturating_mul(OBNAM_NODE_BYTES));
+fn effective_tuning(
+    arguments: &BackupSaveArgs,
+    tuned_settings: &TunedSaveSettings,
+) -> WriterTuning {
+    let tuning = &arguments.tuning;
+    let nodes = tuning.upload_queue_size.map(|nodes| nodes.saturating_mul(OBNAM_NODE_BYTES));
     let usual = WriterTuning::default();
     WriterTuning {
         connections: arguments
             .vault
             .place
             .connections
-            .or(found.connection_count())
+            .or(tuned_settings.connection_count())
             .map(usize::from),
-        queue_bytes: given
+        queue_bytes: tuning
             .upload_queue
             .or(nodes)
-            .or(found.queue_bytes())
+            .or(tuned_settings.queue_bytes())
             .unwrap_or(usual.queue_bytes),
-        piece_delay: std::time::Duration::from_millis(given.delay_ms),
+        piece_delay: std::time::Duration::from_millis(tuning.delay_ms),
     }
 }
 
@@ -496,11 +504,11 @@ fn print_run_details(progress: &BackupProgress) {
 }
 
 /// Prints the fault of one item.
-fn print_item_fault((what, fault): (&str, &tympan_backup::BackupFault), json: bool) {
+fn print_item_fault((item, fault): (&str, &tympan_backup::BackupFault), json: bool) {
     if json {
         say!("{}", json!({ "message_type": "error", "item": fault.path, "error": fault.message }));
     } else {
-        say!("{what}: {fault}");
+        say!("{item}: {fault}");
     }
 }
 

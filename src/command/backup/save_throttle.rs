@@ -121,11 +121,11 @@ impl ResponseTimeHistogram {
     fn p95(&self) -> Option<Duration> {
         let at = (self.0.values().sum::<u64>() * 95).div_ceil(100);
         let mut passed = 0;
-        let found = self.0.iter().find(|(_, count)| {
+        let bucket = self.0.iter().find(|(_, count)| {
             passed += **count;
             passed >= at
         });
-        found.map(|(micros, _)| Duration::from_micros(*micros))
+        bucket.map(|(micros, _)| Duration::from_micros(*micros))
     }
 }
 

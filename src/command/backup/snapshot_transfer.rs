@@ -25,9 +25,9 @@ fn find_snapshots(
         all.retain(|snapshot| clients.includes(snapshot));
         return Ok(all);
     }
-    let found =
+    let run_snapshots =
         names.iter().map(|name| vault.find_run_snapshots(name, clients).map_err(backup_fault));
-    Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    Ok(run_snapshots.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 /// Copies snapshots from another vault.
@@ -98,7 +98,7 @@ pub(super) fn tag_snapshots(arguments: &TagSnapshotsArgs) -> CommandOutcome {
         TagChange::Edit { add: arguments.add.clone(), remove: arguments.remove.clone() }
     } else {
         // As in restic, an empty tag removes all tags.
-        TagChange::Set(arguments.set.iter().filter(|word| !word.is_empty()).cloned().collect())
+        TagChange::Set(arguments.set.iter().filter(|tag| !tag.is_empty()).cloned().collect())
     };
     let mut changed = 0;
     for snapshot in find_snapshots(&opened.vault, &arguments.snapshots, &clients)? {

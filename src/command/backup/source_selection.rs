@@ -100,8 +100,8 @@ fn sources_from_zero_terminated(bytes: &[u8], file: &Path) -> Result<Vec<OsStrin
 /// If a file cannot be read, or a pattern is invalid.
 pub(super) fn read_excludes(arguments: &ExcludeArgs) -> Result<ExcludeRules, CommandFault> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
-    let with_files = |given: &[String], files: &[PathBuf]| {
-        let mut patterns = given.to_vec();
+    let with_files = |inline_patterns: &[String], files: &[PathBuf]| {
+        let mut patterns = inline_patterns.to_vec();
         for file in files {
             patterns.extend(parse_pattern_lines(&read_text_or_stdin(file)?, &variable));
         }

@@ -80,8 +80,8 @@ impl TunedSaveSettings {
     }
 
     /// Reads the settings of a vault; empty if there was no search.
-    pub(crate) fn read(place: &str) -> Self {
-        let Some(file) = settings_file(place) else { return Self::default() };
+    pub(crate) fn read(location: &str) -> Self {
+        let Some(file) = settings_file(location) else { return Self::default() };
         match fs::read(&file) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
                 tracing::warn!(%error, file = %file.display(), "the settings of a vault are not understood");
@@ -97,8 +97,8 @@ impl TunedSaveSettings {
     }
 
     /// Stores the settings of a vault; returns the file.
-    pub(super) fn write(&self, place: &str) -> Result<PathBuf, CommandFault> {
-        let file = settings_file(place).ok_or_else(|| {
+    pub(super) fn write(&self, location: &str) -> Result<PathBuf, CommandFault> {
+        let file = settings_file(location).ok_or_else(|| {
             CommandFault::usage("neither XDG_CONFIG_HOME nor HOME says where settings are kept")
         })?;
         let json = serde_json::to_vec_pretty(self).unwrap_or_default();
@@ -111,11 +111,11 @@ impl TunedSaveSettings {
 }
 
 /// Returns the settings file of a vault location: the connection determines which settings are fast.
-fn settings_file(place: &str) -> Option<PathBuf> {
+fn settings_file(location: &str) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let config = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
     let config = config.or_else(|| Some(variable("HOME")?.join(".config")))?;
-    let name = VaultObjectId::of(place.trim_end_matches('/').as_bytes()).short();
+    let name = VaultObjectId::of(location.trim_end_matches('/').as_bytes()).short();
     config.is_absolute().then(|| config.join(format!("tympan/backup/{name}.json")))
 }
 
@@ -125,29 +125,32 @@ mod tests {
 
     #[test]
     fn what_was_found_is_told_as_options() {
-        let mut found = TunedSaveSettings::default();
-        assert!(found.to_command_options().is_empty());
+        let mut settings = TunedSaveSettings::default();
+        assert!(settings.to_command_options().is_empty());
         assert_eq!(
-            (found.queue_bytes(), found.connection_count(), found.tree_cache_bytes()),
+            (settings.queue_bytes(), settings.connection_count(), settings.tree_cache_bytes()),
             (None, None, None)
         );
         for (name, value) in [("upload-queue", 64), ("connections", 8), ("tree-cache", 256)] {
-            found.set_value(name, value);
+            settings.set_value(name, value);
         }
         let options = "--upload-queue 64 MiB --connections 8 --tree-cache 256 MiB";
-        assert_eq!(found.to_command_options().join(" "), options);
-        assert_eq!((found.queue_bytes(), found.connection_count()), (Some(64 << 20), Some(8)));
-        assert_eq!(found.tree_cache_bytes(), Some(256 << 20));
-        let kept: TunedSaveSettings =
-            serde_json::from_slice(&serde_json::to_vec(&found).unwrap()).unwrap();
-        assert_eq!(kept, found);
+        assert_eq!(settings.to_command_options().join(" "), options);
+        assert_eq!(
+            (settings.queue_bytes(), settings.connection_count()),
+            (Some(64 << 20), Some(8))
+        );
+        assert_eq!(settings.tree_cache_bytes(), Some(256 << 20));
+        let parsed_settings: TunedSaveSettings =
+            serde_json::from_slice(&serde_json::to_vec(&settings).unwrap()).unwrap();
+        assert_eq!(parsed_settings, settings);
         // Settings of an earlier version of the program remain valid.
         let old: TunedSaveSettings = serde_json::from_str(r#"{"connections":3}"#).unwrap();
         assert_eq!((old.connection_count(), old.tree_cache_bytes()), (Some(3), None));
         // A first save reads nothing, so that a search for it finds no cache size.
         let mut first = TunedSaveSettings::default();
         first.set_value("connections", 5);
-        let both = first.merged_over(&found);
+        let both = first.merged_over(&settings);
         assert_eq!((both.connection_count(), both.tree_cache_bytes()), (Some(5), Some(256 << 20)));
     }
 }

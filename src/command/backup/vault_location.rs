@@ -36,10 +36,10 @@ pub(super) fn vault_backend(arguments: &VaultArgs) -> Result<Arc<dyn VaultBacken
 /// # Errors
 /// If the address, or a file that configures the access, is invalid.
 pub(crate) fn vault_backend_at(
-    place: &str,
+    location: &str,
     options: &VaultLocationArgs,
 ) -> Result<Arc<dyn VaultBackend>, CommandFault> {
-    let mut backend = uncached_backend_at(place, options)?;
+    let mut backend = uncached_backend_at(location, options)?;
     let limits = TransferLimits {
         upload: options.limit_upload.map(RateLimit),
         download: options.limit_download.map(RateLimit),
@@ -54,31 +54,31 @@ pub(crate) fn vault_backend_at(
 }
 
 fn uncached_backend_at(
-    place: &str,
+    location: &str,
     options: &VaultLocationArgs,
 ) -> Result<Arc<dyn VaultBackend>, CommandFault> {
     let connections = options.connections.unwrap_or(DEFAULT_CONNECTIONS).into();
-    if let Some(address) = SftpAddress::parse(place) {
+    if let Some(address) = SftpAddress::parse(location) {
         let options = SftpOptions { connections, ..sftp_options(options) };
-        let backend = SftpBackend::new(place, address.map_err(CommandFault::usage)?, options);
+        let backend = SftpBackend::new(location, address.map_err(CommandFault::usage)?, options);
         return Ok(Arc::new(
             backend.map_err(|error| CommandFault::with_code(error.to_string(), 1))?,
         ));
     }
-    if let Some(address) = S3Address::parse(place) {
+    if let Some(address) = S3Address::parse(location) {
         let objects = open_bucket(address.map_err(CommandFault::usage)?)?;
-        return Ok(Arc::new(S3Backend::new(place.to_owned(), objects, connections)));
+        return Ok(Arc::new(S3Backend::new(location.to_owned(), objects, connections)));
     }
-    if let Some(address) = RestAddress::parse(place) {
+    if let Some(address) = RestAddress::parse(location) {
         return rest_backend(address.map_err(CommandFault::usage)?, (options, connections));
     }
     let unknown = ["az:", "az://", "b2:", "gs:", "swift:", "azure:", "rclone:"];
-    if let Some(scheme) = unknown.iter().find(|scheme| place.starts_with(**scheme)) {
+    if let Some(scheme) = unknown.iter().find(|scheme| location.starts_with(**scheme)) {
         return Err(CommandFault::usage(format!(
             "vaults at `{scheme}…` are not there; name a folder, `sftp://…`, `s3:…` or `rest:…`"
         )));
     }
-    Ok(Arc::new(LocalBackend::new(place.strip_prefix("file://").unwrap_or(place))))
+    Ok(Arc::new(LocalBackend::new(location.strip_prefix("file://").unwrap_or(location))))
 }
 
 /// Returns a REST server, with the user and password from a file or the environment.
@@ -154,14 +154,14 @@ fn sftp_options(options: &VaultLocationArgs) -> SftpOptions {
 
 /// Returns true if a setting of the environment would override the address of a vault.
 fn is_location_setting(setting: &str) -> bool {
-    let places = [
+    let location_settings = [
         "aws_endpoint",
         "aws_endpoint_url",
         "aws_endpoint_url_s3",
         "aws_virtual_hosted_style_request",
         "aws_s3_express",
     ];
-    places.iter().any(|place| setting.eq_ignore_ascii_case(place))
+    location_settings.iter().any(|name| setting.eq_ignore_ascii_case(name))
 }
 
 /// The timeout of a request to a vault's bucket, including retries, before a command fails.

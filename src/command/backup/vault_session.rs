@@ -66,29 +66,29 @@ fn read_only_lock_fault(error: Error) -> CommandFault {
 /// itself, so that no lock is left behind; the holder of the lock must check for interrupts.
 pub(super) fn lock_vault(
     vault: &Arc<Vault>,
-    who: &VaultUser,
+    user: &VaultUser,
     (mode, wait): (VaultLockMode, Duration),
 ) -> Result<VaultLock, CommandFault> {
-    lock_vault_with_error(vault, who, (mode, wait, backup_fault))
+    lock_vault_with_error(vault, user, (mode, wait, backup_fault))
 }
 
 /// Locks as [`lock_vault`] does, for callers that map errors themselves.
 fn lock_vault_with_error(
     vault: &Arc<Vault>,
-    who: &VaultUser,
+    user: &VaultUser,
     (mode, wait, meaning): (VaultLockMode, Duration, fn(Error) -> CommandFault),
 ) -> Result<VaultLock, CommandFault> {
     interrupt_signal::listen_for_interrupts()?;
     let begin = Instant::now();
     loop {
-        match VaultLock::acquire(vault, who, mode, Duration::ZERO) {
+        match VaultLock::acquire(vault, user, mode, Duration::ZERO) {
             Err(Error::Locked { .. }) if interrupt_signal::is_interrupted() => {
                 return Err(interrupt_signal::interrupted_fault());
             }
             Err(Error::Locked { .. }) if begin.elapsed() < wait => {
                 std::thread::sleep(LOCK_POLL_INTERVAL)
             }
-            taken => return taken.map_err(meaning),
+            result => return result.map_err(meaning),
         }
     }
 }
@@ -163,9 +163,9 @@ pub(super) fn open_vault_exclusively(arguments: &VaultArgs) -> Result<Vault, Com
 /// Opens as [`open_vault_exclusively`] does, for callers that take a shared lock next, and save.
 pub(super) fn open_vault_to_save(
     arguments: &VaultArgs,
-    who: &VaultUser,
+    user: &VaultUser,
 ) -> Result<Vault, CommandFault> {
-    open_vault_with(arguments, VaultOpening { saving_user: Some(who), ..VaultOpening::default() })
+    open_vault_with(arguments, VaultOpening { saving_user: Some(user), ..VaultOpening::default() })
 }
 
 fn open_vault_with(

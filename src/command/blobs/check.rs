@@ -33,13 +33,13 @@ struct BlobCheckReport {
 /// Checks all blobs.
 pub(super) fn run_blob_check(home: &Path, rehash: bool, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    let found = check_blobs(&home, rehash)?;
+    let report = check_blobs(&home, rehash)?;
     if json {
-        say!("{}", check_json(&found));
+        say!("{}", check_json(&report));
     } else {
-        print_check(&found);
+        print_check(&report);
     }
-    let is_clean = found.faults.is_empty() && found.missing_count == 0;
+    let is_clean = report.faults.is_empty() && report.missing_count == 0;
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
@@ -60,9 +60,9 @@ fn check_blobs(home: &Home, rehash: bool) -> Result<BlobCheckReport, CommandFaul
     let (needed, to_count) =
         needed.ok_or_else(|| CommandFault::cannot_run("the walk was stopped"))?;
     let mut present = BlobIdSorter::new(&scratch);
-    for (role, place) in &home.blobs.writable {
+    for (role, storage) in &home.blobs.writable {
         let mut fault = None;
-        let listed = place.list(&mut |listed| match present.add(&listed) {
+        let listed = storage.list(&mut |listed| match present.add(&listed) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 fault = Some(error);
@@ -73,31 +73,31 @@ fn check_blobs(home: &Home, rehash: bool) -> Result<BlobCheckReport, CommandFaul
         fault.map_or(Ok(()), |error| Err(failed(error)))?;
     }
     let blobs = home.repository.blobs();
-    let (gone, count) =
+    let (missing_ids, count) =
         find_missing_blobs(&mut |id| blobs.contains(id), needed, present, MAX_NAMED_MISSING)
             .map_err(failed)?;
-    let mut found = BlobCheckReport { missing_count: count, ..BlobCheckReport::default() };
+    let mut report = BlobCheckReport { missing_count: count, ..BlobCheckReport::default() };
     let reason =
         "is missing; restore it from a backup, or take it back with `tympan blobs undelete`";
-    found.faults.extend(gone.into_iter().map(|id| (id, reason.to_owned())));
+    report.faults.extend(missing_ids.into_iter().map(|id| (id, reason.to_owned())));
     let mut last = None;
-    for one in to_count.finish().map_err(failed)? {
-        let id = one.map_err(failed)?.id;
+    for blob in to_count.finish().map_err(failed)? {
+        let id = blob.map_err(failed)?.id;
         if last.replace(id) == Some(id) {
             continue;
         }
-        found.checked_count += 1;
+        report.checked_count += 1;
         if rehash
-            && !found.faults.contains_key(&id)
+            && !report.faults.contains_key(&id)
             && let Some(fault) = blob_damage(home, &id)
         {
-            found.faults.insert(id, fault);
+            report.faults.insert(id, fault);
         }
     }
-    if !found.faults.is_empty() {
-        find_referrers(home, &mut found)?;
+    if !report.faults.is_empty() {
+        find_referrers(home, &mut report)?;
     }
-    Ok(found)
+    Ok(report)
 }
 
 /// Reads a blob; returns its fault, if any.
@@ -116,7 +116,7 @@ fn blob_damage(home: &Home, id: &BlobId) -> Option<String> {
 }
 
 /// Finds the nodes that refer to faulty blobs.
-fn find_referrers(home: &Home, found: &mut BlobCheckReport) -> Result<(), CommandFault> {
+fn find_referrers(home: &Home, report: &mut BlobCheckReport) -> Result<(), CommandFault> {
     let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     for branch in home.repository.branches().map_err(failed)? {
         let snapshot = home.repository.snapshot_at(branch.root).map_err(failed)?;
@@ -129,48 +129,48 @@ fn find_referrers(home: &Home, found: &mut BlobCheckReport) -> Result<(), Comman
                 .blobs
                 .into_iter()
                 .collect();
-            for id in needs.into_iter().filter(|id| found.faults.contains_key(id)) {
-                let place = match branch.name.as_str() {
+            for id in needs.into_iter().filter(|id| report.faults.contains_key(id)) {
+                let location = match branch.name.as_str() {
                     "main" => document.path.to_string(),
                     name => format!("{} (branch `{name}`)", document.path),
                 };
-                found.referrers.entry(id).or_default().push(place);
+                report.referrers.entry(id).or_default().push(location);
             }
         }
     }
     Ok(())
 }
 
-fn print_check(found: &BlobCheckReport) {
-    for (id, fault) in &found.faults {
+fn print_check(report: &BlobCheckReport) {
+    for (id, fault) in &report.faults {
         say!("{id} {fault}");
-        match found.referrers.get(id) {
-            Some(places) => places.iter().for_each(|place| say!("  {place}")),
+        match report.referrers.get(id) {
+            Some(referrers) => referrers.iter().for_each(|referrer| say!("  {referrer}")),
             None => say!("  only kept revisions and versions refer to it"),
         }
     }
-    let unnamed = found.missing_count.saturating_sub(MAX_NAMED_MISSING as u64);
+    let unnamed = report.missing_count.saturating_sub(MAX_NAMED_MISSING as u64);
     if unnamed > 0 {
         say!("… and {unnamed} more are missing");
     }
-    let faults = found.faults.len() as u64 + unnamed;
+    let faults = report.faults.len() as u64 + unnamed;
     let verdict = if faults == 0 { "clean".to_owned() } else { format!("{faults} faults") };
-    say!("{} blobs: {verdict}", found.checked_count);
+    say!("{} blobs: {verdict}", report.checked_count);
 }
 
-fn check_json(found: &BlobCheckReport) -> Value {
-    let faults: Vec<Value> = found
+fn check_json(report: &BlobCheckReport) -> Value {
+    let faults: Vec<Value> = report
         .faults
         .iter()
         .map(|(id, fault)| {
-            let places = found.referrers.get(id).cloned().unwrap_or_default();
-            json!({ "blob": id.to_string(), "fault": fault, "paths": places })
+            let referrers = report.referrers.get(id).cloned().unwrap_or_default();
+            json!({ "blob": id.to_string(), "fault": fault, "paths": referrers })
         })
         .collect();
     json!({
-        "clean": faults.is_empty() && found.missing_count == 0,
-        "blobs": found.checked_count,
-        "missing": found.missing_count,
+        "clean": faults.is_empty() && report.missing_count == 0,
+        "blobs": report.checked_count,
+        "missing": report.missing_count,
         "faults": faults,
     })
 }

@@ -59,11 +59,11 @@ pub(super) fn run_blob_gc(
         swept = sharing.sweep(&options, &mut || ControlFlow::Continue(()))?;
     }
     if json {
-        let places: Vec<Value> =
+        let storages: Vec<Value> =
             swept.iter().map(|(role, swept)| sweep_json(role, swept)).collect();
         let count = marked.as_ref().map(|marked| marked.blob_count);
         let untold = marked.as_ref().map(|marked| &*marked.unreachable_owners).unwrap_or_default();
-        say!("{}", json!({ "needs": count, "places": places, "untold": untold }));
+        say!("{}", json!({ "needs": count, "places": storages, "untold": untold }));
     } else {
         if let Some(marked) = &marked {
             say!("this repository needs {} blobs", marked.blob_count);
@@ -107,8 +107,8 @@ fn print_sweep(role: &str, swept: &SweepReport, mode: BlobGcMode) {
     if young.blob_count > 0 {
         say!("  {} blobs, {} bytes are too young to tell", young.blob_count, young.bytes);
     }
-    if let Some((name, begun)) = &swept.oldest_marks {
-        say!("  the oldest marks are those of {name}, of {}", format_time(*begun));
+    if let Some((name, mark_time)) = &swept.oldest_marks {
+        say!("  the oldest marks are those of {name}, of {}", format_time(*mark_time));
     }
     for name in &swept.unmarked_members {
         say!("  nothing goes before {name} has said what it needs");

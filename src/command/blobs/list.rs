@@ -18,7 +18,7 @@ pub(super) fn run_blob_list(home: &Path, trash: bool, json: bool) -> CommandOutc
     let home = Home::open_existing(home)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
-    for (role, place) in &home.blobs.writable {
+    for (role, storage) in &home.blobs.writable {
         let mut show = |ListedBlob { id, modified }: ListedBlob| {
             let at = format_time(modified);
             written = match json {
@@ -30,7 +30,7 @@ pub(super) fn run_blob_list(home: &Path, trash: bool, json: bool) -> CommandOutc
             };
             if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let listed = if trash { place.list_trash(&mut show) } else { place.list(&mut show) };
+        let listed = if trash { storage.list_trash(&mut show) } else { storage.list(&mut show) };
         listed.map_err(|error| storage_fault(role, &error))?;
     }
     match written.and_then(|()| out.flush()) {

@@ -49,22 +49,26 @@ pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
 fn print_blob_stats(home: &Path, json: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let mut bodies = Vec::new();
-    for (role, place) in &home.blobs.writable {
-        let found = count_blobs(&**place).map_err(|error| storage_fault(role, &error))?;
+    for (role, storage) in &home.blobs.writable {
+        let counts = count_blobs(&**storage).map_err(|error| storage_fault(role, &error))?;
         if json {
-            let members: Vec<Value> = found.members.iter().map(member_json).collect();
+            let members: Vec<Value> = counts.members.iter().map(member_json).collect();
             bodies.push(json!({
-                "role": role, "place": format!("{place:?}"),
-                "blobs": found.live.blob_count, "bytes": found.live.bytes,
-                "trashBlobs": found.trash.blob_count, "trashBytes": found.trash.bytes,
+                "role": role, "place": format!("{storage:?}"),
+                "blobs": counts.live.blob_count, "bytes": counts.live.bytes,
+                "trashBlobs": counts.trash.blob_count, "trashBytes": counts.trash.bytes,
                 "repositories": members,
             }));
             continue;
         }
-        say!("{role} (`{place:?}`): {} blobs, {} bytes", found.live.blob_count, found.live.bytes);
-        say!("  in the trash: {} blobs, {} bytes", found.trash.blob_count, found.trash.bytes);
-        for one in &found.members {
-            let marked = one.last_marks.as_ref().map_or_else(
+        say!(
+            "{role} (`{storage:?}`): {} blobs, {} bytes",
+            counts.live.blob_count,
+            counts.live.bytes
+        );
+        say!("  in the trash: {} blobs, {} bytes", counts.trash.blob_count, counts.trash.bytes);
+        for member in &counts.members {
+            let marked = member.last_marks.as_ref().map_or_else(
                 || "has never said what it needs".to_owned(),
                 |marked| {
                     format!(
@@ -74,7 +78,7 @@ fn print_blob_stats(home: &Path, json: bool) -> CommandOutcome {
                     )
                 },
             );
-            say!("  {} ({}) {marked}", one.member.id, one.member.name);
+            say!("  {} ({}) {marked}", member.member.id, member.member.name);
         }
     }
     if json {
@@ -83,41 +87,41 @@ fn print_blob_stats(home: &Path, json: bool) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn member_json(one: &RegisteredMember) -> Value {
+fn member_json(member: &RegisteredMember) -> Value {
     json!({
-        "id": one.member.id,
-        "name": one.member.name,
-        "since": format_time(one.registered_at),
-        "needs": one.last_marks.as_ref().map(|marked| marked.blob_count),
-        "marked": one.last_marks.as_ref().map(|marked| format_time(marked.started_at)),
+        "id": member.member.id,
+        "name": member.member.name,
+        "since": format_time(member.registered_at),
+        "needs": member.last_marks.as_ref().map(|marked| marked.blob_count),
+        "marked": member.last_marks.as_ref().map(|marked| format_time(marked.started_at)),
     })
 }
 
 /// Restores blobs from the trash.
 fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    let mut wanted: Vec<BlobId> = Vec::new();
+    let mut requested_ids: Vec<BlobId> = Vec::new();
     for blob in blobs {
         let id = blob.parse();
-        wanted
+        requested_ids
             .push(id.map_err(|error: tympan_store::Error| CommandFault::usage(error.to_string()))?);
     }
     let mut count = 0;
-    for (role, place) in &home.blobs.writable {
-        let mut chosen = wanted.clone();
+    for (role, storage) in &home.blobs.writable {
+        let mut chosen = requested_ids.clone();
         if all {
-            let listed = place.list_trash(&mut |listed| {
+            let listed = storage.list_trash(&mut |listed| {
                 chosen.push(listed.id);
                 ControlFlow::Continue(())
             });
             listed.map_err(|error| storage_fault(role, &error))?;
         }
         for id in chosen {
-            count += u64::from(place.undelete(&id).map_err(|error| storage_fault(role, &error))?);
+            count += u64::from(storage.undelete(&id).map_err(|error| storage_fault(role, &error))?);
         }
     }
     say!("{count} blobs are back");
-    if !all && count < wanted.len() as u64 {
+    if !all && count < requested_ids.len() as u64 {
         return Err(CommandFault::with_code(
             "not all of them are in the trash",
             super::CHECK_FAILED_EXIT_CODE,
@@ -129,15 +133,15 @@ fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
 /// Removes a repository from the members of a storage.
 fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
     let home = Home::open_existing(home)?;
-    let mut known = Vec::new();
+    let mut member_ids = Vec::new();
     let mut is_known = false;
-    for (role, place) in &home.blobs.writable {
+    for (role, storage) in &home.blobs.writable {
         let failed = |error: tympan_blobs::Error| storage_fault(role, &error);
         // The members are listed first, so that the error for a wrong name can show the existing ones; damaged notes
         // must not prevent the removal.
-        let members = list_members(&**place).unwrap_or_default();
-        known.extend(members.into_iter().map(|one| one.member.id));
-        if unregister_member(&**place, repository).map_err(failed)? {
+        let members = list_members(&**storage).unwrap_or_default();
+        member_ids.extend(members.into_iter().map(|member| member.member.id));
+        if unregister_member(&**storage, repository).map_err(failed)? {
             say!("`{repository}` is taken out of `{role}`");
             is_known = true;
         }
@@ -147,7 +151,7 @@ fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
     }
     Err(CommandFault::usage(format!(
         "no repository `{repository}` shares the blobs; there are: {}",
-        known.join(", ")
+        member_ids.join(", ")
     )))
 }
 

@@ -43,11 +43,11 @@ struct BlobPromotionReport {
 /// Copies the blobs of some nodes.
 pub(super) fn run_blob_promote(promotion: &PromoteBlobsArgs) -> CommandOutcome {
     let home = Home::open_existing(&promotion.home)?;
-    let wanted = referenced_blobs(&home, &promotion.paths)?;
+    let blob_ids = referenced_blobs(&home, &promotion.paths)?;
     let done = if is_instance_url(&promotion.to) {
-        promote_to_instance(&home, &wanted, promotion)?
+        promote_to_instance(&home, &blob_ids, promotion)?
     } else {
-        promote_to_home(&home, &wanted, Path::new(&promotion.to))?
+        promote_to_home(&home, &blob_ids, Path::new(&promotion.to))?
     };
     let BlobPromotionReport {
         blob_count: blobs,
@@ -75,34 +75,34 @@ fn referenced_blobs(home: &Home, paths: &[String]) -> Result<BTreeSet<BlobId>, C
         error => CommandFault::cannot_run(error_chain_text(&error)),
     };
     let snapshot = home.repository.snapshot().map_err(failed)?;
-    let mut wanted = BTreeSet::new();
+    let mut blob_ids = BTreeSet::new();
     for path in paths {
         let path = NodePath::new(path).map_err(failed)?;
         for document in snapshot.stored_documents(&path, SubtreeScope::Subtree).map_err(failed)? {
-            wanted.extend(snapshot.document_requirements(&document).map_err(failed)?.blobs);
+            blob_ids.extend(snapshot.document_requirements(&document).map_err(failed)?.blobs);
         }
     }
-    Ok(wanted)
+    Ok(blob_ids)
 }
 
 fn promote_to_home(
     home: &Home,
-    wanted: &BTreeSet<BlobId>,
+    blob_ids: &BTreeSet<BlobId>,
     to: &Path,
 ) -> Result<BlobPromotionReport, CommandFault> {
     require_home(to)?;
     let failed = |error: tympan_blobs::Error| CommandFault::cannot_run(error_chain_text(&error));
-    let place = open_other_home_blobs_to_write(to, &home.dir)?;
+    let storage = open_other_home_blobs_to_write(to, &home.dir)?;
     let mut done = BlobPromotionReport::default();
-    for id in wanted {
+    for id in blob_ids {
         if id.length() < SMALL_BLOB_BYTES as u64 {
             done.small_count += 1;
-        } else if place.touch(id).map_err(failed)? {
+        } else if storage.touch(id).map_err(failed)? {
             done.present_count += 1;
         } else {
             let content = home.repository.blobs().open(id).map_err(failed)?;
             let content = content.ok_or_else(|| missing_blob_fault(id))?;
-            place.put_named(id, &mut content.into_reader()).map_err(failed)?;
+            storage.put_named(id, &mut content.into_reader()).map_err(failed)?;
             done.blob_count += 1;
             done.byte_count += id.length();
         }
@@ -112,7 +112,7 @@ fn promote_to_home(
 
 fn promote_to_instance(
     home: &Home,
-    wanted: &BTreeSet<BlobId>,
+    blob_ids: &BTreeSet<BlobId>,
     promotion: &PromoteBlobsArgs,
 ) -> Result<BlobPromotionReport, CommandFault> {
     let file = promotion.key.as_ref().ok_or_else(|| {
@@ -135,7 +135,7 @@ fn promote_to_instance(
             replication_key: key,
         };
         let mut done = BlobPromotionReport::default();
-        for id in wanted {
+        for id in blob_ids {
             if target.has_blob(id).await? {
                 done.present_count += 1;
                 continue;
@@ -145,8 +145,8 @@ fn promote_to_instance(
                 content.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
             let content = content.ok_or_else(|| missing_blob_fault(id))?;
             let body = body_from_reader(content.into_reader(), id.length());
-            let place = target.blob_url("/bin/receive", id);
-            if target.send_request(Method::PUT, &place, body.boxed_unsync()).await?
+            let url = target.blob_url("/bin/receive", id);
+            if target.send_request(Method::PUT, &url, body.boxed_unsync()).await?
                 == StatusCode::NOT_FOUND
             {
                 return Err(CommandFault::usage(format!(
@@ -174,25 +174,25 @@ impl PromotionTarget {
     }
 
     async fn has_blob(&self, id: &BlobId) -> Result<bool, CommandFault> {
-        let place = self.blob_url("/bin/store", id);
+        let url = self.blob_url("/bin/store", id);
         let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-        Ok(self.send_request(Method::HEAD, &place, body).await? != StatusCode::NOT_FOUND)
+        Ok(self.send_request(Method::HEAD, &url, body).await? != StatusCode::NOT_FOUND)
     }
 
     /// Sends a request; a response that is neither a success nor 404 is a fault.
     async fn send_request(
         &self,
         method: Method,
-        place: &str,
+        url: &str,
         body: BlobRequestBody,
     ) -> Result<StatusCode, CommandFault> {
         let request = Request::builder()
             .method(method)
-            .uri(place)
+            .uri(url)
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(KEY_HEADER, &self.replication_key)
             .body(body)
-            .map_err(|error| CommandFault::usage(format!("`{place}` is no URL: {error}")))?;
+            .map_err(|error| CommandFault::usage(format!("`{url}` is no URL: {error}")))?;
         let response = self.client.send(request).await;
         let response =
             response.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
@@ -200,11 +200,12 @@ impl PromotionTarget {
         if status.is_success() || status == StatusCode::NOT_FOUND {
             return Ok(status);
         }
-        let answer = limit_body(response.into_body(), MAX_RESPONSE_BYTES)
+        let response_body = limit_body(response.into_body(), MAX_RESPONSE_BYTES)
             .with_idle_timeout(RESPONSE_IDLE_TIMEOUT);
-        let answer = answer.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let answer = String::from_utf8_lossy(&answer);
-        Err(CommandFault::cannot_run(format!("{place} answered {status}: {answer}")))
+        let response_body =
+            response_body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let response_text = String::from_utf8_lossy(&response_body);
+        Err(CommandFault::cannot_run(format!("{url} answered {status}: {response_text}")))
     }
 }
 

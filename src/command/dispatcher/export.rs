@@ -25,16 +25,16 @@ pub(super) struct CacheExportOptions<'a> {
 /// Runs the command; either an archive or a folder is given.
 pub(super) fn run_cache_export(
     config: &DispatcherConfig,
-    what: &CacheExportOptions<'_>,
+    options: &CacheExportOptions<'_>,
     (tar, folder): (Option<&Path>, Option<&Path>),
     json: bool,
 ) -> CommandOutcome {
     let export = CacheExport {
-        farm: find_farm(config, what.farm)?,
+        farm: find_farm(config, options.farm)?,
         now: SystemTime::now(),
-        includes_stale: what.includes_stale,
-        excludes_metadata: what.is_bodies_only,
-        file_time: what.time,
+        includes_stale: options.includes_stale,
+        excludes_metadata: options.is_bodies_only,
+        file_time: options.time,
     };
     let is_piped = tar == Some(Path::new("-"));
     let exported = match (tar, folder) {
@@ -61,8 +61,9 @@ fn find_farm<'a>(
         |farm: &&FarmConfig| farm.cache.as_ref().is_some_and(|cache| cache.docroot.is_some());
     let mut farms = config.farms.iter().map(|farm| &**farm);
     if let Some(name) = name {
-        let found = farms.find(|farm| farm.name == name);
-        return found.ok_or_else(|| CommandFault::usage(format!("there is no farm `{name}`")));
+        let matching_farm = farms.find(|farm| farm.name == name);
+        return matching_farm
+            .ok_or_else(|| CommandFault::usage(format!("there is no farm `{name}`")));
     }
     let farms: Vec<&FarmConfig> = farms.filter(keeps).collect();
     match farms.as_slice() {

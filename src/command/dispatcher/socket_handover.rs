@@ -61,10 +61,10 @@ impl DispatcherSockets {
     /// # Errors
     /// If there is a process that does not hand over.
     pub(super) fn prepare(
-        place: &DispatcherPlacement,
+        placement: &DispatcherPlacement,
         others: ExtraListenAddresses,
     ) -> Result<SocketAcquisition, CommandFault> {
-        let taken = match &place.handover_socket {
+        let inherited_sockets = match &placement.handover_socket {
             None => None,
             Some(path) => InheritedSockets::request_sockets(path).map_err(|error| {
                 let path = path.display();
@@ -73,11 +73,13 @@ impl DispatcherSockets {
                 ))
             })?,
         };
-        let held = taken.iter().flat_map(|taken| &taken.sockets);
-        let held: Vec<SocketAddr> = held.filter_map(|socket| socket.local_addr().ok()).collect();
+        let inherited_addresses =
+            inherited_sockets.iter().flat_map(|inherited_sockets| &inherited_sockets.sockets);
+        let inherited_addresses: Vec<SocketAddr> =
+            inherited_addresses.filter_map(|socket| socket.local_addr().ok()).collect();
         // Bind before the other process stops, so that it continues if this fails.
         let open = |address: SocketAddr| {
-            if held.contains(&address) {
+            if inherited_addresses.contains(&address) {
                 return Ok(SocketSource::HeldByPredecessor(address));
             }
             let bound = bind_listener(address, PortReuse::Exclusive);
@@ -85,12 +87,12 @@ impl DispatcherSockets {
                 CommandFault::cannot_run(format!("dispatcher: {}", error_chain_text(&error)))
             })
         };
-        let visitors = open(place.listen_address)?;
+        let visitors = open(placement.listen_address)?;
         let admin = others.admin.map(open).transpose()?;
         let https_redirect = others.https_redirect.map(open).transpose()?;
         Ok(SocketAcquisition {
-            takeover: taken,
-            socket_path: place.handover_socket.clone(),
+            takeover: inherited_sockets,
+            socket_path: placement.handover_socket.clone(),
             visitors,
             admin,
             https_redirect,
@@ -106,14 +108,16 @@ impl SocketAcquisition {
     pub(super) async fn acquire(self) -> Result<DispatcherSockets, CommandFault> {
         let mut sockets = match self.takeover {
             None => Vec::new(),
-            Some(taken) => tokio::task::spawn_blocking(|| taken.take_over())
-                .await
-                .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?
-                .map_err(|error| {
-                    CommandFault::cannot_run(format!(
-                        "the dispatcher that serves does not stop: {error}"
-                    ))
-                })?,
+            Some(inherited_sockets) => {
+                tokio::task::spawn_blocking(|| inherited_sockets.take_over())
+                    .await
+                    .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?
+                    .map_err(|error| {
+                        CommandFault::cannot_run(format!(
+                            "the dispatcher that serves does not stop: {error}"
+                        ))
+                    })?
+            }
         };
         let mut open = |socket: SocketSource| match socket {
             SocketSource::Bound(socket) => Ok(socket),

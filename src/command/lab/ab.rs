@@ -15,8 +15,8 @@ use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
 /// Prints a message of ab during a run: progress goes to standard error, which may be closed.
-fn print_ab_message(word: ab::AbMessage<'_>) {
-    match word {
+fn print_ab_message(message: ab::AbMessage<'_>) {
+    match message {
         ab::AbMessage::Progress(text) => drop(writeln!(std::io::stderr(), "{text}")),
         ab::AbMessage::Log(text) => say!("{text}"),
     }
@@ -24,9 +24,11 @@ fn print_ab_message(word: ab::AbMessage<'_>) {
 
 /// Returns the attributes of ab's table, if any of the options requests one.
 fn table_attributes(arguments: &LabAbArgs) -> Option<ab::AbTableAttributes> {
-    let given = [&arguments.table, &arguments.row, &arguments.cell];
-    let is_wanted = arguments.is_markup || given.iter().any(|attributes| attributes.is_some());
-    let [table, row, cell] = given.map(|attributes| attributes.clone().unwrap_or_default());
+    let attribute_groups = [&arguments.table, &arguments.row, &arguments.cell];
+    let is_wanted =
+        arguments.is_markup || attribute_groups.iter().any(|attributes| attributes.is_some());
+    let [table, row, cell] =
+        attribute_groups.map(|attributes| attributes.clone().unwrap_or_default());
     is_wanted.then_some(ab::AbTableAttributes {
         table_attributes: table,
         row_attributes: row,

@@ -107,12 +107,12 @@ pub(super) fn create_fleet(arguments: &LabAgentsArgs) -> Result<Option<AgentFlee
             ));
         }
         (None, None) => {
-            let place = |host: &str| AgentPlacement::Ssh {
+            let placement = |host: &str| AgentPlacement::Ssh {
                 ssh_program: arguments.ssh.clone().into_os_string(),
                 host: host.trim().to_owned(),
                 program: arguments.agent_program.clone(),
             };
-            fleet.placements = agents.split(',').map(place).collect();
+            fleet.placements = agents.split(',').map(placement).collect();
         }
     }
     Ok(Some(fleet))
@@ -131,14 +131,14 @@ pub(super) fn create_remote_engine_fleet(
             "no remote host is named: give -R HOST,HOST, or the property remote_hosts with -r",
         ));
     }
-    let place = |host: &&str| AgentPlacement::Ssh {
+    let placement = |host: &&str| AgentPlacement::Ssh {
         ssh_program: arguments.ssh.clone().into_os_string(),
         // JMeter's hosts may include the port of its RMI registry, which is not used here.
         host: host.split(':').next().unwrap_or(host).to_owned(),
         program: arguments.agent_program.clone(),
     };
     Ok(AgentFleet {
-        placements: hosts.iter().map(place).collect(),
+        placements: hosts.iter().map(placement).collect(),
         dial_in: None,
         copies_data_rows: !arguments.divides,
         copies_load: !arguments.divides,
@@ -264,7 +264,7 @@ pub(super) fn print_manifest(arguments: &LabRunArgs, run: &RunOptions) -> Comman
         files.push(("goals.toml".to_owned(), goals.clone()));
         words.push("--goals=/load/goals.toml".to_owned());
     }
-    let wanted = KubernetesManifest {
+    let manifest = KubernetesManifest {
         image: &arguments.emit.image,
         agent_count: agents,
         arguments: &words,
@@ -273,6 +273,6 @@ pub(super) fn print_manifest(arguments: &LabRunArgs, run: &RunOptions) -> Comman
         connect_timeout: agent_start_timeout(&arguments.agents, POD_START_TIMEOUT)?,
         token: &token,
     };
-    say!("{}", render_manifest(&wanted).map_err(|error| lab_fault(&error))?.trim_end());
+    say!("{}", render_manifest(&manifest).map_err(|error| lab_fault(&error))?.trim_end());
     Ok(ExitCode::SUCCESS)
 }

@@ -109,8 +109,8 @@ fn is_plan_file(path: &Path) -> bool {
 }
 
 fn print_site_comparison(verdict: &SiteComparisonResult, logged: &[LogWatchResult]) {
-    let tell = |word: &str, difference: &ResponseDifference| {
-        say!("{word} {}: {}\n{}", difference.request_line, difference.aspect, difference.diff);
+    let tell = |label: &str, difference: &ResponseDifference| {
+        say!("{label} {}: {}\n{}", difference.request_line, difference.aspect, difference.diff);
     };
     verdict.changes.iter().for_each(|difference| tell("CHANGED", difference));
     verdict.unstable_differences.iter().for_each(|difference| tell("UNSTABLE", difference));
@@ -142,7 +142,7 @@ fn print_site_comparison_json(verdict: &SiteComparisonResult, logged: &[LogWatch
     let list = |differences: &[ResponseDifference]| -> Vec<serde_json::Value> {
         differences
             .iter()
-            .map(|one| json!({ "request": one.request_line, "aspect": one.aspect.to_string(), "diff": one.diff }))
+            .map(|difference| json!({ "request": difference.request_line, "aspect": difference.aspect.to_string(), "diff": difference.diff }))
             .collect()
     };
     let line = |log: &LogWatchResult, line: &String| json!({ "file": log.log_file, "line": line });

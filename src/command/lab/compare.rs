@@ -99,8 +99,9 @@ fn compare_programs(
         warm_up_runs: arguments.warm_ups,
         seed: arguments.seed,
     };
-    let (one, two) = (program(&arguments.before), program(&arguments.after));
-    let paired = paired_run::measure_pairs(&one, &two, turns).map_err(|error| lab_fault(&error))?;
+    let (before_program, after_program) = (program(&arguments.before), program(&arguments.after));
+    let paired = paired_run::measure_pairs(&before_program, &after_program, turns)
+        .map_err(|error| lab_fault(&error))?;
     if !arguments.json {
         for (name, series) in
             [("before", &paired.measures_before), ("after ", &paired.measures_after)]
@@ -122,10 +123,10 @@ fn compare_numbers(arguments: &LabCompareArgs) -> Result<Vec<MetricComparison>, 
         .iter()
         .zip(&after)
         .enumerate()
-        .map(|(number, (one, two))| {
+        .map(|(number, (before_numbers, after_numbers))| {
             let name =
                 names.get(number).cloned().unwrap_or_else(|| format!("column {}", number + 1));
-            compare_series(&name, one, two, arguments.trim, better)
+            compare_series(&name, before_numbers, after_numbers, arguments.trim, better)
         })
         .collect())
 }
@@ -138,15 +139,15 @@ fn read_number_columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Comm
         let words: Vec<&str> = line
             .split(['|', ',', '\t', ';', ' '])
             .map(str::trim)
-            .filter(|word| !word.is_empty())
+            .filter(|field| !field.is_empty())
             .collect();
-        let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
+        let numbers: Option<Vec<f64>> = words.iter().map(|field| field.parse().ok()).collect();
         match numbers {
             Some(numbers) => {
                 columns.resize_with(columns.len().max(numbers.len()), Vec::new);
                 columns.iter_mut().zip(numbers).for_each(|(column, number)| column.push(number));
             }
-            None => names = words.iter().map(|word| (*word).to_owned()).collect(),
+            None => names = words.iter().map(|field| (*field).to_owned()).collect(),
         }
     }
     if columns.is_empty() {

@@ -29,7 +29,7 @@ use crate::say;
 
 pub(super) fn check_plans(arguments: &LabCheckArgs) -> CommandOutcome {
     let mut problems = 0;
-    let mut told = Vec::new();
+    let mut reports = Vec::new();
     let mut refusals = PlanRefusals::default();
     for path in &arguments.plans {
         let check = plan::check_plan_without(path, &arguments.allowed.allow_ignore);
@@ -38,17 +38,17 @@ pub(super) fn check_plans(arguments: &LabCheckArgs) -> CommandOutcome {
         refusals.add(&check.findings);
         let is_jmx = path.extension().is_none_or(|extension| extension != "toml");
         if arguments.json {
-            told.push(plan_check_json(path, &check, is_jmx));
+            reports.push(plan_check_json(path, &check, is_jmx));
             continue;
         }
         for finding in &check.findings {
             say!("{finding}");
         }
-        for place in &check.inventory.excluded_elements {
-            say!("{place}: left out");
+        for element in &check.inventory.excluded_elements {
+            say!("{element}: left out");
         }
-        for place in &check.inventory.unknown_functions {
-            say!("{place}");
+        for function in &check.inventory.unknown_functions {
+            say!("{function}");
         }
         let verdict = if check.findings.is_empty() { "can be run" } else { "cannot be run" };
         let subset = if is_jmx { element_subset(&check.inventory) } else { String::new() };
@@ -58,7 +58,7 @@ pub(super) fn check_plans(arguments: &LabCheckArgs) -> CommandOutcome {
         }
     }
     if arguments.json {
-        say!("{}", json!({ "plans": told, "refused": refusals.to_json() }));
+        say!("{}", json!({ "plans": reports, "refused": refusals.to_json() }));
     } else if arguments.plans.len() > 1 {
         refusals.print();
     }
@@ -130,7 +130,7 @@ fn finding_reason(message: &str) -> String {
 fn plan_check_json(path: &Path, check: &plan::PlanCheck, is_jmx: bool) -> serde_json::Value {
     let inventory = &check.inventory;
     let texts = |all: &[FileFinding]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let mut told = json!({
+    let mut report = json!({
         "file": path.display().to_string(),
         "can_be_run": check.findings.is_empty(),
         "findings": texts(&check.findings),
@@ -141,12 +141,12 @@ fn plan_check_json(path: &Path, check: &plan::PlanCheck, is_jmx: bool) -> serde_
         "listeners": inventory.ignored_listeners,
     });
     // TOML plans have a different structure.
-    if is_jmx && let Some(fields) = told.as_object_mut() {
+    if is_jmx && let Some(fields) = report.as_object_mut() {
         fields.insert("subset".to_owned(), json!(inventory.required_subset()));
         fields
             .insert("beyond".to_owned(), json!(inventory.unsupported_names().collect::<Vec<_>>()));
     }
-    told
+    report
 }
 
 /// Returns a description of the subset of JMeter's elements that a plan needs.
@@ -342,13 +342,13 @@ fn print_log_summary(log: &RequestLog, rows: &[LatencyGoalRow], most: usize) {
         );
     }
     for row in rows {
-        let word = match (row.has_enough_samples, row.is_met()) {
+        let verdict_text = match (row.has_enough_samples, row.is_met()) {
             (false, _) => "cannot be judged from so few requests",
             (true, true) => "met",
             (true, false) => "missed",
         };
         say!(
-            "{:>5.0} % under {:>4} ms: {:>6.2} % {word}",
+            "{:>5.0} % under {:>4} ms: {:>6.2} % {verdict_text}",
             row.required_share * 100.0,
             row.limit_ms,
             row.measured_share * 100.0

@@ -72,10 +72,10 @@ fn add_journal_step(arguments: &JournalAddArgs) -> CommandOutcome {
     };
     let parsed =
         StepArgs::try_parse_from(words).map_err(|error| CommandFault::usage(error.to_string()))?;
-    let asked = load_command_settings(&parsed.lab)?;
+    let load_settings = load_command_settings(&parsed.lab)?;
     let is_ab = matches!(parsed.lab, LabCommand::Ab(_));
-    let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    if !is_ab && !words.iter().any(|word| word == "--json") {
+    let mut words: Vec<String> = words.iter().map(|argument| (*argument).to_owned()).collect();
+    if !is_ab && !words.iter().any(|argument| argument == "--json") {
         words.push("--json".to_owned());
     }
     let (output, code) = run_own_program(&words)?;
@@ -106,7 +106,7 @@ fn add_journal_step(arguments: &JournalAddArgs) -> CommandOutcome {
         what: arguments.what.clone(),
         at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         command: redaction::redact_command_line(&arguments.command),
-        asked,
+        asked: load_settings,
         figures,
     };
     step.record_response_length();
@@ -285,20 +285,20 @@ impl LoadCommandSettings {
 
 /// Returns the load settings of a command: two runs may be compared only if all of them are equal.
 fn load_command_settings(lab: &LabCommand) -> Result<BTreeMap<String, String>, CommandFault> {
-    let mut asked = LoadCommandSettings::default();
+    let mut settings = LoadCommandSettings::default();
     match lab {
-        LabCommand::Get(get) => asked.add_get(get)?,
-        LabCommand::Ab(ab) => asked.add_ab(ab)?,
-        LabCommand::Run(run) => asked.add_run(run)?,
-        LabCommand::Proof(LabAnalysisCommand::Replay(replay)) => asked.add_replay(replay)?,
+        LabCommand::Get(get) => settings.add_get(get)?,
+        LabCommand::Ab(ab) => settings.add_ab(ab)?,
+        LabCommand::Run(run) => settings.add_run(run)?,
+        LabCommand::Proof(LabAnalysisCommand::Replay(replay)) => settings.add_replay(replay)?,
         _ => {
             return Err(CommandFault::usage(
                 "a step is measured with `get`, `ab`, `run` or `replay`; what others ask for cannot be told yet",
             ));
         }
     }
-    asked.add("client", client_machine());
-    Ok(asked.0)
+    settings.add("client", client_machine());
+    Ok(settings.0)
 }
 
 /// Returns a file's name with the hash of its content: a changed plan counts as another plan, regardless of its folder.

@@ -293,8 +293,8 @@ fn run_phase_test(
 }
 
 /// Shows the progress of a phase on standard error.
-fn phase_display(name: &str, lasts: Duration) -> LiveDisplay {
-    super::live_display(name, Some(lasts))
+fn phase_display(name: &str, duration: Duration) -> LiveDisplay {
+    super::live_display(name, Some(duration))
 }
 
 fn progress_printer(output: &LabOutputArgs) -> impl FnMut(&str) + use<> {
@@ -367,13 +367,13 @@ pub(super) fn load_offer(
     users: Option<u64>,
     (name, time): (&str, &str),
 ) -> Result<LoadOffer, CommandFault> {
-    let lasts = parse_positive_duration(name, time)?;
+    let duration = parse_positive_duration(name, time)?;
     let amount = match (per_second, users) {
         (Some(text), _) => LoadAmount::Rate(parse_rate_per_second(text)?),
         (None, Some(users)) if users > 0 => LoadAmount::Users(users),
         _ => return Err(CommandFault::usage("give --rate (visits per second) or --users")),
     };
-    Ok(LoadOffer { amount, duration: lasts, ramp: Duration::ZERO, is_random: true })
+    Ok(LoadOffer { amount, duration, ramp: Duration::ZERO, is_random: true })
 }
 
 fn offer_text(offer: &LoadOffer) -> String {
@@ -468,8 +468,11 @@ mod tests {
     #[test]
     fn targets_become_properties() {
         let check = |url: &str, expected: [&str; 3]| {
-            let found = target_properties(url, "p.toml").unwrap();
-            assert_eq!(found.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>(), expected);
+            let properties = target_properties(url, "p.toml").unwrap();
+            assert_eq!(
+                properties.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>(),
+                expected
+            );
         };
         check("http://127.0.0.1:8080", ["http", "127.0.0.1", "8080"]);
         check("https://example.com/", ["https", "example.com", "443"]);

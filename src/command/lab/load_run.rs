@@ -101,15 +101,18 @@ pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
     )
 }
 
-fn refuse_with_agents(kept: &RunFolderArgs, added: JtlExtraColumns) -> Result<(), CommandFault> {
+fn refuse_with_agents(
+    folder_args: &RunFolderArgs,
+    added: JtlExtraColumns,
+) -> Result<(), CommandFault> {
     if added.microseconds {
         return Err(CommandFault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
     }
     if added.mark {
         return Err(CommandFault::usage("samples of agents have no marks: leave out --mark"));
     }
-    let watches = kept.watched.pid.is_some() || kept.watched.metrics.is_some();
-    if kept.keep.is_none() && !watches {
+    let watches = folder_args.watched.pid.is_some() || folder_args.watched.metrics.is_some();
+    if folder_args.keep.is_none() && !watches {
         return Ok(());
     }
     Err(CommandFault::usage(
@@ -205,11 +208,11 @@ fn element_classes(findings: &[FileFinding]) -> Vec<&str> {
 
 /// Prints the elements of a plan that were left out, and the unknown ones.
 pub(super) fn print_omitted_elements(plan: &TestPlan, tell: &mut dyn FnMut(&str)) {
-    for place in &plan.inventory.excluded_elements {
-        tell(&format!("LEFT OUT {place}"));
+    for element in &plan.inventory.excluded_elements {
+        tell(&format!("LEFT OUT {element}"));
     }
-    for place in &plan.inventory.unknown_functions {
-        tell(&format!("UNKNOWN {place}"));
+    for function in &plan.inventory.unknown_functions {
+        tell(&format!("UNKNOWN {function}"));
     }
 }
 

@@ -65,9 +65,9 @@ pub(crate) fn run_lab_command(lab: LabCommand) -> CommandOutcome {
         LabCommand::Tough(arguments) => tough::run_tough(&arguments),
         LabCommand::BackupImpact(arguments) => tough::run_backup_impact(&arguments),
         LabCommand::Other(words) => {
-            let word = words.first().map_or("", String::as_str);
+            let subcommand = words.first().map_or("", String::as_str);
             Err(CommandFault::usage(format!(
-                "`tympan lab` knows no `{word}`; `tympan lab --help` lists what it knows"
+                "`tympan lab` knows no `{subcommand}`; `tympan lab --help` lists what it knows"
             )))
         }
     }
@@ -117,11 +117,11 @@ fn read_goals(path: Option<&Path>) -> Result<Vec<LoadGoal>, CommandFault> {
 }
 
 /// Shows the progress of a run on standard error: a live display on a terminal, periodic lines otherwise.
-fn live_display(title: &str, lasts: Option<Duration>) -> LiveDisplay {
+fn live_display(title: &str, duration: Option<Duration>) -> LiveDisplay {
     let is_terminal = std::io::stderr().is_terminal()
         && std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
     let form = if is_terminal { LiveDisplayMode::Board } else { LiveDisplayMode::Lines };
-    LiveDisplay::new(Box::new(std::io::stderr()), form, title, lasts)
+    LiveDisplay::new(Box::new(std::io::stderr()), form, title, duration)
 }
 
 /// The options of a run's report.

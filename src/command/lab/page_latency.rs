@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use tympan_lab::log_watch::LogWatchResult;
 use tympan_lab::report::report_sheet::{ReportSheet, ReportTone};
-use tympan_lab::{component_profile as profile, page_visit as visit, slo as latency};
+use tympan_lab::{component_profile as profile, slo as latency, visit};
 
 use super::load_phase::finish_phase_test;
 use super::load_run::parse_headers;
@@ -34,14 +34,14 @@ pub(super) fn run_page_measurement(arguments: &LabPageArgs) -> CommandOutcome {
 }
 
 pub(super) fn run_component_measurement(arguments: &LabComponentsArgs) -> CommandOutcome {
-    let asked = profile::ComponentProfileOptions {
+    let options = profile::ComponentProfileOptions {
         url: arguments.url.clone(),
         headers: parse_headers(&arguments.asker.headers)?,
         login: arguments.asker.login.clone(),
         request_count: arguments.samples,
     };
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
-    let mut sheet = profile::profile_components(&asked).map_err(|error| lab_fault(&error))?;
+    let mut sheet = profile::profile_components(&options).map_err(|error| lab_fault(&error))?;
     logs.add_to_sheet(&mut sheet);
     finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)
 }
@@ -75,12 +75,12 @@ pub(super) fn run_slo(arguments: &LabSloArgs) -> CommandOutcome {
 /// Returns the URLs; an argument that is no URL is a file with one URL per line.
 pub(super) fn read_addresses(words: &[String]) -> Result<Vec<String>, CommandFault> {
     let mut all = Vec::new();
-    for word in words {
-        if word.contains("://") || !Path::new(word).is_file() {
-            all.push(word.clone());
+    for address in words {
+        if address.contains("://") || !Path::new(address).is_file() {
+            all.push(address.clone());
             continue;
         }
-        let text = super::read_text(Path::new(word))?;
+        let text = super::read_text(Path::new(address))?;
         let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim);
         all.extend(
             lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned),
@@ -119,7 +119,7 @@ fn watch_slo(
     let mut has_logged = false;
     loop {
         round += 1;
-        let seen = arguments.watch_dir.as_deref().map(newest_change);
+        let last_change = arguments.watch_dir.as_deref().map(newest_change);
         let mut sheet = measure_slo(arguments, pages)?;
         let logged = logs.take_log_results();
         sheet.add_log_watches(&logged);
@@ -127,8 +127,8 @@ fn watch_slo(
         if arguments.kept.output.json {
             say!("{}", sheet.to_json());
         } else {
-            let told = |key: &str| sheet.json_result.get(key);
-            let number = |key: &str| told(key).and_then(Value::as_f64).unwrap_or(0.0);
+            let sheet_value = |key: &str| sheet.json_result.get(key);
+            let number = |key: &str| sheet_value(key).and_then(Value::as_f64).unwrap_or(0.0);
             say!(
                 "{} {}: p70 {:.1} ms, p95 {:.1} ms, p99 {:.1} ms, longest {:.1} ms, by the {} clock{}",
                 round,
@@ -141,7 +141,7 @@ fn watch_slo(
                 number("p95_ms"),
                 number("p99_ms"),
                 number("max_ms"),
-                told("clock").and_then(Value::as_str).unwrap_or("client's"),
+                sheet_value("clock").and_then(Value::as_str).unwrap_or("client's"),
                 if is_true_in_sheet(&sheet, "comparable") { "" } else { " (not comparable)" },
             );
             for line in logged.iter().flat_map(LogWatchResult::describe_lines) {
@@ -161,7 +161,7 @@ fn watch_slo(
             None => std::thread::sleep(MEASUREMENT_PAUSE),
             // A change during the measurement triggers the next one.
             Some(folder) => {
-                while Some(newest_change(folder)) == seen {
+                while Some(newest_change(folder)) == last_change {
                     std::thread::sleep(FOLDER_POLL_INTERVAL);
                 }
             }

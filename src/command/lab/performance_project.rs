@@ -18,7 +18,7 @@ use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::say;
 
 pub(super) fn run_content_generation(arguments: &args::LabContentArgs) -> CommandOutcome {
-    let wish = ContentSpec {
+    let spec = ContentSpec {
         name: arguments.name.clone(),
         pages_per_increment: arguments.pages,
         images_per_increment: arguments.images,
@@ -47,17 +47,17 @@ pub(super) fn run_content_generation(arguments: &args::LabContentArgs) -> Comman
         }
     };
     let is_quiet = arguments.json;
-    let mut told = Vec::new();
-    let whole = wish
+    let mut increments = Vec::new();
+    let whole = spec
         .store_all(sink, &mut |increment, sum| {
-            told.push(totals_json(sum));
+            increments.push(totals_json(sum));
             if !is_quiet {
                 say!("increment {increment}: {}", totals_text(sum));
             }
         })
         .map_err(|error| lab_fault(&error))?;
     if is_quiet {
-        say!("{}", json!({ "increments": told, "total": totals_json(whole) }));
+        say!("{}", json!({ "increments": increments, "total": totals_json(whole) }));
     } else {
         say!("total: {}", totals_text(whole));
     }
@@ -136,7 +136,7 @@ pub(super) fn run_experiments(arguments: &args::LabExperimentArgs) -> CommandOut
         return Ok(ExitCode::from(3));
     }
     let has_logged = logged.iter().any(|log| log.errors.error_count > 0);
-    let is_missed = arguments.at_least.is_some_and(|wanted| gain < wanted);
+    let is_missed = arguments.at_least.is_some_and(|min_gain| gain < min_gain);
     if is_missed && !is_quiet {
         say!("goal MISSED: at least {}x was wanted", arguments.at_least.unwrap_or_default());
     }

@@ -23,11 +23,11 @@ pub(super) struct RunRecorder<'a> {
 impl<'a> RunRecorder<'a> {
     /// Starts to monitor the given process.
     pub(super) fn start(
-        kept: &'a RunFolderArgs,
+        folder_args: &'a RunFolderArgs,
         plan: Option<&'a Path>,
     ) -> Result<Self, CommandFault> {
-        let TargetWatch(watch) = TargetWatch::start(&kept.watched)?;
-        Ok(Self { folder: kept.keep.as_deref(), plan, watch })
+        let TargetWatch(watch) = TargetWatch::start(&folder_args.watched)?;
+        Ok(Self { folder: folder_args.keep.as_deref(), plan, watch })
     }
 
     /// Returns a recorder that stores nothing.
@@ -119,34 +119,39 @@ pub(super) fn create_run_folder(
         }
     };
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let given: Vec<String> = std::env::args().collect();
-    let words: Vec<String> =
-        redaction::redact_command_line(&given).iter().map(|word| quoted(word)).collect();
-    let asked = format!(
+    let command_line: Vec<String> = std::env::args().collect();
+    let words: Vec<String> = redaction::redact_command_line(&command_line)
+        .iter()
+        .map(|argument| quoted(argument))
+        .collect();
+    let run_description = format!(
         "started = {}\ncommand = [{}]\nversion = {}\nprocessors = {}\n",
         number,
         words.join(", "),
         quoted(env!("CARGO_PKG_VERSION")),
         std::thread::available_parallelism().map_or(1, usize::from),
     );
-    write_text(&run.join("run.toml"), &asked)?;
+    write_text(&run.join("run.toml"), &run_description)?;
     if let Some(plan) = plan {
-        let extension = plan.extension().map_or_else(Default::default, |one| one.to_string_lossy());
+        let extension =
+            plan.extension().map_or_else(Default::default, |suffix| suffix.to_string_lossy());
         let copy = run.join(format!("plan.{extension}"));
         let text = super::read_text(plan)?;
-        let kept = match extension.as_ref() {
+        let redacted_text = match extension.as_ref() {
             "yaml" | "yml" => Some(redaction::redact_yaml(&text)),
-            "toml" => plan_redaction::redact_toml_plan(&text).map(|kept| kept.text),
-            _ => plan_redaction::redact_jmx_plan(&text).map(|kept| kept.text),
+            "toml" => {
+                plan_redaction::redact_toml_plan(&text).map(|redacted_plan| redacted_plan.text)
+            }
+            _ => plan_redaction::redact_jmx_plan(&text).map(|redacted_plan| redacted_plan.text),
         };
         // The file was parsed as a plan before, so that it is readable.
-        let kept = kept.ok_or_else(|| {
+        let redacted_text = redacted_text.ok_or_else(|| {
             CommandFault::cannot_run(format!(
                 "cannot keep `{}`: it has changed meanwhile",
                 plan.display()
             ))
         })?;
-        write_text(&copy, &kept)?;
+        write_text(&copy, &redacted_text)?;
     }
     Ok(run)
 }

@@ -77,13 +77,13 @@ fn print_survey(survey: &CacheabilitySurvey, most: usize) {
 }
 
 fn print_survey_json(survey: &CacheabilitySurvey) {
-    let found: Vec<_> = survey
+    let obstacles: Vec<_> = survey
         .examples
         .iter()
         .map(|(obstacle, examples)| {
             let examples: Vec<_> = examples
                 .iter()
-                .map(|one| json!({ "target": one.target, "seen": one.observation, "from": one.referrer }))
+                .map(|example| json!({ "target": example.target, "seen": example.observation, "from": example.referrer }))
                 .collect();
             json!({
                 "obstacle": obstacle.name(),
@@ -99,7 +99,7 @@ fn print_survey_json(survey: &CacheabilitySurvey) {
             "asked": survey.requested_count,
             "hindered": survey.hindered_count,
             "left": survey.skipped_count,
-            "found": found,
+            "found": obstacles,
             "unanswered": survey.failures,
         })
     );
@@ -123,7 +123,7 @@ pub(super) fn run_profile(arguments: &args::LabProfileArgs) -> CommandOutcome {
         say!("{profile}");
         return Ok(ExitCode::SUCCESS);
     }
-    let wanted: Vec<_> = profile
+    let requests: Vec<_> = profile
         .requests_per_address
         .iter()
         .take(arguments.most)
@@ -147,7 +147,7 @@ pub(super) fn run_profile(arguments: &args::LabProfileArgs) -> CommandOutcome {
             "error_rate": profile.error_rate,
             "methods": profile.methods,
             "statuses": profile.statuses,
-            "wanted": wanted,
+            "wanted": requests,
         })
     );
     Ok(ExitCode::SUCCESS)
@@ -227,10 +227,10 @@ pub(super) fn run_recorder(arguments: &args::LabRecordArgs) -> CommandOutcome {
     if let Some(file) = &arguments.from_har {
         return record_from_har(file, arguments);
     }
-    let lasts = arguments.lasts.as_deref().map(duration_from_text).transpose()?;
+    let duration = arguments.lasts.as_deref().map(duration_from_text).transpose()?;
     let options = RecordingOptions { keeps_page_parts: arguments.with_parts };
     let count: SharedExchangeList = Arc::default();
-    let seen = Arc::clone(&count);
+    let shared_count = Arc::clone(&count);
     let proxy = RecordingProxy::start(
         arguments.listen,
         arguments.target.as_deref(),
@@ -238,14 +238,14 @@ pub(super) fn run_recorder(arguments: &args::LabRecordArgs) -> CommandOutcome {
         move |exchange| {
             say!("{} {} {}", exchange.status, exchange.method, exchange.url);
             // Response bodies are not part of the plan.
-            let kept = ProxyExchange { response_body: Vec::new(), ..exchange.clone() };
-            seen.0.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
-            seen.1.notify_all();
+            let recorded_exchange = ProxyExchange { response_body: Vec::new(), ..exchange.clone() };
+            shared_count.0.lock().unwrap_or_else(PoisonError::into_inner).push(recorded_exchange);
+            shared_count.1.notify_all();
         },
     )
     .map_err(|error| lab_fault(&error))?;
     say!("recording at http://{}; end with Ctrl-C", proxy.address());
-    let end = lasts.map(|lasts| Instant::now() + lasts);
+    let end = duration.map(|duration| Instant::now() + duration);
     let mut written = 0;
     loop {
         let exchanges = wait_for_exchanges(&count, written, end);
@@ -261,16 +261,16 @@ pub(super) fn run_recorder(arguments: &args::LabRecordArgs) -> CommandOutcome {
     }
 }
 
-/// Waits for exchanges beyond the first `known`, and returns all; returns early at `end`.
+/// Waits for exchanges beyond the first `known_count`, and returns all; returns early at `end`.
 fn wait_for_exchanges(
     count: &SharedExchangeList,
-    known: usize,
+    known_count: usize,
     end: Option<Instant>,
 ) -> Vec<ProxyExchange> {
     let limit =
         end.map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
     let list = count.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = count.1.wait_timeout_while(list, limit, |list| list.len() <= known);
+    let waited = count.1.wait_timeout_while(list, limit, |list| list.len() <= known_count);
     waited.unwrap_or_else(PoisonError::into_inner).0.clone()
 }
 

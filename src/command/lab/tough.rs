@@ -62,16 +62,16 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     if tough.author_url.is_empty() {
         return Err(CommandFault::usage("`--author URL` says which author is loaded"));
     }
-    let lasts = tough.config.phases.iter().map(|phase| phase.duration).sum();
+    let duration = tough.config.phases.iter().map(|phase| phase.duration).sum();
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
     let beside = TargetWatch::start(&arguments.watched)?;
-    let mut live = super::live_display(&tough.author_url, Some(lasts));
+    let mut live = super::live_display(&tough.author_url, Some(duration));
     let mut sheet = tough.run(&mut live).map_err(|error| lab_fault(&error))?;
     drop(live);
     beside.add_to_sheet(&mut sheet);
     logs.add_to_sheet(&mut sheet);
-    let kept = is_file.then_some(path);
-    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), kept)
+    let source_file = is_file.then_some(path);
+    finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), source_file)
 }
 
 /// Returns a random secret for the passwords of users that tests create.
@@ -84,9 +84,9 @@ fn random_user_secret() -> Result<String, CommandFault> {
 }
 
 /// Returns the name of a run: the given one, or one derived from the current second.
-fn run_name_or_default(given: Option<&str>, kind: &str) -> Result<String, CommandFault> {
+fn run_name_or_default(requested_name: Option<&str>, kind: &str) -> Result<String, CommandFault> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let name = given.map_or_else(|| format!("{kind}-{}", since.as_secs()), str::to_owned);
+    let name = requested_name.map_or_else(|| format!("{kind}-{}", since.as_secs()), str::to_owned);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name.is_empty() || !name.chars().all(is_name) {
         return Err(CommandFault::usage(format!(
@@ -164,8 +164,8 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
 
 /// Replaces the load of the file with that of the arguments.
 fn override_load(arguments: &LabToughArgs, config: &mut ToughConfig) -> Result<(), CommandFault> {
-    let lasts = arguments.duration.as_deref().map(duration_from_text).transpose()?;
-    if lasts.is_some_and(|lasts: Duration| lasts.is_zero()) {
+    let duration = arguments.duration.as_deref().map(duration_from_text).transpose()?;
+    if duration.is_some_and(|duration: Duration| duration.is_zero()) {
         return Err(CommandFault::usage("--duration is a time above 0"));
     }
     let mode = match (arguments.concurrency, &arguments.rate) {
@@ -182,7 +182,7 @@ fn override_load(arguments: &LabToughArgs, config: &mut ToughConfig) -> Result<(
         (None, None) => None,
     };
     let replace = |phase: &mut ToughPhase| {
-        phase.duration = lasts.unwrap_or(phase.duration);
+        phase.duration = duration.unwrap_or(phase.duration);
         phase.load_mode = mode.clone().unwrap_or_else(|| phase.load_mode.clone());
     };
     config.phases.iter_mut().for_each(replace);

@@ -34,9 +34,9 @@ impl<'a> ProgramTuningBench<'a> {
             knobs.collect::<Result<_, _>>().map_err(|error| lab_fault(&error))?;
         let mut names: Vec<&str> = knobs.iter().map(|knob| knob.name.as_str()).collect();
         names.sort_unstable();
-        if let Some([one, _]) = names.array_windows().find(|[one, two]| one == two) {
+        if let Some([duplicate, _]) = names.array_windows().find(|[left, right]| left == right) {
             return Err(CommandFault::usage(format!(
-                "`{one}` is set twice; give all its values at once"
+                "`{duplicate}` is set twice; give all its values at once"
             )));
         }
         // Report a missing placeholder before running anything.
@@ -120,12 +120,12 @@ pub(super) fn run_tuning(arguments: &LabTuneArgs) -> CommandOutcome {
     let setting = tuned.chosen_sweep_row().map(|row| row.setting.to_string()).unwrap_or_default();
     let factor = tuned.measured_table.improvement_of(tuned.chosen_row);
     if arguments.measured.json {
-        let mut told = sweep_table_json(&tuned.measured_table, tuned.final_choice().as_ref());
-        if let Value::Object(members) = &mut told {
+        let mut report = sweep_table_json(&tuned.measured_table, tuned.final_choice().as_ref());
+        if let Value::Object(members) = &mut report {
             members.insert("decisions".to_owned(), json!(tuned.decisions));
             members.insert("goal_reached".to_owned(), json!(tuned.is_goal_reached));
         }
-        say!("{told}");
+        say!("{report}");
     } else {
         say!("\n{}", tuned.measured_table.format_rows());
         for line in &tuned.decisions {
@@ -173,7 +173,7 @@ fn sweep_table_json(table: &SweepTable, choice: Option<&SweepChoice>) -> Value {
             json!({ "setting": setting(row), "runs": runs })
         })
         .collect();
-    let named = |place: usize| table.rows.get(place).map(setting);
+    let named = |index: usize| table.rows.get(index).map(setting);
     json!({
         "rows": rows,
         "best": choice.and_then(|choice| named(choice.best_row)),

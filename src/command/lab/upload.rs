@@ -44,7 +44,7 @@ pub(super) fn run_upload_test(arguments: &LabUploadArgs) -> CommandOutcome {
     let picture = arguments.file.as_deref().map(std::fs::read).transpose();
     let picture =
         picture.map_err(|error| CommandFault::usage(format!("cannot read --file: {error}")))?;
-    let asked = proof::UploadTrial {
+    let trial = proof::UploadTrial {
         folder_url: arguments.folder.clone(),
         login: arguments.asker.login.clone(),
         headers: parse_headers(&arguments.asker.headers)?,
@@ -57,7 +57,7 @@ pub(super) fn run_upload_test(arguments: &LabUploadArgs) -> CommandOutcome {
     };
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
     let beside = TargetWatch::start(&arguments.watched)?;
-    let mut sheet = proof::run_upload_trial(&asked).map_err(|error| lab_fault(&error))?;
+    let mut sheet = proof::run_upload_trial(&trial).map_err(|error| lab_fault(&error))?;
     beside.add_to_sheet(&mut sheet);
     logs.add_to_sheet(&mut sheet);
     finish_phase_test(&sheet, &arguments.kept.output, arguments.kept.keep.as_deref(), None)

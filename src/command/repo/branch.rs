@@ -111,9 +111,9 @@ fn node_difference_json(node: &NodeDifference) -> Value {
     let properties: Vec<Value> = node
         .properties
         .iter()
-        .map(|one| {
+        .map(|change| {
             let text = |value: &Option<Property>| value.as_ref().map(property_text);
-            json!({ "name": one.name, "before": text(&one.before), "after": text(&one.after) })
+            json!({ "name": change.name, "before": text(&change.before), "after": text(&change.after) })
         })
         .collect();
     json!({
@@ -167,7 +167,7 @@ fn merge_choice(arguments: &MergeBranchArgs) -> Result<MergeOptions, CommandFaul
         [(&arguments.mine, MergeSide::Ours), (&arguments.theirs, MergeSide::Theirs)]
     {
         for text in paths {
-            if decisions.insert(path(text)?, side).is_some_and(|other| other != side) {
+            if decisions.insert(path(text)?, side).is_some_and(|other_side| other_side != side) {
                 return Err(CommandFault::usage(format!(
                     "`{text}` is given both ways; decide for one"
                 )));

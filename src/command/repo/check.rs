@@ -46,8 +46,8 @@ struct HomeStores {
 pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool) -> CommandOutcome {
     require_home(home)?;
     let stores = HomeStores::open(home)?;
-    let mut found = stores.inspect()?;
-    let first = found.report.clone();
+    let mut inspection = stores.inspect()?;
+    let first = inspection.report.clone();
     let mut repaired = None;
     if !json {
         print_findings(&first);
@@ -55,7 +55,7 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
     let stores = if first.is_clean() {
         stores
     } else {
-        let done = stores.repair(&found, mode)?;
+        let done = stores.repair(&inspection, mode)?;
         if !json {
             print_repaired(&done, mode);
         }
@@ -66,14 +66,15 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
                 // The remaining damage is determined from the state that the next start sees.
                 drop(stores);
                 let stores = HomeStores::open(home)?;
-                found = stores.inspect()?;
+                inspection = stores.inspect()?;
                 stores
             }
         }
     };
-    let mut missing = stores.check_blobs(&found.report);
+    let mut missing = stores.check_blobs(&inspection.report);
     // Indexes can be compared only with readable content.
-    let indexes = if found.report.is_clean() { stores.check_index_maps()? } else { Vec::new() };
+    let indexes =
+        if inspection.report.is_clean() { stores.check_index_maps()? } else { Vec::new() };
     let wrong: Vec<String> = indexes.iter().map(ToString::to_string).collect();
     match mode {
         RepoCheckMode::ReportOnly => {
@@ -84,9 +85,9 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
             missing.extend(stores.remaining_index_faults(&indexes)?);
         }
     }
-    let is_clean = found.report.is_clean() && missing.is_empty();
+    let is_clean = inspection.report.is_clean() && missing.is_empty();
     if json {
-        let mut body = report_json(&found.report, &missing);
+        let mut body = report_json(&inspection.report, &missing);
         if let (Some(body), Some(repaired)) = (body.as_object_mut(), &repaired) {
             let damage = report_json(&first, &[]);
             body.insert("damage".to_owned(), damage);
@@ -98,14 +99,14 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
         say!("{body}");
     } else {
         if repaired.is_some() && mode == RepoCheckMode::Repair {
-            print_findings(&found.report);
+            print_findings(&inspection.report);
         }
         if mode == RepoCheckMode::Repair && !wrong.is_empty() {
             say!("indexes made again:");
             print_limited_list(&wrong);
         }
         print_limited_list(&missing);
-        print_summary(&found.report, missing.len());
+        print_summary(&inspection.report, missing.len());
     }
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
@@ -131,13 +132,15 @@ impl HomeStores {
 
     fn repair(
         &self,
-        found: &StoreInspection,
+        inspection: &StoreInspection,
         mode: RepoCheckMode,
     ) -> Result<StoreRepairReport, CommandFault> {
         let maps = IndexMapRebuilder::new(&*self.local);
         let done = match mode {
-            RepoCheckMode::ReportOnly => plan_repair(&self.local, found, &maps),
-            RepoCheckMode::Repair => repair_store(&self.local, found, &maps, SystemTime::now()),
+            RepoCheckMode::ReportOnly => plan_repair(&self.local, inspection, &maps),
+            RepoCheckMode::Repair => {
+                repair_store(&self.local, inspection, &maps, SystemTime::now())
+            }
         };
         done.map_err(|error| {
             CommandFault::cannot_run(format!("the repair stopped: {}", error_chain_text(&error)))
@@ -208,9 +211,12 @@ fn format_time(at: SystemTime) -> String {
 /// Returns every finding of a check as a line.
 fn finding_lines(report: &StoreCheckReport) -> Vec<String> {
     let mut lines = report.faults.clone();
-    lines.extend(report.damaged_locations.iter().map(|one| {
-        let path = key_path_text(&one.key);
-        format!("{}, {}: `{path}` cannot be read: {}", one.origin, one.map, one.fault)
+    lines.extend(report.damaged_locations.iter().map(|location| {
+        let path = key_path_text(&location.key);
+        format!(
+            "{}, {}: `{path}` cannot be read: {}",
+            location.origin, location.map, location.fault
+        )
     }));
     if report.unlisted_count > 0 {
         lines.push(format!("{} more places are damaged", report.unlisted_count));
@@ -252,15 +258,17 @@ fn print_summary(report: &StoreCheckReport, missing_blobs: usize) {
 
 fn repaired_part_line(part: &RepairedPart) -> String {
     let RepairedPart { ref_name: name, map, key, outcome: fate } = part;
-    let place = format!("{name} {map}: `{}`", key_path_text(key));
+    let location = format!("{name} {map}: `{}`", key_path_text(key));
     match fate {
-        RepairedPartOutcome::Restored { sequence } => format!("{place} as in revision {sequence}"),
-        RepairedPartOutcome::Lost => format!("{place} is lost: no kept revision has it whole"),
+        RepairedPartOutcome::Restored { sequence } => {
+            format!("{location} as in revision {sequence}")
+        }
+        RepairedPartOutcome::Lost => format!("{location} is lost: no kept revision has it whole"),
         RepairedPartOutcome::Span { to, records } => {
             let to = to.as_ref().map_or_else(|| "the end".to_owned(), |to| key_path_text(to));
             let records =
                 if *records == 0 { String::new() } else { format!(", {records} records,") };
-            format!("{place} up to `{to}`{records} cannot be read")
+            format!("{location} up to `{to}`{records} cannot be read")
         }
     }
 }
@@ -278,26 +286,29 @@ fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
     if done.moved_records > 0 {
         lines.push(format!("{} chunks and blobs moved out of damaged packs", done.moved_records));
     }
-    for one in &done.refs {
-        let good = one.last_good_revision.map_or_else(
+    for repaired_ref in &done.refs {
+        let good = repaired_ref.last_good_revision.map_or_else(
             || "no kept revision is whole".to_owned(),
             |(sequence, at)| {
                 format!("the newest whole revision is {sequence} of {}", format_time(at))
             },
         );
-        let now = match (one.new_root, one.is_restorable) {
+        let now = match (repaired_ref.new_root, repaired_ref.is_restorable) {
             (Some(root), _) => format!("is `{root}` now"),
             (None, true) => "gets a new state".to_owned(),
             (None, false) => {
                 "stays: nothing of it can be read; restore it from a backup".to_owned()
             }
         };
-        lines.push(format!("ref `{}`, damaged at `{}`, {now}; {good}", one.name, one.damaged_root));
+        lines.push(format!(
+            "ref `{}`, damaged at `{}`, {now}; {good}",
+            repaired_ref.name, repaired_ref.damaged_root
+        ));
     }
     lines.extend(done.parts.iter().map(repaired_part_line));
-    for one in &done.revisions {
-        let update = &one.revision.update;
-        let state = match (one.new_root, mode) {
+    for repaired_revision in &done.revisions {
+        let update = &repaired_revision.revision.update;
+        let state = match (repaired_revision.new_root, mode) {
             (Some(root), _) => format!("is `{root}` now"),
             (None, RepoCheckMode::ReportOnly) => "is mended or left out".to_owned(),
             (None, RepoCheckMode::Repair) => {
@@ -306,7 +317,7 @@ fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
         };
         lines.push(format!(
             "revision {} of `{}`, {} by {}: {state}",
-            one.revision.sequence,
+            repaired_revision.revision.sequence,
             update.name,
             format_time(update.updated_at),
             update.author
@@ -357,13 +368,13 @@ fn indexes_json(faults: &[IndexFault]) -> Value {
 }
 
 fn repaired_json(done: &StoreRepairReport, mode: RepoCheckMode) -> Value {
-    let refs = done.refs.iter().map(|one| {
+    let refs = done.refs.iter().map(|repaired_ref| {
         json!({
-            "name": one.name,
-            "damaged": one.damaged_root.to_string(),
-            "root": one.new_root.map(|root| root.to_string()),
-            "good": one.last_good_revision.map(|(sequence, _)| sequence),
-            "restorable": one.is_restorable,
+            "name": repaired_ref.name,
+            "damaged": repaired_ref.damaged_root.to_string(),
+            "root": repaired_ref.new_root.map(|root| root.to_string()),
+            "good": repaired_ref.last_good_revision.map(|(sequence, _)| sequence),
+            "restorable": repaired_ref.is_restorable,
         })
     });
     let parts = done.parts.iter().map(|part| {
@@ -384,13 +395,13 @@ fn repaired_json(done: &StoreRepairReport, mode: RepoCheckMode) -> Value {
             "records": records,
         })
     });
-    let revisions = done.revisions.iter().map(|one| {
+    let revisions = done.revisions.iter().map(|repaired_revision| {
         json!({
-            "ref": one.revision.update.name,
-            "revision": one.revision.sequence,
-            "at": format_time(one.revision.update.updated_at),
-            "author": one.revision.update.author,
-            "root": one.new_root.map(|root| root.to_string()),
+            "ref": repaired_revision.revision.update.name,
+            "revision": repaired_revision.revision.sequence,
+            "at": format_time(repaired_revision.revision.update.updated_at),
+            "author": repaired_revision.revision.update.author,
+            "root": repaired_revision.new_root.map(|root| root.to_string()),
         })
     });
     json!({

@@ -290,9 +290,9 @@ impl StandbyFollower {
             None => Ok(None),
         });
         match swept {
-            Ok(Some((marked, places))) => {
+            Ok(Some((marked, sweeps))) => {
                 let discarded: u64 =
-                    places.iter().map(|(_, swept)| swept.discarded.blob_count).sum();
+                    sweeps.iter().map(|(_, swept)| swept.discarded.blob_count).sum();
                 tracing::info!(needed = marked.blob_count, discarded, "blobs swept");
                 for reason in marked.unreachable_owners {
                     tracing::error!(reason, "not told which blobs are needed");
@@ -382,7 +382,9 @@ fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, CommandFault> {
         CommandFault::usage(format!("cannot use `{}`: {error}", folder.display()))
     })?;
     let heeded = config::read_home_config(Path::new(from))?.history.leases;
-    if heeded.iter().any(|one| fs::canonicalize(one).is_ok_and(|one| one == folder)) {
+    if heeded.iter().any(|heeded_folder| {
+        fs::canonicalize(heeded_folder).is_ok_and(|real_path| real_path == folder)
+    }) {
         return Ok(folder);
     }
     Err(CommandFault::usage(format!(
@@ -422,9 +424,9 @@ fn require_unused_home_dir(to: &Path) -> Result<(), CommandFault> {
     require_only_known_entries(&["tympan.toml", "replication.key"], to)
 }
 
-fn require_only_known_entries(known: &[&str], to: &Path) -> Result<(), CommandFault> {
+fn require_only_known_entries(known_names: &[&str], to: &Path) -> Result<(), CommandFault> {
     let is_known = |entry: std::io::Result<fs::DirEntry>| {
-        entry.is_ok_and(|entry| known.iter().any(|known| entry.file_name() == *known))
+        entry.is_ok_and(|entry| known_names.iter().any(|name| entry.file_name() == *name))
     };
     match fs::read_dir(to).map(|mut entries| entries.all(is_known)) {
         Ok(true) => Ok(()),

@@ -64,11 +64,11 @@ fn open_restore_snapshot(
         (Some(at), _) => repository.snapshot_at_time(at),
         (None, revision) => {
             repository.revision(revision.unwrap_or_default()).and_then(|revision| {
-                let gone = || Error::InvalidBranch {
+                let removed_error = || Error::InvalidBranch {
                     name: repository.branch().to_owned(),
                     reason: REMOVED_NOTE,
                 };
-                repository.snapshot_at(revision.update.new_root.ok_or_else(gone)?)
+                repository.snapshot_at(revision.update.new_root.ok_or_else(removed_error)?)
             })
         }
     };

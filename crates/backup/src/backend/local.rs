@@ -207,23 +207,23 @@ impl VaultBackend for LocalBackend {
     }
 
     fn list(&self, kind: VaultFileKind) -> io::Result<Vec<(VaultObjectId, u64)>> {
-        let mut found = Vec::new();
+        let mut objects = Vec::new();
         match kind {
             VaultFileKind::Config => {
                 let length = fs::metadata(self.dir.join("config"))?.len();
-                found.push((VaultObjectId::default(), length));
+                objects.push((VaultObjectId::default(), length));
             }
             VaultFileKind::Pack => {
                 for folder in fs::read_dir(self.dir.join("data"))? {
                     let folder = folder?;
                     if folder.file_type()?.is_dir() {
-                        list_folder(&folder.path(), &mut found)?;
+                        list_folder(&folder.path(), &mut objects)?;
                     }
                 }
             }
-            _ => list_folder(&self.dir.join(kind_folder_name(kind)), &mut found)?,
+            _ => list_folder(&self.dir.join(kind_folder_name(kind)), &mut objects)?,
         }
-        Ok(found)
+        Ok(objects)
     }
 
     fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
@@ -330,13 +330,13 @@ fn remove_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn list_folder(folder: &Path, found: &mut Vec<(VaultObjectId, u64)>) -> io::Result<()> {
+fn list_folder(folder: &Path, objects: &mut Vec<(VaultObjectId, u64)>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         match entry.metadata() {
-            Ok(facts) if facts.is_file() => found.push((id, facts.len())),
+            Ok(facts) if facts.is_file() => objects.push((id, facts.len())),
             Ok(_) => {}
             // Another process removed it concurrently.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -348,8 +348,8 @@ fn list_folder(folder: &Path, found: &mut Vec<(VaultObjectId, u64)>) -> io::Resu
 
 /// Returns true if the file system does not support the requested operation.
 fn is_unsupported(error: &io::Error) -> bool {
-    let known = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS];
-    Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
+    let unsupported_errors = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS];
+    Errno::from_io_error(error).is_some_and(|error| unsupported_errors.contains(&error))
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ pub trait VaultBackend: Send + Sync + fmt::Debug {
     /// # Errors
     /// Any I/O error of the system.
     fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
-        Ok(self.list(kind)?.iter().any(|(one, _)| one == id))
+        Ok(self.list(kind)?.iter().any(|(listed_id, _)| listed_id == id))
     }
 
     /// Reads a file.
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        let check = |address: &str, shown: &str| assert_eq!(redact_address(address), shown);
+        let check = |address: &str, expected: &str| assert_eq!(redact_address(address), expected);
         check("rest:https://ann:s3cret@host:8000/x/", "rest:https://ann:***@host:8000/x/");
         check("sftp://ann:s3cret@host/x", "sftp://ann:***@host/x");
         check("sftp:ann:s3cret@host:x", "sftp:ann:***@host:x");

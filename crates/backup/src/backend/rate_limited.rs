@@ -155,8 +155,8 @@ mod tests {
                 let begin = Instant::now();
                 call(&paced, kind, &id);
                 let end = Instant::now();
-                let taken = [&paced.upload, &paced.download];
-                for (pace, seconds) in taken.into_iter().zip(seconds) {
+                let rates = [&paced.upload, &paced.download];
+                for (pace, seconds) in rates.into_iter().zip(seconds) {
                     let seconds = if kind == VaultFileKind::Lock { 0 } else { seconds };
                     let free_at = pace.as_ref().unwrap().lock().available_at;
                     let span = Duration::from_secs(seconds);

@@ -237,12 +237,12 @@ impl RestBackend {
     ) -> io::Result<T> {
         let over = || io::Error::new(ErrorKind::Interrupted, "the program ends");
         let runtime = self.runtime.as_ref().ok_or_else(over)?;
-        let (done, answer) = sync_channel(1);
+        let (done, receiver) = sync_channel(1);
         runtime.spawn(async move {
             // The calling thread blocks on this channel.
             done.send(work.await).ok();
         });
-        answer.recv().map_err(|_| over())
+        receiver.recv().map_err(|_| over())
     }
 
     /// Sends a request until it gets a response or retrying is pointless. A request that fails with a server error
@@ -255,9 +255,10 @@ impl RestBackend {
                 match send_once(&client, ask.clone()).await {
                     Err(failure) if failure.is_transient && attempt < MAX_REQUEST_ATTEMPTS => {}
                     Err(failure) => return Err(failure.error),
-                    Ok(answer) => {
-                        if !is_transient_status(answer.status) || attempt == MAX_REQUEST_ATTEMPTS {
-                            return Ok(answer);
+                    Ok(response) => {
+                        if !is_transient_status(response.status) || attempt == MAX_REQUEST_ATTEMPTS
+                        {
+                            return Ok(response);
                         }
                     }
                 }
@@ -269,11 +270,11 @@ impl RestBackend {
     }
 
     fn file_length(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Option<u64>> {
-        let answer =
+        let response =
             self.send_with_retries(self.new_request(Method::HEAD, self.file_url(kind, id)))?;
-        match answer.status {
+        match response.status {
             StatusCode::NOT_FOUND => Ok(None),
-            status if status.is_success() => Ok(Some(answer.length.unwrap_or(0))),
+            status if status.is_success() => Ok(Some(response.length.unwrap_or(0))),
             status => Err(status_error(status)),
         }
     }
@@ -291,17 +292,17 @@ async fn send_once(client: &HttpClient, ask: RestRequest) -> Result<RestResponse
     }
     let request = request.body(Full::new(ask.body));
     let request = request.map_err(|error| lasting(io::Error::other(error)))?;
-    let answer = client.send(request).await.map_err(|error| RestFailure {
+    let response = client.send(request).await.map_err(|error| RestFailure {
         is_transient: error.is_transient(),
         error: io::Error::new(
             if error.is_transient() { ErrorKind::ConnectionReset } else { ErrorKind::Other },
             crate::join_error_causes(&error),
         ),
     })?;
-    let status = answer.status();
-    let length = answer.headers().get(CONTENT_LENGTH);
+    let status = response.status();
+    let length = response.headers().get(CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    let server = answer.headers().get(SERVER);
+    let server = response.headers().get(SERVER);
     let is_of_rclone = server.is_some_and(|name| name.as_bytes().starts_with(b"rclone/"));
     // A range response is no longer than the requested range.
     let longest = match (status, ask.range) {
@@ -309,7 +310,7 @@ async fn send_once(client: &HttpClient, ask: RestRequest) -> Result<RestResponse
         _ => MAX_RESPONSE_BYTES,
     };
     let body =
-        limit_body(answer.into_body(), longest).with_idle_timeout(IDLE_TIMEOUT).collect().await;
+        limit_body(response.into_body(), longest).with_idle_timeout(IDLE_TIMEOUT).collect().await;
     let body = body.map_err(|error| RestFailure {
         error: io::Error::new(ErrorKind::ConnectionReset, format!("the answer broke off: {error}")),
         is_transient: true,
@@ -358,11 +359,11 @@ impl VaultBackend for RestBackend {
         if self.contains(VaultFileKind::Config, &VaultObjectId::default())? {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        let answer = self.send_with_retries(
+        let response = self.send_with_retries(
             self.new_request(Method::POST, format!("{}?create=true", self.url)),
         )?;
-        if !answer.status.is_success() {
-            return Err(status_error(answer.status));
+        if !response.status.is_success() {
+            return Err(status_error(response.status));
         }
         for kind in
             [VaultFileKind::Key, VaultFileKind::Snapshot, VaultFileKind::Index, VaultFileKind::Pack]
@@ -379,33 +380,33 @@ impl VaultBackend for RestBackend {
         if kind == VaultFileKind::Config {
             return Ok(vec![(none, self.file_length(kind, &none)?.ok_or(ErrorKind::NotFound)?)]);
         }
-        let answer = self.send_with_retries(
+        let response = self.send_with_retries(
             self.new_request(Method::GET, format!("{}{}/", self.url, kind_folder_name(kind))),
         )?;
-        match answer.status {
+        match response.status {
             // The location was never created. rclone answers with an empty list in that case, so from rclone this
             // status is a failure: treating it as a vault without snapshots, or without locks, would lose data.
-            StatusCode::NOT_FOUND if !answer.is_from_rclone => return Ok(Vec::new()),
+            StatusCode::NOT_FOUND if !response.is_from_rclone => return Ok(Vec::new()),
             StatusCode::NOT_FOUND => {
                 return Err(io::Error::other("rclone cannot list the place (HTTP 404)"));
             }
             status if !status.is_success() => return Err(status_error(status)),
             _ => {}
         }
-        let mut found = Vec::new();
-        for one in parse_list(&answer.body)? {
-            match one {
+        let mut objects = Vec::new();
+        for entry in parse_list(&response.body)? {
+            match entry {
                 RestListEntry::Named { name, size } => {
-                    found.extend(name.parse().ok().map(|id| (id, size)))
+                    objects.extend(name.parse().ok().map(|id| (id, size)))
                 }
                 // Servers of protocol version 1 report no lengths.
                 RestListEntry::Name(name) => {
                     let Ok(id) = name.parse() else { continue };
-                    found.extend(self.file_length(kind, &id)?.map(|length| (id, length)));
+                    objects.extend(self.file_length(kind, &id)?.map(|length| (id, length)));
                 }
             }
         }
-        Ok(found)
+        Ok(objects)
     }
 
     fn contains(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<bool> {
@@ -413,12 +414,12 @@ impl VaultBackend for RestBackend {
     }
 
     fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
-        let answer =
+        let response =
             self.send_with_retries(self.new_request(Method::GET, self.file_url(kind, id)))?;
-        if answer.status.is_success() {
-            Ok(answer.body.into())
+        if response.status.is_success() {
+            Ok(response.body.into())
         } else {
-            Err(status_error(answer.status))
+            Err(status_error(response.status))
         }
     }
 
@@ -432,13 +433,13 @@ impl VaultBackend for RestBackend {
         let Some(last) = (length as u64).checked_sub(1) else { return Ok(Vec::new()) };
         let mut ask = self.new_request(Method::GET, self.file_url(kind, id));
         ask.range = Some((start, start.saturating_add(last)));
-        let answer = self.send_with_retries(ask)?;
-        let bytes = match answer.status {
-            StatusCode::PARTIAL_CONTENT => answer.body,
+        let response = self.send_with_retries(ask)?;
+        let bytes = match response.status {
+            StatusCode::PARTIAL_CONTENT => response.body,
             // A server without range support sends the whole file.
             status if status.is_success() => {
-                let from = usize::try_from(start).unwrap_or(usize::MAX).min(answer.body.len());
-                answer.body.slice(from..from.saturating_add(length).min(answer.body.len()))
+                let from = usize::try_from(start).unwrap_or(usize::MAX).min(response.body.len());
+                response.body.slice(from..from.saturating_add(length).min(response.body.len()))
             }
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(ErrorKind::UnexpectedEof.into()),
             status => return Err(status_error(status)),
@@ -451,24 +452,24 @@ impl VaultBackend for RestBackend {
         ask.body = Bytes::copy_from_slice(bytes);
         let sent = self.send_with_retries(ask);
         match sent {
-            Ok(answer) if answer.status.is_success() => Ok(()),
+            Ok(response) if response.status.is_success() => Ok(()),
             // Servers refuse to overwrite an existing file, such as one that was uploaded before the response was lost.
             // A file that has the same hash as its name and the same length is identical.
-            other
+            result
                 if self.file_length(kind, id)? == Some(bytes.len() as u64)
                     && kind != VaultFileKind::Config =>
             {
-                other.map(|_| ())
+                result.map(|_| ())
             }
-            Ok(answer) => Err(status_error(answer.status)),
+            Ok(response) => Err(status_error(response.status)),
             Err(error) => Err(error),
         }
     }
 
     fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
-        let answer =
+        let response =
             self.send_with_retries(self.new_request(Method::DELETE, self.file_url(kind, id)))?;
-        match answer.status {
+        match response.status {
             StatusCode::NOT_FOUND => Ok(()),
             status if status.is_success() => Ok(()),
             status => Err(status_error(status)),
@@ -491,8 +492,9 @@ impl VaultBackend for RestBackend {
                 return Ok(());
             }
         }
-        let answer = self.send_with_retries(self.new_request(Method::DELETE, self.url.clone()))?;
-        match answer.status {
+        let response =
+            self.send_with_retries(self.new_request(Method::DELETE, self.url.clone()))?;
+        match response.status {
             StatusCode::NOT_IMPLEMENTED
             | StatusCode::METHOD_NOT_ALLOWED
             | StatusCode::NOT_FOUND
@@ -510,14 +512,17 @@ mod tests {
     #[test]
     fn addresses_are_taken_apart_and_show_no_password() {
         let check = |text: &str, expected: &str| {
-            let told = match RestAddress::parse(text) {
+            let description = match RestAddress::parse(text) {
                 None => "none".to_owned(),
                 Some(Err(reason)) => reason,
                 Some(Ok(RestAddress { url, user })) => {
                     format!("{url} {}", user.unwrap_or_default())
                 }
             };
-            assert!(told.contains(expected) && !told.contains("s3cret"), "{text}: {told}");
+            assert!(
+                description.contains(expected) && !description.contains("s3cret"),
+                "{text}: {description}"
+            );
         };
         check("rest:http://localhost:8000", "http://localhost:8000/ ");
         check("rest:https://ann@host/a/b/", "https://host/a/b/ ann");

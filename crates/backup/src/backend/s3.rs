@@ -71,10 +71,10 @@ pub struct S3Backend {
 }
 
 impl S3Backend {
-    /// Creates a backend for the bucket, without contacting it. `place` is the location as shown to users.
+    /// Creates a backend for the bucket, without contacting it. `location` is the location as shown to users.
     #[must_use]
-    pub const fn new(place: String, objects: ObjectBucket, connections: usize) -> Self {
-        Self { location: place, objects, connections }
+    pub const fn new(location: String, objects: ObjectBucket, connections: usize) -> Self {
+        Self { location, objects, connections }
     }
 }
 
@@ -110,9 +110,9 @@ impl VaultBackend for S3Backend {
             let length = self.objects.length("config").map_err(object_store_error)?;
             return Ok(vec![(VaultObjectId::default(), length.ok_or(ErrorKind::NotFound)?)]);
         }
-        let found = self.objects.list(kind_folder_name(kind)).map_err(object_store_error)?;
+        let response = self.objects.list(kind_folder_name(kind)).map_err(object_store_error)?;
         let named =
-            found.into_iter().filter_map(|(name, length)| Some((name.parse().ok()?, length)));
+            response.into_iter().filter_map(|(name, length)| Some((name.parse().ok()?, length)));
         Ok(named.collect())
     }
 
@@ -121,8 +121,8 @@ impl VaultBackend for S3Backend {
     }
 
     fn read(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<Vec<u8>> {
-        let found = self.objects.read(&vault_file_path(kind, id)).map_err(object_store_error)?;
-        Ok(found.ok_or(ErrorKind::NotFound)?.into())
+        let response = self.objects.read(&vault_file_path(kind, id)).map_err(object_store_error)?;
+        Ok(response.ok_or(ErrorKind::NotFound)?.into())
     }
 
     fn read_range(
@@ -136,11 +136,11 @@ impl VaultBackend for S3Backend {
             return Ok(Vec::new());
         }
         let range = start..start.saturating_add(length as u64);
-        let found = self
+        let response = self
             .objects
             .read_range(&vault_file_path(kind, id), range)
             .map_err(object_store_error)?;
-        let bytes = found.ok_or(ErrorKind::NotFound)?;
+        let bytes = response.ok_or(ErrorKind::NotFound)?;
         if bytes.len() == length { Ok(bytes.into()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
@@ -162,14 +162,14 @@ mod tests {
     #[test]
     fn addresses_are_taken_apart_as_restic_does() {
         let check = |text: &str, expected: &str| {
-            let told = match S3Address::parse(text) {
+            let description = match S3Address::parse(text) {
                 None => "none".to_owned(),
                 Some(Err(reason)) => reason,
                 Some(Ok(S3Address { endpoint, bucket, prefix, region })) => {
                     format!("{endpoint} {bucket} [{prefix}] {}", region.unwrap_or_default())
                 }
             };
-            assert!(told.contains(expected), "{text}: {told}");
+            assert!(description.contains(expected), "{text}: {description}");
         };
         check("s3:s3.amazonaws.com/bucket", "https://s3.amazonaws.com bucket [] ");
         check(

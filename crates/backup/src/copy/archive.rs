@@ -150,14 +150,18 @@ mod tests {
         assert!(archive.write_file("after", (5, &mut b"after".as_slice())).unwrap());
         let root = tympan_store::ChunkId::hash_of(b"root");
         archive.finish_archive(&copy_metadata("main", &root, None), "read me").unwrap();
-        let mut found = Vec::new();
+        let mut files = Vec::new();
         let mut opened = ZipCopyReader::open(&path).unwrap();
-        let mut take = |name: &str, told: u64, content: &mut dyn Read| {
+        let mut take = |name: &str, declared_length: u64, content: &mut dyn Read| {
             // Reading to the end verifies the checksum.
-            found.push((name.to_owned(), told, io::copy(content, &mut io::sink()).unwrap()));
+            files.push((
+                name.to_owned(),
+                declared_length,
+                io::copy(content, &mut io::sink()).unwrap(),
+            ));
             Ok(())
         };
         opened.for_each_file(&mut take).unwrap();
-        assert_eq!(found, [("blob".to_owned(), length, length), ("after".to_owned(), 5, 5)]);
+        assert_eq!(files, [("blob".to_owned(), length, length), ("after".to_owned(), 5, 5)]);
     }
 }

@@ -197,14 +197,17 @@ fn has_same_content(left: &Path, right: &Path) -> io::Result<bool> {
     if here.metadata()?.len() != there.metadata()?.len() {
         return Ok(false);
     }
-    let (mut one, mut other) = (vec![0; COMPARE_BUFFER_BYTES], vec![0; COMPARE_BUFFER_BYTES]);
+    let (mut left_buffer, mut right_buffer) =
+        (vec![0; COMPARE_BUFFER_BYTES], vec![0; COMPARE_BUFFER_BYTES]);
     loop {
-        let length = here.read(&mut one)?;
-        let (Some(one), Some(other)) = (one.get(..length), other.get_mut(..length)) else {
+        let length = here.read(&mut left_buffer)?;
+        let (Some(left_part), Some(right_part)) =
+            (left_buffer.get(..length), right_buffer.get_mut(..length))
+        else {
             return Ok(false);
         };
-        there.read_exact(other)?;
-        if one != other {
+        there.read_exact(right_part)?;
+        if left_part != right_part {
             return Ok(false);
         }
         if length == 0 {

@@ -101,12 +101,12 @@ trait CopySink {
 pub fn copy_repository(
     source: BackupRepositorySource<'_>,
     target: &CopyTarget,
-    (who, depth): (&VaultUser, CopyDepth),
+    (user, depth): (&VaultUser, CopyDepth),
     progress: &BackupProgress,
 ) -> Result<CopyReport> {
     let BackupRepositorySource { base, reference, .. } = source;
     run_with_root_lease(
-        RootLeaseRequest { base, reference, operation: "copy", user: who },
+        RootLeaseRequest { base, reference, operation: "copy", user },
         progress,
         |lease| match target {
             CopyTarget::Folder(dir) => copy_to_folder(source, dir, (lease.root, depth), progress),
@@ -138,11 +138,7 @@ fn copy_to_folder(
     let mut copier = RepositoryCopier::new(source, &mut folder, progress);
     copier.copy_part_tree(&root)?;
     let RepositoryCopier {
-        needed_names: seen,
-        written_files: files,
-        written_bytes: bytes,
-        faults,
-        ..
+        needed_names, written_files: files, written_bytes: bytes, faults, ..
     } = copier;
     let faults = faults.into_sorted();
     if !faults.is_empty() {
@@ -157,16 +153,16 @@ fn copy_to_folder(
         });
     }
     let is_full = !folder.trusts_existing();
-    let known = before.and_then(|facts| facts.copy).unwrap_or_default();
+    let previous_copy = before.and_then(|facts| facts.copy).unwrap_or_default();
     let counts = if is_full {
-        CopyMetadata { files: seen.len() as u64, added: 0 }
+        CopyMetadata { files: needed_names.len() as u64, added: 0 }
     } else {
-        CopyMetadata { added: known.added + files, ..known }
+        CopyMetadata { added: previous_copy.added + files, ..previous_copy }
     };
     folder.finish(&copy_metadata(source.reference, &root, Some(counts)))?;
     // Only a full check knows which files are not needed. A part may be removed after what is below it: if the run is
     // interrupted here, the next one trusts nothing.
-    let removed = if is_full { folder.remove_unneeded(&seen)? } else { 0 };
+    let removed = if is_full { folder.remove_unneeded(&needed_names)? } else { 0 };
     folder.clear_unfinished_mark()?;
     Ok(CopyReport {
         root,
@@ -231,13 +227,13 @@ struct RepositoryCopier<'a, P> {
 impl<'a, P: CopySink> RepositoryCopier<'a, P> {
     fn new(
         source: BackupRepositorySource<'a>,
-        place: &'a mut P,
+        target: &'a mut P,
         progress: &'a BackupProgress,
     ) -> Self {
         let faults = FaultCollector::default();
         Self {
             source,
-            sink: place,
+            sink: target,
             progress,
             needed_names: HashSet::new(),
             written_files: 0,
@@ -265,8 +261,8 @@ impl<'a, P: CopySink> RepositoryCopier<'a, P> {
         let mut frames = Vec::new();
         push_frame(&mut frames, CHUNK_FRAME_KIND, chunk.bytes());
         let mut blobs: BTreeSet<BlobId> = chunk.blob_refs().collect();
-        for some in unknown.chunks(CHUNK_READ_BATCH_SIZE) {
-            for (id, chunk) in some.iter().zip(self.source.base.read_chunks(some)?) {
+        for batch in unknown.chunks(CHUNK_READ_BATCH_SIZE) {
+            for (id, chunk) in batch.iter().zip(self.source.base.read_chunks(batch)?) {
                 if chunk.chunk_refs().len() == 0 {
                     push_frame(&mut frames, CHUNK_FRAME_KIND, chunk.bytes());
                     blobs.extend(chunk.blob_refs());
@@ -277,8 +273,8 @@ impl<'a, P: CopySink> RepositoryCopier<'a, P> {
         }
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
             blobs.into_iter().partition(|id| id.length() < SMALL_BLOB_BYTES as u64);
-        for some in small.chunks(CHUNK_READ_BATCH_SIZE) {
-            for (id, bytes) in some.iter().zip(self.source.base.read_blobs(some)?) {
+        for batch in small.chunks(CHUNK_READ_BATCH_SIZE) {
+            for (id, bytes) in batch.iter().zip(self.source.base.read_blobs(batch)?) {
                 match bytes {
                     Some(bytes) => push_frame(&mut frames, BLOB_FRAME_KIND, &bytes),
                     None => self.record_missing_blob(id),
@@ -306,7 +302,7 @@ impl<'a, P: CopySink> RepositoryCopier<'a, P> {
                 self.faults.add(format!("blob {id}"), &"its bytes have another hash");
                 Ok(())
             }
-            taken => taken,
+            result => result,
         }
     }
 
@@ -345,8 +341,8 @@ impl<R: Read> Read for HashCheckingReader<R> {
         let length = self.source.read(buffer)?;
         sha2::Digest::update(&mut self.hasher, buffer.get(..length).unwrap_or_default());
         if length == 0 && !buffer.is_empty() {
-            let found: [u8; 32] = sha2::Digest::finalize_reset(&mut self.hasher).into();
-            self.has_mismatch = self.has_mismatch || found != self.expected;
+            let hash: [u8; 32] = sha2::Digest::finalize_reset(&mut self.hasher).into();
+            self.has_mismatch = self.has_mismatch || hash != self.expected;
             if self.has_mismatch {
                 return Err(std::io::ErrorKind::InvalidData.into());
             }

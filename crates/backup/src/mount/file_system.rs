@@ -90,8 +90,8 @@ impl SnapshotFileSystem {
         match self.find_item(parent)? {
             MountItem::Virtual(above) => {
                 let list = self.snapshots.list_virtual_folder(&above);
-                let found = list.into_iter().find(|(given, _)| given == name.as_bytes());
-                found.map(|(_, thing)| thing).ok_or(Errno::ENOENT)
+                let entry = list.into_iter().find(|(entry_name, _)| entry_name == name.as_bytes());
+                entry.map(|(_, item)| item).ok_or(Errno::ENOENT)
             }
             MountItem::Stored(top, node) => {
                 let id = node.subtree.ok_or(Errno::ENOTDIR)?;
@@ -109,8 +109,7 @@ impl SnapshotFileSystem {
         match self.find_item(number)? {
             MountItem::Virtual(above) => {
                 let list = self.snapshots.list_virtual_folder(&above);
-                entries
-                    .extend(list.into_iter().map(|(name, thing)| (name, item_file_type(&thing))));
+                entries.extend(list.into_iter().map(|(name, item)| (name, item_file_type(&item))));
             }
             MountItem::Stored(_, node) => {
                 let id = node.subtree.ok_or(Errno::ENOTDIR)?;
@@ -125,7 +124,7 @@ impl SnapshotFileSystem {
     }
 
     /// Returns the attributes of an inode and how long they are valid.
-    fn item_attributes(&self, number: u64, thing: &MountItem) -> (Duration, FileAttr) {
+    fn item_attributes(&self, number: u64, item: &MountItem) -> (Duration, FileAttr) {
         let mut facts = FileAttr {
             ino: INodeNo(number),
             size: 0,
@@ -134,7 +133,7 @@ impl SnapshotFileSystem {
             mtime: self.mounted_at,
             ctime: self.mounted_at,
             crtime: self.mounted_at,
-            kind: item_file_type(thing),
+            kind: item_file_type(item),
             perm: 0o555,
             nlink: 1,
             uid: self.owner.0,
@@ -143,7 +142,7 @@ impl SnapshotFileSystem {
             blksize: 4096,
             flags: 0,
         };
-        match thing {
+        match item {
             MountItem::Virtual(_) => return (VIRTUAL_ENTRY_TTL, facts),
             MountItem::Link(to) => {
                 facts.size = to.len() as u64;
@@ -157,8 +156,9 @@ impl SnapshotFileSystem {
                 };
                 facts.blocks = facts.size.div_ceil(512);
                 facts.perm = to_system_mode(node).as_raw_mode() as u16 & 0o7777;
-                let has_list =
-                    || node.extended_attributes.iter().any(|one| one.name == ACL_ATTRIBUTE);
+                let has_list = || {
+                    node.extended_attributes.iter().any(|attribute| attribute.name == ACL_ATTRIBUTE)
+                };
                 if self.access == MountAccess::All && !self.supports_acls && has_list() {
                     // With an access control list, the group bits are the mask, not the group's permissions.
                     facts.perm &= 0o7700;
@@ -175,11 +175,11 @@ impl SnapshotFileSystem {
         (SNAPSHOT_ENTRY_TTL, facts)
     }
 
-    fn register_handle(&self, what: OpenMountHandle) -> FileHandle {
+    fn register_handle(&self, open_handle: OpenMountHandle) -> FileHandle {
         let mut opened = self.open_handles.lock();
         opened.0 += 1;
         let handle = opened.0;
-        opened.1.insert(handle, what);
+        opened.1.insert(handle, open_handle);
         FileHandle(handle)
     }
 
@@ -215,9 +215,9 @@ impl SnapshotFileSystem {
             let piece = self.read_piece(file, number)?;
             let start = file.piece_offsets.get(number).copied().unwrap_or(at);
             let from = usize::try_from(at - start).map_err(|_| Errno::EIO)?;
-            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let part_length = usize::try_from(end - at).unwrap_or(usize::MAX);
             let part = piece.get(from..).unwrap_or_default();
-            let part = part.get(..wanted).unwrap_or(part);
+            let part = part.get(..part_length).unwrap_or(part);
             if part.is_empty() {
                 warn!(file = %file.node.text_name(), "a piece of a file is shorter than the index says");
                 return Err(Errno::EIO);
@@ -229,10 +229,13 @@ impl SnapshotFileSystem {
     }
 
     fn read_piece(&self, file: &OpenSnapshotFile, number: usize) -> Result<Arc<Vec<u8>>, Errno> {
-        let known = |pieces: &Vec<(usize, Arc<Vec<u8>>)>| {
-            pieces.iter().find(|(kept, _)| *kept == number).map(|(_, piece)| piece.clone())
+        let cached_piece = |pieces: &Vec<(usize, Arc<Vec<u8>>)>| {
+            pieces
+                .iter()
+                .find(|(piece_number, _)| *piece_number == number)
+                .map(|(_, piece)| piece.clone())
         };
-        if let Some(piece) = known(&file.cached_pieces.lock()) {
+        if let Some(piece) = cached_piece(&file.cached_pieces.lock()) {
             return Ok(piece);
         }
         let ids = file.node.content.as_deref().unwrap_or_default();
@@ -252,8 +255,8 @@ fn log_read_error(error: &crate::Error) -> Errno {
     Errno::EIO
 }
 
-fn item_file_type(thing: &MountItem) -> FileType {
-    match thing {
+fn item_file_type(item: &MountItem) -> FileType {
+    match item {
         MountItem::Virtual(_) => FileType::Directory,
         MountItem::Link(_) => FileType::Symlink,
         MountItem::Stored(_, node) => node_file_type(node.kind),
@@ -304,12 +307,12 @@ impl Filesystem for SnapshotFileSystem {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.look_up_child(parent, name) {
-            Ok(thing) => {
+            Ok(item) => {
                 let number = self
                     .inodes
                     .lock()
-                    .record_lookup((parent.0, name.as_bytes().to_vec()), thing.clone());
-                let (holds, facts) = self.item_attributes(number, &thing);
+                    .record_lookup((parent.0, name.as_bytes().to_vec()), item.clone());
+                let (holds, facts) = self.item_attributes(number, &item);
                 reply.entry(&holds, &facts, Generation(0));
             }
             Err(error) => reply.error(error),
@@ -322,8 +325,8 @@ impl Filesystem for SnapshotFileSystem {
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.find_item(number) {
-            Ok(thing) => {
-                let (holds, facts) = self.item_attributes(number.0, &thing);
+            Ok(item) => {
+                let (holds, facts) = self.item_attributes(number.0, &item);
                 reply.attr(&holds, &facts);
             }
             Err(error) => reply.error(error),
@@ -456,7 +459,8 @@ impl Filesystem for SnapshotFileSystem {
 
     fn listxattr(&self, _: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let names = self.find_node(number).map(|node| {
-            let names = node.extended_attributes.iter().map(|one| format!("{}\0", one.name));
+            let names =
+                node.extended_attributes.iter().map(|attribute| format!("{}\0", attribute.name));
             names.collect::<String>()
         });
         reply_xattr(reply, names.unwrap_or_default().as_bytes(), size);

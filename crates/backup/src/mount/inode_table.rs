@@ -40,57 +40,56 @@ impl InodeTable {
             lookup_count: 1,
             names: Vec::new(),
         };
-        let things = HashMap::from([(ROOT_INODE, top)]);
+        let items = HashMap::from([(ROOT_INODE, top)]);
         Self {
             last_number: ROOT_INODE,
-            records: things,
+            records: items,
             numbers_by_name: HashMap::new(),
             numbers_by_hard_link: HashMap::new(),
         }
     }
 
     pub(super) fn find(&self, number: u64) -> Option<&MountItem> {
-        self.records.get(&number).map(|known| &known.item)
+        self.records.get(&number).map(|record| &record.item)
     }
 
     /// Returns the inode number of a named item and increments its lookup count.
-    pub(super) fn record_lookup(&mut self, name: InodeName, thing: MountItem) -> u64 {
-        let twin = hard_link_key(&thing);
-        let told = self.numbers_by_name.get(&name).copied();
-        let told =
-            told.or_else(|| twin.and_then(|twin| self.numbers_by_hard_link.get(&twin).copied()));
-        if let Some(number) = told
-            && let Some(known) = self.records.get_mut(&number)
-            && (known.item == thing || is_same_file(&known.item, &thing))
+    pub(super) fn record_lookup(&mut self, name: InodeName, item: MountItem) -> u64 {
+        let link_key = hard_link_key(&item);
+        let known_number = self.numbers_by_name.get(&name).copied();
+        let known_number = known_number.or_else(|| {
+            link_key.and_then(|link_key| self.numbers_by_hard_link.get(&link_key).copied())
+        });
+        if let Some(number) = known_number
+            && let Some(record) = self.records.get_mut(&number)
+            && (record.item == item || is_same_file(&record.item, &item))
         {
-            known.lookup_count += 1;
+            record.lookup_count += 1;
             if self.numbers_by_name.insert(name.clone(), number) != Some(number) {
-                known.names.push(name);
+                record.names.push(name);
             }
             return number;
         }
         self.last_number += 1;
         self.numbers_by_name.insert(name.clone(), self.last_number);
-        if let Some(twin) = twin {
-            self.numbers_by_hard_link.insert(twin, self.last_number);
+        if let Some(link_key) = link_key {
+            self.numbers_by_hard_link.insert(link_key, self.last_number);
         }
-        self.records.insert(
-            self.last_number,
-            InodeRecord { item: thing, lookup_count: 1, names: vec![name] },
-        );
+        self.records
+            .insert(self.last_number, InodeRecord { item, lookup_count: 1, names: vec![name] });
         self.last_number
     }
 
     /// Decreases the lookup count of an inode by `times`, on a forget request of the kernel.
     pub(super) fn forget(&mut self, number: u64, times: u64) {
-        let Some(known) = self.records.get_mut(&number).filter(|_| number != ROOT_INODE) else {
+        let Some(record) = self.records.get_mut(&number).filter(|_| number != ROOT_INODE) else {
             return;
         };
-        known.lookup_count = known.lookup_count.saturating_sub(times);
-        if known.lookup_count > 0 {
+        record.lookup_count = record.lookup_count.saturating_sub(times);
+        if record.lookup_count > 0 {
             return;
         }
-        let Some(InodeRecord { item: thing, names, .. }) = self.records.remove(&number) else {
+        let Some(InodeRecord { item, names, .. }) = self.records.remove(&number) else {
             return;
         };
         for name in names {
@@ -98,28 +97,28 @@ impl InodeTable {
                 self.numbers_by_name.remove(&name);
             }
         }
-        if let Some(twin) = hard_link_key(&thing)
-            && self.numbers_by_hard_link.get(&twin) == Some(&number)
+        if let Some(link_key) = hard_link_key(&item)
+            && self.numbers_by_hard_link.get(&link_key) == Some(&number)
         {
-            self.numbers_by_hard_link.remove(&twin);
+            self.numbers_by_hard_link.remove(&link_key);
         }
     }
 }
 
 /// Returns true if two names refer to one file. The source's system may have reused the inode number for another file.
-fn is_same_file(one: &MountItem, other: &MountItem) -> bool {
-    match (one, other) {
-        (MountItem::Stored(_, node), MountItem::Stored(_, twin)) => {
-            hard_link_key(one).is_some()
-                && hard_link_key(one) == hard_link_key(other)
-                && node.content == twin.content
+fn is_same_file(left: &MountItem, right: &MountItem) -> bool {
+    match (left, right) {
+        (MountItem::Stored(_, node), MountItem::Stored(_, other_node)) => {
+            hard_link_key(left).is_some()
+                && hard_link_key(left) == hard_link_key(right)
+                && node.content == other_node.content
         }
         _ => false,
     }
 }
 
-fn hard_link_key(thing: &MountItem) -> Option<HardLinkKey> {
-    match thing {
+fn hard_link_key(item: &MountItem) -> Option<HardLinkKey> {
+    match item {
         MountItem::Stored(top, node) if node.kind == SnapshotNodeKind::File && node.links > 1 => {
             Some((*top, node.device_id, node.inode))
         }
@@ -144,14 +143,14 @@ mod tests {
     fn numbers_last_as_long_as_the_kernel_remembers() {
         let mut inodes = InodeTable::new();
         let name = |text: &str| (ROOT_INODE, text.as_bytes().to_vec());
-        let one = inodes.record_lookup(name("a"), file(1, 1));
-        assert_eq!(inodes.record_lookup(name("a"), file(1, 1)), one);
-        inodes.forget(one, 1);
-        assert!(inodes.find(one).is_some());
-        inodes.forget(one, 1);
-        assert!(inodes.find(one).is_none());
+        let inode = inodes.record_lookup(name("a"), file(1, 1));
+        assert_eq!(inodes.record_lookup(name("a"), file(1, 1)), inode);
+        inodes.forget(inode, 1);
+        assert!(inodes.find(inode).is_some());
+        inodes.forget(inode, 1);
+        assert!(inodes.find(inode).is_none());
         let again = inodes.record_lookup(name("a"), file(1, 1));
-        assert_ne!(again, one);
+        assert_ne!(again, inode);
         // Another item under the same name gets a new number; the old one stays valid for those who have it open.
         let link = inodes.record_lookup(name("a"), MountItem::Link(b"x".to_vec()));
         assert_ne!(link, again);
@@ -169,12 +168,15 @@ mod tests {
         assert_eq!(inodes.record_lookup(name("b"), file(5, 2)), first);
         assert_ne!(inodes.record_lookup(name("c"), file(6, 2)), first);
         // An inode number that the system has reused for another file.
-        let mut other = SnapshotNode::new("f", SnapshotNodeKind::File, 0o644);
-        (other.inode, other.links, other.content) = (5, 2, Some(vec![VaultObjectId::of(b"other")]));
-        let other = inodes
-            .record_lookup(name("d"), MountItem::Stored(VaultObjectId::default(), Arc::new(other)));
-        assert_ne!(other, first);
-        inodes.forget(other, 1);
+        let mut reused_node = SnapshotNode::new("f", SnapshotNodeKind::File, 0o644);
+        (reused_node.inode, reused_node.links, reused_node.content) =
+            (5, 2, Some(vec![VaultObjectId::of(b"other")]));
+        let reused_inode = inodes.record_lookup(
+            name("d"),
+            MountItem::Stored(VaultObjectId::default(), Arc::new(reused_node)),
+        );
+        assert_ne!(reused_inode, first);
+        inodes.forget(reused_inode, 1);
         inodes.forget(first, 2);
         assert!(inodes.find(first).is_none());
         assert!(

@@ -110,21 +110,24 @@ impl MountedSnapshots {
             ],
             VirtualFolder::Times => snapshots_by_time(snapshots.iter()),
             VirtualFolder::Host(name) => {
-                snapshots_by_time(snapshots.iter().filter(|one| one.hostname == *name))
+                snapshots_by_time(snapshots.iter().filter(|snapshot| snapshot.hostname == *name))
             }
-            VirtualFolder::Tag(word) => {
-                snapshots_by_time(snapshots.iter().filter(|one| one.tags().contains(word)))
+            VirtualFolder::Tag(tag) => {
+                snapshots_by_time(snapshots.iter().filter(|snapshot| snapshot.tags().contains(tag)))
             }
             VirtualFolder::Ids => {
-                let named = |one: &VaultSnapshot| (one.id.short().into_bytes(), snapshot_root(one));
+                let named = |snapshot: &VaultSnapshot| {
+                    (snapshot.id.short().into_bytes(), snapshot_root(snapshot))
+                };
                 snapshots.iter().map(named).collect()
             }
-            VirtualFolder::Hosts => {
-                virtual_folders(snapshots.iter().map(|one| &one.hostname), VirtualFolder::Host)
-            }
+            VirtualFolder::Hosts => virtual_folders(
+                snapshots.iter().map(|snapshot| &snapshot.hostname),
+                VirtualFolder::Host,
+            ),
             VirtualFolder::Tags => {
                 let words = snapshots.iter().flat_map(VaultSnapshot::tags);
-                virtual_folders(words.filter(|word| !is_internal_tag(word)), VirtualFolder::Tag)
+                virtual_folders(words.filter(|tag| !is_internal_tag(tag)), VirtualFolder::Tag)
             }
         }
     }
@@ -133,19 +136,19 @@ impl MountedSnapshots {
     pub(super) fn read_tree(&self, id: &VaultObjectId) -> Result<Arc<SnapshotTree>> {
         {
             let mut trees = self.cached_trees.lock();
-            if let Some(at) = trees.iter().rposition(|(kept, _)| kept == id) {
-                let found = trees.remove(at);
-                let tree = found.1.clone();
-                trees.push(found);
+            if let Some(at) = trees.iter().rposition(|(tree_id, _)| tree_id == id) {
+                let entry = trees.remove(at);
+                let tree = entry.1.clone();
+                trees.push(entry);
                 return Ok(tree);
             }
         }
         let tree = Arc::new(self.vault.read_tree(&self.current_index(), id)?);
         let mut trees = self.cached_trees.lock();
         trees.push((*id, tree.clone()));
-        let mut kept: usize = trees.iter().map(|(_, tree)| tree.nodes.len() + 1).sum();
-        while kept > MAX_CACHED_NODES && trees.len() > 1 {
-            kept -= trees.remove(0).1.nodes.len() + 1;
+        let mut node_count: usize = trees.iter().map(|(_, tree)| tree.nodes.len() + 1).sum();
+        while node_count > MAX_CACHED_NODES && trees.len() > 1 {
+            node_count -= trees.remove(0).1.nodes.len() + 1;
         }
         Ok(tree)
     }
@@ -212,8 +215,8 @@ fn virtual_folders<'a>(
     above: fn(String) -> VirtualFolder,
 ) -> Vec<(Vec<u8>, MountItem)> {
     let mut named: BTreeMap<Vec<u8>, String> = BTreeMap::new();
-    for word in words {
-        let plain: String = word
+    for tag in words {
+        let plain: String = tag
             .chars()
             .map(|letter| if matches!(letter, '/' | '\0') { '_' } else { letter })
             .collect();
@@ -223,11 +226,11 @@ fn virtual_folders<'a>(
         };
         let tries = std::iter::once(plain.clone()).chain((1..).map(|n| format!("{plain}-{n}")));
         for name in tries {
-            let taken = named.entry(name.into_bytes()).or_insert_with(|| word.clone());
-            if taken == word {
+            let owner = named.entry(name.into_bytes()).or_insert_with(|| tag.clone());
+            if owner == tag {
                 break;
             }
         }
     }
-    named.into_iter().map(|(name, word)| (name, MountItem::Virtual(above(word)))).collect()
+    named.into_iter().map(|(name, tag)| (name, MountItem::Virtual(above(tag)))).collect()
 }

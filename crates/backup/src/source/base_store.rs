@@ -78,7 +78,7 @@ pub fn find_snapshot_base(
 ) -> Result<Option<BaseStoreReference>> {
     let node = match find_path(vault, index, snapshot, BASE_STORE_FILE_NAME) {
         Err(Error::PathMissing { .. }) => return Ok(None),
-        found => found?,
+        result => result?,
     };
     let mut json = Vec::new();
     crate::restore::stream_file((vault, index), &node, &mut json)?;
@@ -182,13 +182,13 @@ impl<'a> OmissionTracker<'a> {
         }
         if let Some((base, blobs)) = self.base_stores() {
             let is_small = id.length() < tympan_blobs::SMALL_BLOB_BYTES as u64;
-            let found = if is_small {
+            let is_present = if is_small {
                 let read = base.read_blobs(std::slice::from_ref(id)).map_err(Error::Store);
-                read.map(|found| found.iter().all(Option::is_some))
+                read.map(|contents| contents.iter().all(Option::is_some))
             } else {
                 blobs.contains(id).map_err(Error::Blobs)
             };
-            if self.accept_base_result(found)? == Some(false) {
+            if self.accept_base_result(is_present)? == Some(false) {
                 return Ok(false);
             }
         }
@@ -202,8 +202,8 @@ impl<'a> OmissionTracker<'a> {
     }
 
     /// Returns a result of the base; `None` if it cannot be reached, which is logged once.
-    fn accept_base_result<T>(&self, answer: Result<T>) -> Result<Option<T>> {
-        match answer {
+    fn accept_base_result<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        match result {
             Err(error) if error.is_transient() => {
                 if !self.is_base_unreachable.swap(true, Ordering::Relaxed) {
                     let reason = crate::join_error_causes(&error);
@@ -211,7 +211,7 @@ impl<'a> OmissionTracker<'a> {
                 }
                 Ok(None)
             }
-            answer => answer.map(Some),
+            result => result.map(Some),
         }
     }
 }

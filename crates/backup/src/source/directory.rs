@@ -58,8 +58,7 @@ fn save_source_paths(
     paths: &[PathBuf],
     options: &SaveOptions,
 ) -> Result<SaveSummary> {
-    let SourcePaths { requested_paths: wanted, names, faults } =
-        SourcePaths::find_sources(paths, options)?;
+    let SourcePaths { requested_paths, names, faults } = SourcePaths::find_sources(paths, options)?;
     // An incomplete snapshot is suitable as well: each file is checked anyway, and missing content is read.
     let parent = session.list_earlier_snapshots(options, &names)?.comparable.pop();
     let writer = PackWriter::new(session.vault, session.index, session.lock);
@@ -83,7 +82,7 @@ fn save_source_paths(
         new_table: NewFolderTable::default(),
     };
     let old = parent.as_ref().map(|parent| parent.tree);
-    let tree = saver.save_requested_paths(Path::new("/"), &wanted, old)?;
+    let tree = saver.save_requested_paths(Path::new("/"), &requested_paths, old)?;
     let DirectorySaver { faults, new_table, .. } = saver;
     let faults = faults.into_sorted();
     let mut options = options.clone();
@@ -112,7 +111,7 @@ struct SourcePaths {
 
 impl SourcePaths {
     fn find_sources(paths: &[PathBuf], options: &SaveOptions) -> Result<Self> {
-        let (mut wanted, mut names, faults) =
+        let (mut requested_paths, mut names, faults) =
             (RequestedPathTree::default(), Vec::new(), FaultCollector::default());
         let (mut first_error, mut is_empty) = (None, true);
         for path in paths {
@@ -122,7 +121,7 @@ impl SourcePaths {
                     let facts = fs::symlink_metadata(&absolute);
                     if facts.is_ok_and(|facts| !options.excludes.contains_source(&absolute, &facts))
                     {
-                        wanted.insert(&absolute);
+                        requested_paths.insert(&absolute);
                         is_empty = false;
                     }
                 }
@@ -139,7 +138,7 @@ impl SourcePaths {
         }
         names.sort();
         names.dedup();
-        Ok(Self { requested_paths: wanted, names, faults })
+        Ok(Self { requested_paths, names, faults })
     }
 }
 
@@ -214,16 +213,16 @@ impl DirectorySaver<'_> {
     fn save_requested_paths(
         &self,
         path: &Path,
-        wanted: &RequestedPathTree,
+        requested_paths: &RequestedPathTree,
         old: Option<VaultObjectId>,
     ) -> Result<VaultObjectId> {
-        if wanted.is_requested {
+        if requested_paths.is_requested {
             let device = fs::symlink_metadata(path).map_or(0, |facts| facts.dev());
             return self.save_entries(path, old, device);
         }
         let old = self.session.read_previous_tree(old.as_ref());
         let mut nodes = Vec::new();
-        for (name, below) in &wanted.children {
+        for (name, below) in &requested_paths.children {
             let path = path.join(name);
             let old = old.as_ref().and_then(|tree| tree.find(name.as_bytes()));
             // A link on the way is saved as a folder, because the requested path is below it.
@@ -336,12 +335,16 @@ impl DirectorySaver<'_> {
         let is_settled = entries.iter().all(|(_, facts)| {
             !facts.is_file() || node_time(facts.ctime(), facts.ctime_nsec()) < self.stable_until
         });
-        let noted = if is_settled { facts } else { UNSTABLE_DIGEST };
-        let known = self.previous_table.find_unchanged_tree(path, &facts);
-        let known = known.filter(|id| is_whole && self.writer.contains(PackBlobKind::Tree, id));
+        let digest = if is_settled { facts } else { UNSTABLE_DIGEST };
+        let unchanged_tree = self.previous_table.find_unchanged_tree(path, &facts);
+        let unchanged_tree =
+            unchanged_tree.filter(|id| is_whole && self.writer.contains(PackBlobKind::Tree, id));
         // A folder in the table need not be read, unless something deeper differs.
-        let mut old_tree =
-            if known.is_some() { None } else { self.session.read_previous_tree(old.as_ref()) };
+        let mut old_tree = if unchanged_tree.is_some() {
+            None
+        } else {
+            self.session.read_previous_tree(old.as_ref())
+        };
         let old_below = |name: &OsStr| match &old_tree {
             Some(tree) => tree.find(name.as_bytes()).and_then(|node| node.subtree),
             None => self.previous_table.find_tree(&path.join(name)),
@@ -355,9 +358,9 @@ impl DirectorySaver<'_> {
             Ok((name.as_os_str(), new, old == Some(new)))
         });
         let below = below.collect::<Result<Vec<_>>>()?;
-        if let Some(id) = known {
+        if let Some(id) = unchanged_tree {
             if below.iter().all(|(_, _, is_same)| *is_same) {
-                self.new_table.add(path, noted, id);
+                self.new_table.add(path, digest, id);
                 let files = entries.iter().filter(|(_, facts)| facts.is_file());
                 let bytes = files.map(|(_, facts)| facts.len()).sum();
                 self.session.progress.add_done(entries.len() as u64, bytes);
@@ -380,7 +383,7 @@ impl DirectorySaver<'_> {
         };
         let nodes = entries.par_iter().map(save).collect::<Result<Vec<Option<SnapshotNode>>>>()?;
         let tree = SnapshotTree { nodes: nodes.into_iter().flatten().collect() };
-        let same = known.or(old).filter(|id| {
+        let same = unchanged_tree.or(old).filter(|id| {
             old_tree.as_ref() == Some(&tree) && self.writer.contains(PackBlobKind::Tree, id)
         });
         let id = match same {
@@ -388,7 +391,7 @@ impl DirectorySaver<'_> {
             None => self.writer.add_blob(PackBlobKind::Tree, &tree.to_bytes())?.0,
         };
         if is_whole {
-            self.new_table.add(path, noted, id);
+            self.new_table.add(path, digest, id);
         }
         Ok(id)
     }

@@ -148,13 +148,13 @@ pub(super) fn save_view(
     (view, root): (&dyn DocumentView, &ChunkId),
     before: Option<PreviousView>,
 ) -> Result<Option<(SnapshotNode, BTreeSet<String>)>> {
-    let drawn = view.open(root).and_then(|documents| {
+    let result = view.open(root).and_then(|documents| {
         let undrawn = Mutex::default();
         let drawing = ViewRenderer { saver, documents: &*documents, unrendered: undrawn };
         let node = render_view(&drawing, before)?;
         Ok((node, drawing.unrendered.into_inner()))
     });
-    match drawn {
+    match result {
         Err(error @ (Error::Document { .. } | Error::Store(_))) if !error.is_transient() => {
             warn!(
                 reason = crate::join_error_causes(&error),
@@ -162,7 +162,7 @@ pub(super) fn save_view(
             );
             Ok(None)
         }
-        drawn => drawn.map(Some),
+        result => result.map(Some),
     }
 }
 
@@ -226,18 +226,23 @@ impl ViewRenderer<'_> {
             let tree = self.render_changes(&format!("{path}/{name}"), old, touched)?;
             Ok((name.clone(), self.new_folder_node(name, tree)))
         };
-        let kept: Vec<(&String, &ChangedDocumentTree)> =
+        let present_children: Vec<(&String, &ChangedDocumentTree)> =
             touched.children.iter().filter(|(_, touched)| !touched.is_removed).collect();
         if !touched.needs_render {
-            let changed = kept.into_par_iter().map(change).collect::<Result<Vec<_>>>()?;
-            let gone = touched.children.iter().filter(|(_, touched)| touched.is_removed);
-            let gone: HashSet<Vec<u8>> =
-                gone.map(|(name, _)| self.documents.folder_name(name)).collect();
+            let changed =
+                present_children.into_par_iter().map(change).collect::<Result<Vec<_>>>()?;
+            let removed_children =
+                touched.children.iter().filter(|(_, touched)| touched.is_removed);
+            let removed_names: HashSet<Vec<u8>> =
+                removed_children.map(|(name, _)| self.documents.folder_name(name)).collect();
             let changed = changed.into_iter().map(|(_, node)| node).collect();
-            return self.write_folder_text(&old.replace_nodes(changed, |name| gone.contains(name)));
+            return self.write_folder_text(
+                &old.replace_nodes(changed, |name| removed_names.contains(name)),
+            );
         }
         let children = self.documents.children(path_or_root(path))?;
-        let changed = kept.into_par_iter().map(change).collect::<Result<HashMap<_, _>>>()?;
+        let changed =
+            present_children.into_par_iter().map(change).collect::<Result<HashMap<_, _>>>()?;
         let mut nodes = self.save_document_files(path, Some(&old))?;
         for name in &children {
             let node = match (changed.get(name), below(name)) {
@@ -277,9 +282,9 @@ impl ViewRenderer<'_> {
         });
         self.saver.session.progress.record_read(texts.sum());
         let mut top = DocumentFolder::default();
-        for RenderedFile { path: place, content } in files {
-            let Some((name, above)) = place.split_last() else { continue };
-            if let Some(file) = self.save_rendered_file(name, content, (old, &place))? {
+        for RenderedFile { path: location, content } in files {
+            let Some((name, above)) = location.split_last() else { continue };
+            if let Some(file) = self.save_rendered_file(name, content, (old, &location))? {
                 top.insert(above, name, file);
             }
         }
@@ -291,7 +296,7 @@ impl ViewRenderer<'_> {
         &self,
         name: &[u8],
         content: RenderedContent,
-        (old, place): (Option<&SnapshotTreeText>, &[Vec<u8>]),
+        (old, location): (Option<&SnapshotTreeText>, &[Vec<u8>]),
     ) -> Result<Option<SnapshotNode>> {
         let (pieces, size, hash) = match content {
             RenderedContent::Text(bytes) => {
@@ -302,7 +307,9 @@ impl ViewRenderer<'_> {
                 (pieces, size, hash)
             }
             RenderedContent::Blob(id) => {
-                match self.save_blob_pieces(&id, || self.find_previous_pieces(old?, place, &id))? {
+                match self
+                    .save_blob_pieces(&id, || self.find_previous_pieces(old?, location, &id))?
+                {
                     Some(pieces) => (pieces, id.length(), *id.digest()),
                     None => return Ok(None),
                 }
@@ -343,8 +350,8 @@ impl ViewRenderer<'_> {
         }
         let Some(content) = saver.source.blobs.open(id)? else { return Ok(None) };
         let reader: Box<dyn Read + Send> = content.into_reader();
-        let (pieces, found) = saver.save_content_stream(reader, id.length())?;
-        if found != *id {
+        let (pieces, content_id) = saver.save_content_stream(reader, id.length())?;
+        if content_id != *id {
             return Ok(None);
         }
         saver.blob_pieces.lock().insert(*id, pieces.clone());
@@ -355,10 +362,10 @@ impl ViewRenderer<'_> {
     fn find_previous_pieces(
         &self,
         old: &SnapshotTreeText,
-        place: &[Vec<u8>],
+        location: &[Vec<u8>],
         id: &BlobId,
     ) -> Option<Vec<VaultObjectId>> {
-        let (name, above) = place.split_last()?;
+        let (name, above) = location.split_last()?;
         let mut tree = None;
         for folder in above {
             let subtree = tree.as_ref().unwrap_or(old).find(folder)?.subtree;

@@ -84,14 +84,14 @@ pub fn estimate_full_save(
             .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
         share >= 1.0 || (number as f64) < share * f64::from(u32::MAX)
     };
-    let drawn: Vec<&(PathBuf, Metadata)> =
+    let sample: Vec<&(PathBuf, Metadata)> =
         files.iter().filter(|(path, _)| is_drawn(path)).collect();
-    let drawn_bytes = drawn.iter().map(|(_, facts)| facts.len()).sum::<u64>();
+    let drawn_bytes = sample.iter().map(|(_, facts)| facts.len()).sum::<u64>();
     let begin = Instant::now();
-    drawn
+    sample
         .par_iter()
         .try_for_each(|(path, facts)| saver.save_path(path, facts, None).map(|_| ()))?;
-    let read_files = drawn.len() as u64;
+    let read_files = sample.len() as u64;
     let (written, _) = writer.finish(session.lock)?;
     // The cost of files depends on their number as well as on their bytes; the sampled fraction is taken of both.
     let by_bytes = ratio(bytes, drawn_bytes);

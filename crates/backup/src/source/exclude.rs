@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn expressions_are_found_anywhere_in_a_path() {
-        let given = [r"\.o$".to_owned(), "^/srv/(a|ä)/".to_owned()];
-        let excludes = ExcludeRules::default().with_expressions(&given).unwrap();
+        let expressions = [r"\.o$".to_owned(), "^/srv/(a|ä)/".to_owned()];
+        let excludes = ExcludeRules::default().with_expressions(&expressions).unwrap();
         for path in ["/a/b.o", "/srv/ä/x", "/srv/a/x"] {
             assert!(excludes.contains(Path::new(path)), "{path}");
         }

@@ -69,7 +69,7 @@ fn read_listed_attributes(
         Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(Vec::new()),
         listed => listed?,
     }
-    let mut found = Vec::new();
+    let mut attributes = Vec::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = Vec::new();
         match read(name, &mut value) {
@@ -77,10 +77,11 @@ fn read_listed_attributes(
             Err(error) if matches!(error.raw_os_error(), Some(61 | 1 | 13)) => continue,
             read => read?,
         }
-        found.push(ExtendedAttribute { name: String::from_utf8_lossy(name).into_owned(), value });
+        attributes
+            .push(ExtendedAttribute { name: String::from_utf8_lossy(name).into_owned(), value });
     }
-    found.sort_by(|left, right| left.name.cmp(&right.name));
-    Ok(found)
+    attributes.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(attributes)
 }
 
 /// Queries the length and fills a buffer of that length, repeating while the value grew in between.

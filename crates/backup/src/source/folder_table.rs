@@ -95,20 +95,20 @@ impl FolderTable {
             rest = after;
         }
         let count = read_length(&mut rest)?;
-        let mut known = HashMap::with_capacity(count.min(rest.len() / 68));
+        let mut folders = HashMap::with_capacity(count.min(rest.len() / 68));
         for _ in 0..count {
             let length = read_length(&mut rest)?;
             let (path, after) = rest.split_at_checked(length)?;
             let (tree, after) = after.split_first_chunk::<32>()?;
             let (facts, after) = after.split_first_chunk::<32>()?;
             let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-            known.insert(
+            folders.insert(
                 path,
                 FolderRecord { tree: VaultObjectId::from_bytes(*tree), digest: *facts },
             );
             rest = after;
         }
-        Some(Self(known))
+        Some(Self(folders))
     }
 
     /// Returns the saved tree of a folder with exactly these entries.
@@ -117,12 +117,12 @@ impl FolderTable {
         path: &Path,
         facts: &FolderDigest,
     ) -> Option<VaultObjectId> {
-        self.0.get(path).filter(|known| known.digest == *facts).map(|known| known.tree)
+        self.0.get(path).filter(|folder| folder.digest == *facts).map(|folder| folder.tree)
     }
 
     /// Returns the saved tree of a folder, whatever it contains now.
     pub(crate) fn find_tree(&self, path: &Path) -> Option<VaultObjectId> {
-        self.0.get(path).map(|known| known.tree)
+        self.0.get(path).map(|folder| folder.tree)
     }
 }
 
@@ -137,12 +137,12 @@ impl NewFolderTable {
 
     /// Removes the folders of items that could not be saved, so that they are tried again.
     fn without_faulty(self, faults: &[BackupFault]) -> HashMap<PathBuf, FolderRecord> {
-        let mut known = self.0.into_inner();
+        let mut folders = self.0.into_inner();
         for fault in faults {
-            known.remove(&fault.path);
-            fault.path.parent().map(|above| known.remove(above));
+            folders.remove(&fault.path);
+            fault.path.parent().map(|above| folders.remove(above));
         }
-        known
+        folders
     }
 }
 
@@ -194,14 +194,14 @@ impl<'a> FolderTableFile<'a> {
         (tree, files): (&VaultObjectId, &[VaultObjectId]),
         faults: &[BackupFault],
     ) {
-        let known = table.without_faulty(faults);
+        let folders = table.without_faulty(faults);
         let mut plain = TABLE_MAGIC.to_vec();
         plain.extend_from_slice(&self.name_digest);
         plain.extend_from_slice(tree.as_bytes());
         push_length(&mut plain, files.len());
         files.iter().for_each(|file| plain.extend_from_slice(file.as_bytes()));
-        push_length(&mut plain, known.len());
-        for (path, FolderRecord { tree, digest: facts }) in &known {
+        push_length(&mut plain, folders.len());
+        for (path, FolderRecord { tree, digest: facts }) in &folders {
             let path: &OsStr = path.as_os_str();
             push_length(&mut plain, path.len());
             plain.extend_from_slice(path.as_bytes());

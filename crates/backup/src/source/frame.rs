@@ -45,7 +45,7 @@ const fn ends_piece(hash: &[u8; 32]) -> bool {
 /// Splits the chunks of a part, without its own chunk, into groups of one piece each.
 pub(super) fn split_chunks(chunks: &[ChunkId]) -> Vec<&[ChunkId]> {
     let ends = chunks.split_inclusive(|id| ends_piece(id.as_bytes()));
-    ends.flat_map(|some| some.chunks(MAX_CHUNKS_PER_PIECE)).collect()
+    ends.flat_map(|part| part.chunks(MAX_CHUNKS_PER_PIECE)).collect()
 }
 
 /// Appends a frame.
@@ -165,17 +165,17 @@ impl PreviousChunks {
         (node, tree): (&SnapshotNode, Option<&SnapshotTree>),
         index: &VaultIndex,
     ) -> Self {
-        let mut known = Self::default();
-        let is_first = |id: &ChunkId| known.refs.insert(*id, false).is_none();
+        let mut previous_chunks = Self::default();
+        let is_first = |id: &ChunkId| previous_chunks.refs.insert(*id, false).is_none();
         let below: Vec<ChunkId> = chunk.chunk_refs().filter(is_first).collect();
         let file = match tree {
             Some(tree) => tree.find(FRAME_FILE_NAME.as_bytes()),
             None => Some(node),
         };
-        let parts = known.list_parts(tree).filter(|_| chunk.blob_refs().len() == 0);
+        let parts = previous_chunks.list_parts(tree).filter(|_| chunk.blob_refs().len() == 0);
         let (Some(parts), Some(content)) = (parts, file.and_then(|file| file.content.as_ref()))
         else {
-            return known;
+            return previous_chunks;
         };
         let terminal: Vec<ChunkId> = below.into_iter().filter(|id| !parts.contains(id)).collect();
         let pieces = split_chunks(&terminal);
@@ -183,7 +183,7 @@ impl PreviousChunks {
         let Some((_, content)) =
             content.split_first().filter(|(_, rest)| rest.len() == pieces.len())
         else {
-            return known;
+            return previous_chunks;
         };
         for (id, chunks) in content.iter().zip(pieces) {
             let (Some(first), Some(length)) =
@@ -192,10 +192,10 @@ impl PreviousChunks {
                 continue;
             };
             let piece = PreviousPiece { id: *id, length, chunks: chunks.to_vec() };
-            known.pieces.insert(*first, piece);
+            previous_chunks.pieces.insert(*first, piece);
         }
-        known.refs.extend(terminal.into_iter().map(|id| (id, true)));
-        known
+        previous_chunks.refs.extend(terminal.into_iter().map(|id| (id, true)));
+        previous_chunks
     }
 
     /// Returns the parts in a folder; `None` if it also contains large blobs.

@@ -58,10 +58,10 @@ mod tests {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
         }
         let check = |pattern: &str, expected: &[&str]| {
-            let found = expand_glob(&format!("{root}/{pattern}")).unwrap();
+            let paths = expand_glob(&format!("{root}/{pattern}")).unwrap();
             let expected: Vec<PathBuf> =
                 expected.iter().map(|path| dir.path().join(path)).collect();
-            assert_eq!(found, expected, "{pattern}");
+            assert_eq!(paths, expected, "{pattern}");
         };
         check("*/x", &[".hidden/x", "a/x", "b/x"]);
         check("?", &["a", "b", "ä"]);

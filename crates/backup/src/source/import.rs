@@ -133,8 +133,8 @@ pub fn import_snapshot(
     // In pack order, so that read-ahead ranges are contiguous.
     files.sort_by_cached_key(|node| {
         let first = node.content.iter().flatten().next();
-        let place = first.and_then(|id| index.find(PackBlobKind::Data, id));
-        place.map(|place| (index.pack_id(place), place.offset))
+        let location = first.and_then(|id| index.find(PackBlobKind::Data, id));
+        location.map(|location| (index.pack_id(location), location.offset))
     });
     let mut left = files.as_slice();
     while !left.is_empty() {
@@ -143,9 +143,9 @@ pub fn import_snapshot(
             bytes += node.size;
             bytes <= IMPORT_BYTES as u64
         };
-        let (some, later) = left.split_at(left.iter().take_while(fits).count().max(1));
-        let mut ahead = read_files_ahead((vault, index), some);
-        for node in some {
+        let (batch, later) = left.split_at(left.iter().take_while(fits).count().max(1));
+        let mut ahead = read_files_ahead((vault, index), batch);
+        for node in batch {
             import_file((vault, index), (node, &mut ahead), &mut import)?;
         }
         left = later;
@@ -289,7 +289,7 @@ pub fn import_folder(
                     {
                         warn!(%error, file = %path.display(), "passed over in an unfinished copy");
                     }
-                    taken => taken?,
+                    result => result?,
                 }
             }
         }
@@ -387,9 +387,9 @@ impl<'a> SnapshotImporter<'a> {
         // A file of frames is named by the hash of a chunk, which is not a SHA-256: a file is a blob only if its bytes
         // have that hash.
         let mut file = copy_to_temp_file(source).map_err(failed)?;
-        let found = tympan_blobs::compute_blob_id(&mut file).map_err(failed)?;
+        let blob_id = tympan_blobs::compute_blob_id(&mut file).map_err(failed)?;
         io::Seek::rewind(&mut file).map_err(failed)?;
-        if VaultObjectId::from_bytes(*found.digest()).to_string() != name {
+        if VaultObjectId::from_bytes(*blob_id.digest()).to_string() != name {
             return self.import_frames(name, &mut file);
         }
         self.blobs.put(&mut file)?;
@@ -441,7 +441,7 @@ impl<'a> SnapshotImporter<'a> {
     /// Verifies completeness and makes the ref.
     fn finish(mut self) -> Result<ImportReport> {
         self.target.commit(std::mem::take(&mut self.batch))?;
-        let (missing, seen) = self.check_completeness()?;
+        let (missing, visited) = self.check_completeness()?;
         self.report.missing = missing;
         // The ref of an unmodified clone can be made if its root is in the base.
         let is_there = self.target.contains_chunks(&[self.root])? == [true];
@@ -449,7 +449,7 @@ impl<'a> SnapshotImporter<'a> {
             return Ok(self.report);
         }
         let mut expected = None;
-        for revision in self.find_complete_revisions(seen)? {
+        for revision in self.find_complete_revisions(visited)? {
             let Some(root) = revision.root().filter(|root| expected != Some(*root)) else {
                 continue;
             };
@@ -501,9 +501,9 @@ impl<'a> SnapshotImporter<'a> {
         for revision in &self.metadata.revisions {
             let Some(root) = revision.root() else { continue };
             if !whole.contains(&root) {
-                let mut seen = HashSet::from([root]);
-                match self.count_missing_below(vec![root], &whole, &mut seen) {
-                    Ok(missing) if missing == OmittedCounts::default() => whole.extend(seen),
+                let mut visited = HashSet::from([root]);
+                match self.count_missing_below(vec![root], &whole, &mut visited) {
+                    Ok(missing) if missing == OmittedCounts::default() => whole.extend(visited),
                     Ok(_) | Err(Error::InvalidRequest(_)) => {
                         warn!(
                             root = revision.root,
@@ -523,32 +523,32 @@ impl<'a> SnapshotImporter<'a> {
     /// Returns what is missing, if anything may be, and what was visited.
     fn check_completeness(&self) -> Result<(OmittedCounts, HashSet<ChunkId>)> {
         let branches = self.metadata.branches.iter().filter_map(SavedBranchMetadata::root);
-        let mut seen: HashSet<ChunkId> = branches.chain([self.root]).collect();
-        let level = seen.iter().copied().collect();
-        let missing = self.count_missing_below(level, &HashSet::new(), &mut seen)?;
-        Ok((missing, seen))
+        let mut visited: HashSet<ChunkId> = branches.chain([self.root]).collect();
+        let level = visited.iter().copied().collect();
+        let missing = self.count_missing_below(level, &HashSet::new(), &mut visited)?;
+        Ok((missing, visited))
     }
 
-    /// Follows chunks and everything below them, except those already in `whole` or `seen`. Returns what is missing.
+    /// Follows chunks and everything below them, except those already in `whole` or `visited`. Returns what is missing.
     fn count_missing_below(
         &self,
         mut level: Vec<ChunkId>,
         whole: &HashSet<ChunkId>,
-        seen: &mut HashSet<ChunkId>,
+        visited: &mut HashSet<ChunkId>,
     ) -> Result<OmittedCounts> {
         let mut missing = OmittedCounts::default();
         let mut known_blobs = HashSet::new();
         while !level.is_empty() {
             let mut below = Vec::new();
-            for some in level.chunks(CHUNK_READ_BATCH_SIZE) {
-                let there = self.target.contains_chunks(some)?;
+            for batch in level.chunks(CHUNK_READ_BATCH_SIZE) {
+                let there = self.target.contains_chunks(batch)?;
                 let (there, absent): (Vec<_>, Vec<_>) =
-                    some.iter().zip(there).partition(|(_, is_there)| *is_there);
+                    batch.iter().zip(there).partition(|(_, is_there)| *is_there);
                 let there: Vec<ChunkId> = there.into_iter().map(|(id, _)| *id).collect();
                 let absent: Vec<ChunkId> = absent.into_iter().map(|(id, _)| *id).collect();
                 missing.chunk_count += self.count_missing_in_base(&absent)?;
                 for chunk in self.target.read_chunks(&there)? {
-                    let is_new = |id: &ChunkId| !whole.contains(id) && seen.insert(*id);
+                    let is_new = |id: &ChunkId| !whole.contains(id) && visited.insert(*id);
                     below.extend(chunk.chunk_refs().filter(is_new));
                     for id in chunk.blob_refs().filter(|id| known_blobs.insert(*id)) {
                         missing.blob_count += u64::from(!self.has_blob(&id)?);
@@ -600,11 +600,13 @@ impl<'a> SnapshotImporter<'a> {
         Ok(is_there)
     }
 
-    fn missing_content_error(&self, what: &str) -> Error {
+    fn missing_content_error(&self, subject: &str) -> Error {
         Error::InvalidRequest(match &self.base_reference {
-            None => format!("the backup is incomplete: it lacks {what}; nothing was restored"),
+            None => format!("the backup is incomplete: it lacks {subject}; nothing was restored"),
             Some(BaseStoreReference { from, .. }) => {
-                format!("the backup stands on `{from}`, which lacks {what}; nothing was restored")
+                format!(
+                    "the backup stands on `{from}`, which lacks {subject}; nothing was restored"
+                )
             }
         })
     }

@@ -217,7 +217,7 @@ fn match_terms(terms: &[NameTerm], name: &[u8]) -> bool {
                 retry = Some((term, at + 1));
                 Some(0)
             }
-            Some(one) => one.match_length(rest),
+            Some(term_kind) => term_kind.match_length(rest),
         };
         if let Some(length) = length {
             (term, at) = (term + 1, at + length);
@@ -256,7 +256,7 @@ fn first_character(bytes: &[u8]) -> Option<(char, usize)> {
             .valid()
             .chars()
             .next()
-            .map_or((INVALID_BYTE_REPLACEMENT, 1), |one| (one, one.len_utf8())),
+            .map_or((INVALID_BYTE_REPLACEMENT, 1), |character| (character, character.len_utf8())),
     )
 }
 
@@ -359,8 +359,8 @@ mod tests {
     use super::*;
 
     fn check(patterns: &[&str], path: impl AsRef<OsStr>, fits: bool) {
-        let given: Vec<String> = patterns.iter().map(ToString::to_string).collect();
-        let parsed = ExcludePathPatterns::parse(&given, LetterCase::Exact).unwrap();
+        let texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+        let parsed = ExcludePathPatterns::parse(&texts, LetterCase::Exact).unwrap();
         let path = Path::new(path.as_ref());
         assert_eq!(parsed.is_match(path), fits, "{patterns:?} {}", path.display());
     }
@@ -388,8 +388,8 @@ mod tests {
         check(&[r"[\]a-c]"], "/b", true);
         check(&["[a-b]]"], "/b]", true);
         for malformed in ["[", "a[", "[]a]", "[a-", "[a-]", "[-a]", "a\\", "[^]", "x/[/y", "[a\\"] {
-            let given = [malformed.to_owned()];
-            let parsed = ExcludePathPatterns::parse(&given, LetterCase::Exact);
+            let texts = [malformed.to_owned()];
+            let parsed = ExcludePathPatterns::parse(&texts, LetterCase::Exact);
             assert_eq!(parsed.unwrap_err().pattern, malformed);
         }
     }
@@ -431,8 +431,8 @@ mod tests {
 
     #[test]
     fn case_is_ignored_where_that_is_asked_for() {
-        let given = ["ÄPFEL.*".to_owned(), "*.JPG".to_owned()];
-        let patterns = ExcludePathPatterns::parse(&given, LetterCase::Ignored).unwrap();
+        let texts = ["ÄPFEL.*".to_owned(), "*.JPG".to_owned()];
+        let patterns = ExcludePathPatterns::parse(&texts, LetterCase::Ignored).unwrap();
         for path in ["/äpfel.txt", "/ÄPFEL.TXT", "/a.jpg", "/A.Jpg"] {
             assert!(patterns.is_match(Path::new(path)), "{path}");
         }

@@ -187,8 +187,8 @@ pub fn save_repository(
     options: &SaveOptions,
 ) -> Result<Option<SaveSummary>> {
     let BackupRepositorySource { base, reference, .. } = source;
-    let kept = RootLeaseRequest { base, reference, operation: "backup", user: &options.user };
-    run_with_root_lease(kept, session.progress, |lease| {
+    let request = RootLeaseRequest { base, reference, operation: "backup", user: &options.user };
+    run_with_root_lease(request, session.progress, |lease| {
         deep_stack::run_on_deep_stack(|| save_leased_root(session, source, options, lease))
     })
 }
@@ -207,18 +207,21 @@ fn save_leased_root(
     let reference = source.base_owner.map(|below| below.reference);
     let EarlierSnapshots { comparable: mut alike, originals } =
         session.list_earlier_snapshots(options, &paths)?;
-    let is_as_saved = |one: &VaultSnapshot| one.original.is_none() && !originals.contains(&one.id);
-    let fits =
-        |one: &VaultSnapshot| !one.is_incomplete() && is_as_saved(one) && has_base(one, reference);
-    let place = alike.iter().rposition(fits);
+    let is_as_saved = |candidate: &VaultSnapshot| {
+        candidate.original.is_none() && !originals.contains(&candidate.id)
+    };
+    let fits = |candidate: &VaultSnapshot| {
+        !candidate.is_incomplete() && is_as_saved(candidate) && has_base(candidate, reference)
+    };
+    let position = alike.iter().rposition(fits);
     // If a newer snapshot is `latest`, it has another state, or may be incomplete.
-    let is_latest = place.is_some_and(|place| place + 1 == alike.len());
-    let parent = place.map(|place| alike.swap_remove(place));
+    let is_latest = position.is_some_and(|position| position + 1 == alike.len());
+    let parent = position.map(|position| alike.swap_remove(position));
     let revisions = list_saved_revisions(&source, options, &lease.root)?;
     let beside = extras_tag(&list_other_refs(&source)?, &revisions, source.files);
-    let has_root = |one: &VaultSnapshot| {
-        let tag = one.tags().iter().find(|tag| tag.starts_with(EXTRAS_TAG_PREFIX));
-        one.repository_root() == Some(root.as_str()) && tag == beside.as_ref()
+    let has_root = |candidate: &VaultSnapshot| {
+        let tag = candidate.tags().iter().find(|tag| tag.starts_with(EXTRAS_TAG_PREFIX));
+        candidate.repository_root() == Some(root.as_str()) && tag == beside.as_ref()
     };
     if is_latest && parent.as_ref().is_some_and(has_root) {
         return Ok(None);
@@ -335,11 +338,12 @@ fn list_saved_revisions(
         return Ok(Vec::new());
     };
     let history = source.base.ref_history(source.reference, None, MAX_SCANNED_REVISIONS)?;
-    let times = history.iter().map(|one| (one.sequence, one.update.updated_at));
-    let kept = retention.select_retained(times, options.started_at.into());
+    let times = history.iter().map(|revision| (revision.sequence, revision.update.updated_at));
+    let retained_revisions = retention.select_retained(times, options.started_at.into());
     let mut revisions = Vec::new();
     for Revision { sequence, update } in history.into_iter().rev() {
-        let Some(new) = update.new_root.filter(|new| new != root && kept.contains(&sequence))
+        let Some(new) =
+            update.new_root.filter(|new| new != root && retained_revisions.contains(&sequence))
         else {
             continue;
         };
@@ -407,9 +411,9 @@ impl ReuseCandidates {
         self.nodes.len() + self.chunks.count_refs()
     }
 
-    fn add(&mut self, (nodes, known): PreviousPart) {
+    fn add(&mut self, (nodes, chunks): PreviousPart) {
         self.nodes.extend(nodes);
-        self.chunks.extend(known);
+        self.chunks.extend(chunks);
     }
 
     /// Finds a reusable node.
@@ -511,9 +515,9 @@ impl RepositorySaver<'_> {
     ) -> Result<Vec<(SavedBranchMetadata, SnapshotNode)>> {
         let mut saved = Vec::new();
         for SavedBranchMetadata { name, .. } in list_other_refs(&self.source)? {
-            let (base, who) = (self.source.base, &self.options.user);
-            let kept = RootLeaseRequest { base, reference: &name, operation: "backup", user: who };
-            let done = run_with_root_lease(kept, self.session.progress, |lease| {
+            let (base, user) = (self.source.base, &self.options.user);
+            let request = RootLeaseRequest { base, reference: &name, operation: "backup", user };
+            let done = run_with_root_lease(request, self.session.progress, |lease| {
                 let facts =
                     SavedBranchMetadata { name: name.clone(), root: lease.root.to_string() };
                 let mut node = self.save_branch(&facts, (parent, main), lease)?;
@@ -581,12 +585,12 @@ impl RepositorySaver<'_> {
         for facts in revisions {
             self.session.progress.check_running()?;
             let Some(root) = facts.root() else { continue };
-            let known = saved.iter().find(|(one, _)| one.root == facts.root);
-            let known = known.map(|(_, node)| node.clone()).or_else(|| {
+            let saved_node = saved.iter().find(|(saved_facts, _)| saved_facts.root == facts.root);
+            let saved_node = saved_node.map(|(_, node)| node.clone()).or_else(|| {
                 let node = before.as_ref()?.find(facts.root.as_bytes())?;
                 self.is_node_complete(node).then(|| node.clone())
             });
-            let done = match known {
+            let done = match saved_node {
                 Some(node) => Ok(node),
                 None => self.save_revision(root, old),
             };
@@ -667,14 +671,16 @@ impl RepositorySaver<'_> {
     /// Reads parts of the parent snapshot, skipping some if more would be known of them than fits into memory.
     fn load_candidates(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Result<ReuseCandidates> {
         let candidates = Mutex::new(ReuseCandidates::default());
-        for some in parts.chunks(self.level_batch_size()) {
-            some.par_chunks(self.read_batch_size(some.len())).try_for_each(|some| {
-                let _working = self.session.progress.begin_work()?;
-                let read = self.read_candidates(some);
-                let mut candidates = candidates.lock();
-                read.into_iter().for_each(|part| candidates.add(part));
-                Ok::<(), Error>(())
-            })?;
+        for level_batch in parts.chunks(self.level_batch_size()) {
+            level_batch.par_chunks(self.read_batch_size(level_batch.len())).try_for_each(
+                |batch| {
+                    let _working = self.session.progress.begin_work()?;
+                    let read = self.read_candidates(batch);
+                    let mut candidates = candidates.lock();
+                    read.into_iter().for_each(|part| candidates.add(part));
+                    Ok::<(), Error>(())
+                },
+            )?;
             if candidates.lock().candidate_count()
                 >= self.level_batch_size().saturating_mul(PREVIOUS_CHUNKS_PER_CHUNK)
             {
@@ -696,13 +702,13 @@ impl RepositorySaver<'_> {
     /// Reads some parts of the parent snapshot in parallel.
     fn read_candidates(&self, parts: &[(ChunkId, &SnapshotNode)]) -> Vec<PreviousPart> {
         let chunks = self.read_previous_chunks(parts);
-        let read = |(place, (_, node)): (usize, &(ChunkId, &SnapshotNode))| {
+        let read = |(position, (_, node)): (usize, &(ChunkId, &SnapshotNode))| {
             let tree = match &node.subtree {
                 Some(subtree) => Some(self.session.read_previous_tree(Some(subtree))?),
                 None => None,
             };
-            let chunk = chunks.get(place).and_then(Option::as_ref);
-            let known = chunk.map(|chunk| {
+            let chunk = chunks.get(position).and_then(Option::as_ref);
+            let previous_chunks = chunk.map(|chunk| {
                 PreviousChunks::from_part(chunk, (node, tree.as_ref()), self.session.index)
             });
             let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
@@ -711,7 +717,7 @@ impl RepositorySaver<'_> {
                 let is_whole = self.is_node_complete(&node);
                 Some((id, PreviousNode { node, is_complete: is_whole }))
             });
-            Some((nodes.collect(), known.unwrap_or_default()))
+            Some((nodes.collect(), previous_chunks.unwrap_or_default()))
         };
         parts.par_iter().enumerate().filter_map(read).collect()
     }
@@ -724,11 +730,12 @@ impl RepositorySaver<'_> {
         old: &ReuseCandidates,
         still: &HashSet<ChunkId>,
     ) -> Result<ReuseCandidates> {
-        let gone = old.nodes.iter().filter(|(id, _)| !still.contains(*id));
+        let removed_parts = old.nodes.iter().filter(|(id, _)| !still.contains(*id));
         // The others are large blobs.
-        let gone = gone.map(|(id, old)| (*id, &old.node));
-        let gone = gone.filter(|(id, node)| node.subtree.is_some() || old.chunks.refers_to(id));
-        self.load_candidates(&gone.collect::<Vec<_>>())
+        let removed_parts = removed_parts.map(|(id, old)| (*id, &old.node));
+        let removed_parts =
+            removed_parts.filter(|(id, node)| node.subtree.is_some() || old.chunks.refers_to(id));
+        self.load_candidates(&removed_parts.collect::<Vec<_>>())
     }
 
     /// Reads the chunks of parts of the parent snapshot, as far as the repository still has them: if a chunk is
@@ -819,7 +826,7 @@ impl RepositorySaver<'_> {
         } else {
             vec![parts]
         };
-        let saved = groups.par_iter().map(|some| self.save_part_batch(some, old, shape));
+        let saved = groups.par_iter().map(|batch| self.save_part_batch(batch, old, shape));
         Ok(saved.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
@@ -885,9 +892,9 @@ impl RepositorySaver<'_> {
         self.close_parts((open, old), shape, || {
             let below = self.load_child_candidates(here, &still)?;
             let old = ReuseScope { candidates: here, child_candidates: Some(&below) };
-            let saved = deep.par_chunks(self.thread_batch_size()).map(|some| {
+            let saved = deep.par_chunks(self.thread_batch_size()).map(|batch| {
                 let working = self.session.progress.begin_work()?;
-                let parts = self.reread_chunks(some)?;
+                let parts = self.reread_chunks(batch)?;
                 drop(working);
                 self.save_parts(&parts, old, PartShape::FolderOrFile)
             });
@@ -925,22 +932,22 @@ impl RepositorySaver<'_> {
     ) -> Result<(OpenChunkPart<'a>, Vec<ChunkPart>)> {
         let working = self.session.progress.begin_work()?;
         let mut seen = HashSet::new();
-        let (mut taken, mut unknown) = (Vec::new(), Vec::new());
+        let (mut reused_nodes, mut unknown) = (Vec::new(), Vec::new());
         for id in chunk.chunk_refs().filter(|id| seen.insert(*id)) {
             match old.find_complete(&id) {
-                Some(node) => taken.push(node),
+                Some(node) => reused_nodes.push(node),
                 None => unknown.push(id),
             }
         }
         let mut pieces = FramePieceWriter::begin(self.writer, chunk)?;
-        let mut found =
+        let mut contents =
             PartContents { blobs: chunk.blob_refs().collect(), ..PartContents::default() };
         // Several threads do the next step, and each accounts for its own work.
         drop(working);
-        self.add_chunks(&unknown, &old.chunks, (&mut pieces, &mut found))?;
+        self.add_chunks(&unknown, &old.chunks, (&mut pieces, &mut contents))?;
         let _working = self.session.progress.begin_work()?;
         pieces.end_piece()?;
-        let PartContents { deep_parts: deep, blobs } = found;
+        let PartContents { deep_parts: deep, blobs } = contents;
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
             blobs.into_iter().partition(|id| id.length() < SMALL_BLOB_BYTES as u64);
         self.add_small_blobs(&small, &mut pieces)?;
@@ -950,7 +957,7 @@ impl RepositorySaver<'_> {
             OpenChunkPart {
                 id: *id,
                 content,
-                reused_nodes: taken,
+                reused_nodes,
                 large_blobs: large,
                 new_part_count: deep.len(),
             },
@@ -987,39 +994,42 @@ impl RepositorySaver<'_> {
     fn add_chunks(
         &self,
         ids: &[ChunkId],
-        known: &PreviousChunks,
-        (pieces, found): (&mut FramePieceWriter<'_>, &mut PartContents),
+        previous_chunks: &PreviousChunks,
+        (pieces, contents): (&mut FramePieceWriter<'_>, &mut PartContents),
     ) -> Result<()> {
-        if known.is_empty() {
-            for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
+        if previous_chunks.is_empty() {
+            for batch in ids.chunks(CHUNK_READ_BATCH_SIZE) {
                 let _working = self.session.progress.begin_work()?;
-                for (id, chunk) in self.read_own_chunks(some)? {
-                    if let Some(chunk) = found.add(id, chunk) {
+                for (id, chunk) in self.read_own_chunks(batch)? {
+                    if let Some(chunk) = contents.add(id, chunk) {
                         pieces.add_chunk(&id, &chunk)?;
                     }
                 }
             }
             return Ok(());
         }
-        let new: Vec<ChunkId> = ids.iter().filter(|id| !known.is_terminal(id)).copied().collect();
-        let new = new.par_chunks(self.read_batch_size(new.len())).map(|some| {
+        let new: Vec<ChunkId> =
+            ids.iter().filter(|id| !previous_chunks.is_terminal(id)).copied().collect();
+        let new = new.par_chunks(self.read_batch_size(new.len())).map(|batch| {
             let _working = self.session.progress.begin_work()?;
-            self.read_own_chunks(some)
+            self.read_own_chunks(batch)
         });
         let new = new.collect::<Result<Vec<_>>>()?.into_iter().flatten();
         let read: HashMap<ChunkId, Chunk> =
-            new.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))).collect();
-        let is_here = |id: &&ChunkId| known.is_terminal(id) || read.contains_key(*id);
+            new.filter_map(|(id, chunk)| Some((id, contents.add(id, chunk)?))).collect();
+        let is_here = |id: &&ChunkId| previous_chunks.is_terminal(id) || read.contains_key(*id);
         let here: Vec<ChunkId> = ids.iter().filter(is_here).copied().collect();
-        let parts: Vec<_> =
-            split_chunks(&here).into_iter().map(|some| (some, known.find_piece(some))).collect();
+        let parts: Vec<_> = split_chunks(&here)
+            .into_iter()
+            .map(|piece_ids| (piece_ids, previous_chunks.find_piece(piece_ids)))
+            .collect();
         let lacking = parts.iter().filter(|(_, piece)| piece.is_none());
-        let lacking: Vec<&[ChunkId]> = lacking.map(|(some, _)| *some).collect();
+        let lacking: Vec<&[ChunkId]> = lacking.map(|(piece_ids, _)| *piece_ids).collect();
         let made = lacking
             .par_chunks(self.read_batch_size(lacking.len()))
-            .map(|some| self.write_chunk_pieces(some, &read));
+            .map(|batch| self.write_chunk_pieces(batch, &read));
         let mut made = made.collect::<Result<Vec<_>>>()?.into_iter().flat_map(|(made, more)| {
-            found.extend(more);
+            contents.extend(more);
             made
         });
         for (_, piece) in parts {
@@ -1037,24 +1047,24 @@ impl RepositorySaver<'_> {
         read: &HashMap<ChunkId, Chunk>,
     ) -> Result<(Vec<(VaultObjectId, u64)>, PartContents)> {
         let _working = self.session.progress.begin_work()?;
-        let unread = lacking.iter().flat_map(|some| some.iter());
+        let unread = lacking.iter().flat_map(|piece_ids| piece_ids.iter());
         let unread: Vec<ChunkId> = unread.filter(|id| !read.contains_key(*id)).copied().collect();
-        let mut found = PartContents::default();
+        let mut contents = PartContents::default();
         let more = self.read_own_chunks(&unread)?.into_iter();
         let more: HashMap<ChunkId, Chunk> =
-            more.filter_map(|(id, chunk)| Some((id, found.add(id, chunk)?))).collect();
-        let chunks_of = |some: &&[ChunkId]| {
-            let chunks = some.iter().filter_map(|id| read.get(id).or_else(|| more.get(id)));
+            more.filter_map(|(id, chunk)| Some((id, contents.add(id, chunk)?))).collect();
+        let chunks_of = |piece_ids: &&[ChunkId]| {
+            let chunks = piece_ids.iter().filter_map(|id| read.get(id).or_else(|| more.get(id)));
             write_chunk_piece(self.writer, chunks)
         };
-        Ok((lacking.iter().map(chunks_of).collect::<Result<_>>()?, found))
+        Ok((lacking.iter().map(chunks_of).collect::<Result<_>>()?, contents))
     }
 
     /// Reads the chunks that are not left to the base.
     fn read_own_chunks(&self, ids: &[ChunkId]) -> Result<Vec<(ChunkId, Chunk)>> {
         let mut read = Vec::with_capacity(ids.len());
-        for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
-            let own = self.find_own_chunks(some)?;
+        for batch in ids.chunks(CHUNK_READ_BATCH_SIZE) {
+            let own = self.find_own_chunks(batch)?;
             let chunks = self.read_chunks(&own)?;
             read.extend(own.into_iter().zip(chunks));
         }
@@ -1064,8 +1074,8 @@ impl RepositorySaver<'_> {
     /// Reads chunks that the repository has.
     fn reread_chunks(&self, ids: &[ChunkId]) -> Result<Vec<ChunkPart>> {
         let mut read = Vec::with_capacity(ids.len());
-        for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
-            read.extend(some.iter().copied().zip(self.read_chunks(some)?));
+        for batch in ids.chunks(CHUNK_READ_BATCH_SIZE) {
+            read.extend(batch.iter().copied().zip(self.read_chunks(batch)?));
         }
         Ok(read)
     }
@@ -1084,11 +1094,11 @@ impl RepositorySaver<'_> {
     }
 
     fn add_small_blobs(&self, ids: &[BlobId], pieces: &mut FramePieceWriter<'_>) -> Result<()> {
-        for some in ids.chunks(CHUNK_READ_BATCH_SIZE) {
-            let blobs = self.source.base.read_blobs(some)?;
+        for batch in ids.chunks(CHUNK_READ_BATCH_SIZE) {
+            let blobs = self.source.base.read_blobs(batch)?;
             let read = blobs.iter().flatten().map(|bytes| bytes.len() as u64).sum();
             self.session.progress.record_read(read);
-            for (id, bytes) in some.iter().zip(blobs) {
+            for (id, bytes) in batch.iter().zip(blobs) {
                 match bytes {
                     Some(bytes) => pieces.add_blob(id.digest(), &bytes)?,
                     None => self.record_missing_blob(id)?,
@@ -1141,8 +1151,8 @@ impl RepositorySaver<'_> {
             Err(error) => return Err(error.into()),
         };
         self.session.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let (content, found) = self.save_content_stream(content.into_reader(), id.length())?;
-        if found != *id {
+        let (content, content_id) = self.save_content_stream(content.into_reader(), id.length())?;
+        if content_id != *id {
             self.faults.add(format!("blob {id}"), &"its bytes have another hash");
             return Ok(None);
         }

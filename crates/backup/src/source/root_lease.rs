@@ -55,20 +55,20 @@ pub(crate) struct RootLeaseRequest<'a> {
 /// # Errors
 /// [`Error::RootExpired`]; errors of the repository or the function.
 pub(crate) fn run_with_root_lease<T>(
-    kept: RootLeaseRequest<'_>,
+    request: RootLeaseRequest<'_>,
     progress: &BackupProgress,
     work: impl FnOnce(&RootLease) -> Result<T>,
 ) -> Result<T> {
-    run_with_lease_times(kept, LEASE_TIMES, progress, work)
+    run_with_lease_times(request, LEASE_TIMES, progress, work)
 }
 
 fn run_with_lease_times<T>(
-    RootLeaseRequest { base, reference, operation: what, user: who }: RootLeaseRequest<'_>,
+    RootLeaseRequest { base, reference, operation: operation_name, user }: RootLeaseRequest<'_>,
     times: LeaseTimes,
     progress: &BackupProgress,
     work: impl FnOnce(&RootLease) -> Result<T>,
 ) -> Result<T> {
-    let holder = lease_holder_name(what, who)?;
+    let holder = lease_holder_name(operation_name, user)?;
     let lease = acquire_lease(base, &holder, reference, (SystemTime::now(), times.lifetime))?;
     let lost = OnceLock::new();
     let done = std::thread::scope(|scope| {
@@ -92,10 +92,10 @@ fn run_with_lease_times<T>(
 
 /// Creates a unique holder name for a run's own lease: other saves of the repository, from this process or from another
 /// container with the same names, must not release it.
-fn lease_holder_name(what: &str, who: &VaultUser) -> Result<String> {
+fn lease_holder_name(operation: &str, user: &VaultUser) -> Result<String> {
     let mut random = [0; 8];
     crate::vault_key::fill_random(&mut random)?;
-    Ok(format!("{what} {} {} {:016x}", who.host, who.pid, u64::from_le_bytes(random)))
+    Ok(format!("{operation} {} {} {:016x}", user.host, user.pid, u64::from_le_bytes(random)))
 }
 
 fn renew_until_stopped(
@@ -222,14 +222,14 @@ mod tests {
         progress: &BackupProgress,
         work: impl FnOnce(&RootLease) -> Result<T>,
     ) -> Result<T> {
-        let who = VaultUser::this_process();
-        let kept = RootLeaseRequest {
+        let user = VaultUser::this_process();
+        let request = RootLeaseRequest {
             base: repository,
             reference: "main",
             operation: "backup",
-            user: &who,
+            user: &user,
         };
-        run_with_lease_times(kept, times, progress, work)
+        run_with_lease_times(request, times, progress, work)
     }
 
     /// Two grants acquire the lease; all that follow renew it, also after failures.
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(done.unwrap(), 7);
         let state = repository.state.into_inner();
         assert!(state.granted.iter().all(|one| one.root == id(1)));
-        let ends: Vec<_> = state.granted.iter().skip(1).map(|one| one.expires_at).collect();
+        let ends: Vec<_> = state.granted.iter().skip(1).map(|grant| grant.expires_at).collect();
         assert!(ends.is_sorted() && ends.first() < ends.last(), "{ends:?}");
         assert!(state.leases.is_empty(), "it was released");
     }

@@ -159,15 +159,15 @@ impl VaultIndex {
 
     /// Loads the files that the local table does not cover, and writes a new table if there were many.
     fn load_with_table(vault: &Vault, files: VaultFileListing) -> Result<Self> {
-        let Some(kept) = &vault.index_table else {
+        let Some(table_file) = &vault.index_table else {
             return Ok(
                 Self::load_files(vault, &sorted_file_ids(files), DamagedIndexPolicy::Skip)?.0
             );
         };
         let files = sorted_file_ids(files);
-        let table = kept.read(vault, &files);
-        let known = table.as_ref().map_or(&[][..], |table| table.files.as_slice());
-        let is_new = |file: &&VaultObjectId| known.binary_search(file).is_err();
+        let table = table_file.read(vault, &files);
+        let tabled_files = table.as_ref().map_or(&[][..], |table| table.files.as_slice());
+        let is_new = |file: &&VaultObjectId| tabled_files.binary_search(file).is_err();
         let new: Vec<VaultObjectId> = files.iter().filter(is_new).copied().collect();
         let mut index = table.map_or_else(Self::default, Self::from_table);
         index.add_files(vault, &new, DamagedIndexPolicy::Skip)?;
@@ -180,7 +180,7 @@ impl VaultIndex {
                 index.data_blobs.len() + index.tree_blobs.len(),
             )
         {
-            kept.write(vault, index.to_table());
+            table_file.write(vault, index.to_table());
         }
         Ok(index)
     }
@@ -212,7 +212,7 @@ impl VaultIndex {
         };
         let tabled = self.table.iter().flat_map(move |table| table.blob_locations(kind));
         let tabled = tabled.filter(move |(id, _)| !read.contains_key(id));
-        read.iter().map(|(id, place)| (*id, *place)).chain(tabled)
+        read.iter().map(|(id, location)| (*id, *location)).chain(tabled)
     }
 
     /// Like [`VaultIndex::load`], with the marked packs that no index lists; for callers that remove unlisted packs,
@@ -242,10 +242,10 @@ impl VaultIndex {
     ) -> Result<HashMap<VaultObjectId, MarkedPack>> {
         let mut marked = HashMap::new();
         // In batches, so that not all JSON is in memory at once.
-        for some in files.chunks(16) {
+        for batch in files.chunks(16) {
             let read =
                 |id: &VaultObjectId| vault.read_json::<StoredIndex>(VaultFileKind::Index, id);
-            for (file, stored) in some.iter().zip(vault.read_many(some, read)) {
+            for (file, stored) in batch.iter().zip(vault.read_many(batch, read)) {
                 let stored = match stored {
                     Err(error) if damaged == DamagedIndexPolicy::Skip && error.is_damage() => {
                         self.record_damage(file, &error);
@@ -281,33 +281,33 @@ impl VaultIndex {
     ///
     /// # Errors
     /// As [`VaultIndex::load`].
-    pub fn catch_up(kept: &mut Arc<Self>, vault: &Vault) -> Result<()> {
-        Self::catch_up_to(kept, vault, vault.list_files(VaultFileKind::Index)?)
+    pub fn catch_up(current: &mut Arc<Self>, vault: &Vault) -> Result<()> {
+        Self::catch_up_to(current, vault, vault.list_files(VaultFileKind::Index)?)
     }
 
     /// Like [`VaultIndex::catch_up`], right after a lock was acquired, as [`VaultIndex::load_locked`].
     ///
     /// # Errors
     /// As [`VaultIndex::load`].
-    pub fn catch_up_locked(kept: &mut Arc<Self>, vault: &Vault, lock: &VaultLock) -> Result<()> {
+    pub fn catch_up_locked(current: &mut Arc<Self>, vault: &Vault, lock: &VaultLock) -> Result<()> {
         let files = lock.list_index()?;
         let ahead = || vault.prefetch_snapshots(&lock.initial_snapshots());
-        vault.run_both(ahead, || Self::catch_up_to(kept, vault, files)).1
+        vault.run_both(ahead, || Self::catch_up_to(current, vault, files)).1
     }
 
-    fn catch_up_to(kept: &mut Arc<Self>, vault: &Vault, files: VaultFileListing) -> Result<()> {
+    fn catch_up_to(current: &mut Arc<Self>, vault: &Vault, files: VaultFileListing) -> Result<()> {
         let files = sorted_file_ids(files);
-        if kept.files == files {
+        if current.files == files {
             return Ok(());
         }
-        if kept.files.iter().any(|file| files.binary_search(file).is_err()) {
-            *kept = Arc::new(Self::load(vault)?);
+        if current.files.iter().any(|file| files.binary_search(file).is_err()) {
+            *current = Arc::new(Self::load(vault)?);
             return Ok(());
         }
-        let added = files.iter().filter(|file| kept.files.binary_search(file).is_err());
+        let added = files.iter().filter(|file| current.files.binary_search(file).is_err());
         let added: Vec<VaultObjectId> = added.copied().collect();
-        let Some(index) = Arc::get_mut(kept) else {
-            *kept = Arc::new(Self::load(vault)?);
+        let Some(index) = Arc::get_mut(current) else {
+            *current = Arc::new(Self::load(vault)?);
             return Ok(());
         };
         // Files that cannot be read now are read next time.
@@ -326,8 +326,9 @@ impl VaultIndex {
         for blob in &pack.blobs {
             let StoredBlob { offset, length, .. } = *blob;
             let raw = blob.uncompressed_length.unwrap_or(0);
-            let place = PackBlobLocation { pack: number, offset, length, uncompressed_length: raw };
-            self.blob_map(blob.kind).entry(blob.id).or_insert(place);
+            let location =
+                PackBlobLocation { pack: number, offset, length, uncompressed_length: raw };
+            self.blob_map(blob.kind).entry(blob.id).or_insert(location);
         }
     }
 
@@ -357,13 +358,13 @@ impl VaultIndex {
 
     /// Returns the number of blobs of a kind, and their plain and stored bytes.
     pub(crate) fn totals(&self, kind: PackBlobKind) -> (u64, u64, u64) {
-        self.blob_locations(kind).fold((0, 0, 0), |(count, plain, stored), (_, place)| {
-            (count + 1, plain + place.plain_length(), stored + u64::from(place.length))
+        self.blob_locations(kind).fold((0, 0, 0), |(count, plain, stored), (_, location)| {
+            (count + 1, plain + location.plain_length(), stored + u64::from(location.length))
         })
     }
 
-    pub(crate) fn pack_id(&self, place: PackBlobLocation) -> VaultObjectId {
-        self.packs.get(place.pack as usize).copied().unwrap_or_default()
+    pub(crate) fn pack_id(&self, location: PackBlobLocation) -> VaultObjectId {
+        self.packs.get(location.pack as usize).copied().unwrap_or_default()
     }
 
     /// Returns the loaded index files, ascending.

@@ -91,9 +91,11 @@ impl VaultIndexTable {
         let mut counts = Vec::with_capacity(8);
         for entries in entries {
             let begin = out.len();
-            for (id, place) in entries {
+            for (id, location) in entries {
                 out.extend_from_slice(id.as_bytes());
-                for number in [place.pack, place.offset, place.length, place.uncompressed_length] {
+                for number in
+                    [location.pack, location.offset, location.length, location.uncompressed_length]
+                {
                     out.extend_from_slice(&number.to_le_bytes());
                 }
             }
@@ -103,8 +105,8 @@ impl VaultIndexTable {
             written.sort_unstable();
             push_count(&mut counts, written.len());
         }
-        if let Some(place) = out.get_mut(counts_at..counts_at + counts.len()) {
-            place.copy_from_slice(&counts);
+        if let Some(counts_field) = out.get_mut(counts_at..counts_at + counts.len()) {
+            counts_field.copy_from_slice(&counts);
         }
         out
     }
@@ -126,9 +128,9 @@ impl VaultIndexTable {
     /// Finds a blob.
     pub(super) fn find(&self, kind: PackBlobKind, id: &VaultObjectId) -> Option<PackBlobLocation> {
         let entries = narrow_to_neighborhood(self.entries(kind), id);
-        let found =
+        let position =
             entries.binary_search_by(|entry| decode_entry_id(entry).cmp(id.as_bytes())).ok()?;
-        entries.get(found).map(decode_entry_location)
+        entries.get(position).map(decode_entry_location)
     }
 
     /// Lists all blobs of a kind, by ascending id.
@@ -148,18 +150,19 @@ fn narrow_to_neighborhood<'a>(
     entries: &'a [[u8; TABLE_ENTRY_BYTES]],
     id: &VaultObjectId,
 ) -> &'a [[u8; TABLE_ENTRY_BYTES]] {
-    let wanted = id_prefix(id.as_bytes());
+    let prefix = id_prefix(id.as_bytes());
     let last = entries.len().saturating_sub(1);
-    let mut guess = interpolate_position(wanted, entries.len()).min(last);
+    let mut guess = interpolate_position(prefix, entries.len()).min(last);
     for _ in 0..INTERPOLATION_STEPS {
-        let there = entries.get(guess).map_or(wanted, |entry| id_prefix(decode_entry_id(entry)));
-        let away = interpolate_position(wanted.abs_diff(there), entries.len());
-        guess = if there > wanted { guess.saturating_sub(away) } else { guess + away };
+        let there = entries.get(guess).map_or(prefix, |entry| id_prefix(decode_entry_id(entry)));
+        let away = interpolate_position(prefix.abs_diff(there), entries.len());
+        guess = if there > prefix { guess.saturating_sub(away) } else { guess + away };
         guess = guess.min(last);
     }
     // Whatever the estimate, the id is between two entries, one not above it and one not below it.
-    let order =
-        |place: usize| entries.get(place).map(|entry| decode_entry_id(entry).cmp(id.as_bytes()));
+    let order = |position: usize| {
+        entries.get(position).map(|entry| decode_entry_id(entry).cmp(id.as_bytes()))
+    };
     let mut width = PROBE_RADIUS;
     loop {
         let (start, end) = (guess.saturating_sub(width), (guess + width).min(last));
@@ -231,10 +234,10 @@ impl IndexTableFile {
         table
     }
 
-    /// Returns true if it is worthwhile to rewrite a table, when `known` blobs are in the present one and `read` are
+    /// Returns true if it is worthwhile to rewrite a table, when `tabled_count` blobs are in the present one and `read` are
     /// not.
-    pub(super) const fn is_rewrite_due(known: usize, read: usize) -> bool {
-        read > MIN_TABLE_BLOBS && read > known / 8
+    pub(super) const fn is_rewrite_due(tabled_count: usize, read: usize) -> bool {
+        read > MIN_TABLE_BLOBS && read > tabled_count / 8
     }
 
     /// Stores a table for later runs.
@@ -290,30 +293,31 @@ mod tests {
         let id = |number: u32| VaultObjectId::of(&number.to_le_bytes());
         for (data, trees) in [(0, 0), (1, 0), (0, 1), (500, 70)] {
             let unsorted = |from: u32, count: u32| {
-                (from..from + count).map(|one| (id(one), place(one))).collect::<Vec<_>>()
+                (from..from + count).map(|value| (id(value), place(value))).collect::<Vec<_>>()
             };
             let mut files = vec![id(90_001), id(90_002)];
             files.sort_unstable();
             let packs = [id(90_003), id(90_004), id(90_005)];
-            let (mut some, mut others) = (unsorted(0, data), unsorted(1_000, trees));
+            let (mut data_entries, mut others) = (unsorted(0, data), unsorted(1_000, trees));
             let most = (data + trees) as usize;
-            let entries = [&some, &others].map(|entries| entries.iter().copied());
+            let entries = [&data_entries, &others].map(|entries| entries.iter().copied());
             let plain = VaultIndexTable::encode((&files, &packs), most, entries);
             // The buffer was allocated at full size: growing it would hold two copies for a moment.
             assert_eq!(plain.capacity(), plain.len());
             let table = VaultIndexTable::parse(plain.clone()).unwrap();
-            some.sort_unstable_by_key(|(id, _)| *id);
+            data_entries.sort_unstable_by_key(|(id, _)| *id);
             others.sort_unstable_by_key(|(id, _)| *id);
             assert_eq!((table.files.as_slice(), table.packs.as_slice()), (&files[..], &packs[..]));
             assert_eq!(table.len(), (data + trees) as usize);
-            for (kind, all, other) in
-                [(PackBlobKind::Data, &some, &others), (PackBlobKind::Tree, &others, &some)]
-            {
-                for (id, place) in all {
-                    let found = table.find(kind, id).unwrap();
-                    assert_eq!(format!("{found:?}"), format!("{place:?}"));
+            for (kind, all, absent_entries) in [
+                (PackBlobKind::Data, &data_entries, &others),
+                (PackBlobKind::Tree, &others, &data_entries),
+            ] {
+                for (id, location) in all {
+                    let found_location = table.find(kind, id).unwrap();
+                    assert_eq!(format!("{found_location:?}"), format!("{location:?}"));
                 }
-                assert!(other.iter().all(|(id, _)| table.find(kind, id).is_none()));
+                assert!(absent_entries.iter().all(|(id, _)| table.find(kind, id).is_none()));
                 assert!(
                     table.blob_locations(kind).map(|(id, _)| id).eq(all.iter().map(|(id, _)| *id))
                 );
@@ -350,8 +354,8 @@ mod tests {
             let plain = VaultIndexTable::encode((&[], &[]), here.len(), entries);
             let table = VaultIndexTable::parse(plain).unwrap();
             for (id, number) in here.iter().zip(0..) {
-                let found = table.find(PackBlobKind::Data, id).unwrap();
-                assert_eq!(found.offset, place(number).offset, "{id:?}");
+                let location = table.find(PackBlobKind::Data, id).unwrap();
+                assert_eq!(location.offset, place(number).offset, "{id:?}");
             }
             assert!(away.iter().all(|id| table.find(PackBlobKind::Data, id).is_none()));
         }
@@ -384,10 +388,14 @@ mod tests {
 
     #[test]
     fn a_table_is_written_when_much_is_new() {
-        for (known, read, is_due) in
+        for (tabled_count, read, is_due) in
             [(0, 1_000, false), (0, 1_001, true), (100_000, 12_500, false), (100_000, 12_501, true)]
         {
-            assert_eq!(IndexTableFile::is_rewrite_due(known, read), is_due, "{known}, {read}");
+            assert_eq!(
+                IndexTableFile::is_rewrite_due(tabled_count, read),
+                is_due,
+                "{tabled_count}, {read}"
+            );
         }
     }
 }

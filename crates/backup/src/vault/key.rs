@@ -77,7 +77,7 @@ pub(super) fn add_key(
     master: &VaultKey,
     password: &[u8],
     cost: KeyDerivationCost,
-    (who, now): (&VaultUser, Timestamp),
+    (user, now): (&VaultUser, Timestamp),
 ) -> Result<VaultObjectId> {
     let mut salt = [0; 64];
     vault_key::fill_random(&mut salt)?;
@@ -86,8 +86,8 @@ pub(super) fn add_key(
         .ok_or_else(|| Error::InvalidRequest("the cost of the key is out of bounds".to_owned()))?;
     let file = VaultKeyFile {
         created: now.to_string(),
-        username: who.user.clone(),
-        hostname: who.host.clone(),
+        username: user.user.clone(),
+        hostname: user.host.clone(),
         kdf: "scrypt".to_owned(),
         rounds,
         r,
@@ -126,7 +126,7 @@ pub(super) fn find_key(
         let opened = read_key_bytes(backend, id)
             .and_then(|bytes| Ok((*id, open_key_file(id, &bytes, password)?, bytes)));
         match opened {
-            Ok(found) => return Ok(found),
+            Ok(opened_key) => return Ok(opened_key),
             Err(Error::WrongPassword) => {}
             Err(error) => damaged = Some(error),
         }

@@ -64,19 +64,19 @@ pub(crate) struct StoredLock {
 }
 
 impl StoredLock {
-    fn new(who: &VaultUser, mode: VaultLockMode) -> Self {
-        let VaultUser { host, user, uid, gid, pid, pid_scope } = who.clone();
+    fn new(holder: &VaultUser, mode: VaultLockMode) -> Self {
+        let VaultUser { host, user, uid, gid, pid, pid_scope } = holder.clone();
         let exclusive = mode == VaultLockMode::Exclusive;
         let time = Timestamp::now().to_string();
         Self { time, exclusive, hostname: host, username: user, pid, uid, gid, pid_scope }
     }
 
-    pub(crate) fn is_stale(&self, who: &VaultUser, now: Timestamp) -> bool {
-        self.is_abandoned(who, now, STALE_LOCK_AGE)
+    pub(crate) fn is_stale(&self, user: &VaultUser, now: Timestamp) -> bool {
+        self.is_abandoned(user, now, STALE_LOCK_AGE)
     }
 
     /// Returns true if its process is dead on this host, or has not renewed it for longer than `silence`.
-    fn is_abandoned(&self, who: &VaultUser, now: Timestamp, silence: Duration) -> bool {
+    fn is_abandoned(&self, user: &VaultUser, now: Timestamp, silence: Duration) -> bool {
         let Ok(time) = self.time.parse::<Timestamp>() else { return false };
         let age = now.duration_since(time);
         if age > jiff::SignedDuration::try_from(silence).unwrap_or(jiff::SignedDuration::MAX) {
@@ -84,8 +84,11 @@ impl StoredLock {
         }
         // Locks of restic have no scope, and restic itself compares host names. In another scope the process id is
         // meaningless: it may be unused there, or belong to another process.
-        let is_of_ours = self.pid_scope.is_empty() || self.pid_scope == who.pid_scope;
-        self.hostname == who.host && is_of_ours && self.pid != who.pid && is_process_dead(self.pid)
+        let is_of_ours = self.pid_scope.is_empty() || self.pid_scope == user.pid_scope;
+        self.hostname == user.host
+            && is_of_ours
+            && self.pid != user.pid
+            && is_process_dead(self.pid)
     }
 }
 
@@ -154,17 +157,17 @@ impl VaultLock {
     /// [`Error::Locked`], or a failed write.
     pub fn acquire(
         vault: &Arc<Vault>,
-        who: &VaultUser,
+        user: &VaultUser,
         mode: VaultLockMode,
         wait: Duration,
     ) -> Result<Self> {
         let begin = Instant::now();
         loop {
-            match try_acquire(vault, who, mode) {
+            match try_acquire(vault, user, mode) {
                 Err(Error::Locked { .. }) if begin.elapsed() < wait => {
                     std::thread::sleep(CONFLICT_CHECK_DELAY.min(wait));
                 }
-                taken => return Ok(Self::start_renewal(vault, (who, mode), taken?)),
+                result => return Ok(Self::start_renewal(vault, (user, mode), result?)),
             }
         }
     }
@@ -188,15 +191,15 @@ impl VaultLock {
 
     fn start_renewal(
         vault: &Arc<Vault>,
-        (who, mode): (&VaultUser, VaultLockMode),
+        (user, mode): (&VaultUser, VaultLockMode),
         (state, listed): (VaultLockState, LockedListings),
     ) -> Self {
         let state = Arc::new(Mutex::new(state));
         let (stop, stopped) = channel();
-        let (vault, who) = (vault.clone(), who.clone());
+        let (vault, user) = (vault.clone(), user.clone());
         let renewing = (vault.clone(), state.clone());
         let renewer =
-            std::thread::spawn(move || renew_until_stopped(&renewing, &who, mode, &stopped));
+            std::thread::spawn(move || renew_until_stopped(&renewing, &user, mode, &stopped));
         let listed = Mutex::new(listed);
         Self {
             vault,
@@ -259,7 +262,7 @@ impl Drop for VaultLock {
 
 fn try_acquire(
     vault: &Vault,
-    who: &VaultUser,
+    user: &VaultUser,
     mode: VaultLockMode,
 ) -> Result<(VaultLockState, LockedListings)> {
     let early = vault.early_lock.lock().take();
@@ -267,7 +270,7 @@ fn try_acquire(
     // This check avoids writing a lock that would have to be removed again; the check after the lock has appeared
     // decides.
     let locks = locks.map_or_else(|| vault.list_files(VaultFileKind::Lock), Ok);
-    let free = locks.and_then(|locks| check_conflicts(vault, who, mode, (locks, None)));
+    let free = locks.and_then(|locks| check_conflicts(vault, user, mode, (locks, None)));
     let early = match (early, mode, free) {
         (Some(staged), VaultLockMode::Shared, Ok(())) => Some(staged),
         (early, _, free) => {
@@ -278,12 +281,12 @@ fn try_acquire(
     };
     let lock = || {
         let begin = LockTimestamp::now();
-        let staged = vault.stage_json(VaultFileKind::Lock, &StoredLock::new(who, mode));
+        let staged = vault.stage_json(VaultFileKind::Lock, &StoredLock::new(user, mode));
         staged.map(|staged| (staged, begin))
     };
     let (staged, begin) = early.map_or_else(lock, Ok)?;
     let id = staged.id();
-    match reveal_and_verify(vault, who, mode, &staged) {
+    match reveal_and_verify(vault, user, mode, &staged) {
         Ok(listed) => Ok((VaultLockState::new(id, begin), listed)),
         Err(error) => {
             // The reason for the missing lock matters more: if a lock cannot be written, it cannot be removed either.
@@ -300,12 +303,12 @@ fn try_acquire(
 /// Reveals a lock, and verifies that it does not conflict with another one.
 fn reveal_and_verify(
     vault: &Vault,
-    who: &VaultUser,
+    user: &VaultUser,
     mode: VaultLockMode,
     staged: &StagedFile,
 ) -> Result<LockedListings> {
     let id = staged.id();
-    let is_free = |locks| check_conflicts(vault, who, mode, (locks, Some(&id)));
+    let is_free = |locks| check_conflicts(vault, user, mode, (locks, Some(&id)));
     if mode == VaultLockMode::Shared && vault.backend().is_remote() {
         // Also list what a process with a shared lock needs first; a failed listing is repeated when needed.
         let kinds = [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
@@ -324,14 +327,14 @@ fn reveal_and_verify(
 }
 
 /// Seals a shared lock for a vault of which only the key is known: uncompressed, which every vault allows.
-pub(super) fn seal_shared_lock(key: &VaultKey, who: &VaultUser) -> Result<Vec<u8>> {
-    key.seal(&serde_json::to_vec(&StoredLock::new(who, VaultLockMode::Shared)).unwrap_or_default())
+pub(super) fn seal_shared_lock(key: &VaultKey, user: &VaultUser) -> Result<Vec<u8>> {
+    key.seal(&serde_json::to_vec(&StoredLock::new(user, VaultLockMode::Shared)).unwrap_or_default())
 }
 
 /// Returns an error if a lock other than `own` conflicts with this one. Abandoned locks are removed.
 fn check_conflicts(
     vault: &Vault,
-    who: &VaultUser,
+    user: &VaultUser,
     mode: VaultLockMode,
     (locks, own): (VaultFileListing, Option<&VaultObjectId>),
 ) -> Result<()> {
@@ -342,7 +345,7 @@ fn check_conflicts(
         let Some(lock) = read_lock(vault, &id)? else { continue };
         let excludes = lock.exclusive || mode == VaultLockMode::Exclusive;
         if lock.is_abandoned(
-            who,
+            user,
             Timestamp::now(),
             if excludes { STALE_LOCK_AGE } else { FORGOTTEN_LOCK_AGE },
         ) {
@@ -375,12 +378,12 @@ fn read_lock(vault: &Vault, id: &VaultObjectId) -> Result<Option<StoredLock>> {
 
 fn renew_until_stopped(
     (vault, state): &(Arc<Vault>, Arc<Mutex<VaultLockState>>),
-    who: &VaultUser,
+    user: &VaultUser,
     mode: VaultLockMode,
     stopped: &Receiver<()>,
 ) {
     while stopped.recv_timeout(RENEWAL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        if let Err(error) = renew_lock(vault, state, who, mode) {
+        if let Err(error) = renew_lock(vault, state, user, mode) {
             warn!(%error, "a lock of a vault could not be renewed; trying again");
         }
     }
@@ -390,7 +393,7 @@ fn renew_until_stopped(
 fn renew_lock(
     vault: &Vault,
     state: &Mutex<VaultLockState>,
-    who: &VaultUser,
+    user: &VaultUser,
     mode: VaultLockMode,
 ) -> Result<()> {
     let old = state.lock().current_id()?;
@@ -398,7 +401,7 @@ fn renew_lock(
         return Err(Error::LockLost);
     }
     let begin = LockTimestamp::now();
-    let id = vault.write_json(VaultFileKind::Lock, &StoredLock::new(who, mode))?;
+    let id = vault.write_json(VaultFileKind::Lock, &StoredLock::new(user, mode))?;
     *state.lock() = VaultLockState::new(id, begin);
     vault.remove_file(VaultFileKind::Lock, &old)
 }
@@ -417,11 +420,11 @@ impl Vault {
     ///
     /// # Errors
     /// A failed read or removal.
-    pub fn unlock(&self, who: &VaultUser, which: UnlockScope) -> Result<usize> {
+    pub fn unlock(&self, user: &VaultUser, which: UnlockScope) -> Result<usize> {
         let mut removed = 0;
         for (id, _) in self.list_files(VaultFileKind::Lock)? {
             let is_stale = || match read_lock(self, &id) {
-                Ok(lock) => Ok(lock.is_some_and(|lock| lock.is_stale(who, Timestamp::now()))),
+                Ok(lock) => Ok(lock.is_some_and(|lock| lock.is_stale(user, Timestamp::now()))),
                 Err(error @ Error::Damaged { .. }) => {
                     warn!(%error, "a lock is passed over");
                     Ok(false)
@@ -457,18 +460,19 @@ mod tests {
     #[test]
     fn a_lock_that_was_silent_for_too_long_is_not_renewed() {
         let dir = tempfile::tempdir().unwrap();
-        let (vault, who) = (vault(&dir), VaultUser::this_process());
-        let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let (vault, user) = (vault(&dir), VaultUser::this_process());
+        let lock =
+            VaultLock::acquire(&vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap();
         let before = names(&vault);
         let state = &lock.state;
-        renew_lock(&vault, state, &who, VaultLockMode::Shared).unwrap();
+        renew_lock(&vault, state, &user, VaultLockMode::Shared).unwrap();
         let renewed = names(&vault);
         assert!(renewed.len() == 1 && renewed != before, "{renewed:?}");
         lock.check_held().unwrap();
 
         let silent = MAX_OWN_LOCK_AGE + Duration::from_secs(1);
         state.lock().written_at = Timestamp::now() - silent;
-        let refused = renew_lock(&vault, state, &who, VaultLockMode::Shared);
+        let refused = renew_lock(&vault, state, &user, VaultLockMode::Shared);
         assert!(matches!(refused, Err(Error::LockLost)), "{refused:?}");
         assert_eq!(names(&vault), renewed, "nothing was written");
         assert!(matches!(lock.check_held(), Err(Error::LockLost)));
@@ -478,25 +482,27 @@ mod tests {
     #[test]
     fn a_lock_is_as_old_for_its_holder_as_for_others() {
         let dir = tempfile::tempdir().unwrap();
-        let (vault, who) = (vault(&dir), VaultUser::this_process());
-        let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let (vault, user) = (vault(&dir), VaultUser::this_process());
+        let lock =
+            VaultLock::acquire(&vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap();
         for turn in 0..2 {
             let state = lock.state.lock();
-            let told =
+            let recorded_at =
                 read_lock(&vault, &state.id).unwrap().unwrap().time.parse::<Timestamp>().unwrap();
-            assert!(state.written_at <= told, "turn {turn}");
+            assert!(state.written_at <= recorded_at, "turn {turn}");
             drop(state);
-            renew_lock(&vault, &lock.state, &who, VaultLockMode::Shared).unwrap();
+            renew_lock(&vault, &lock.state, &user, VaultLockMode::Shared).unwrap();
         }
     }
 
     #[test]
     fn a_lock_that_others_removed_is_not_renewed() {
         let dir = tempfile::tempdir().unwrap();
-        let (vault, who) = (vault(&dir), VaultUser::this_process());
-        let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
-        vault.unlock(&who, UnlockScope::All).unwrap();
-        let refused = renew_lock(&vault, &lock.state, &who, VaultLockMode::Shared);
+        let (vault, user) = (vault(&dir), VaultUser::this_process());
+        let lock =
+            VaultLock::acquire(&vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        vault.unlock(&user, UnlockScope::All).unwrap();
+        let refused = renew_lock(&vault, &lock.state, &user, VaultLockMode::Shared);
         assert!(matches!(refused, Err(Error::LockLost)), "{refused:?}");
         assert!(names(&vault).is_empty());
     }

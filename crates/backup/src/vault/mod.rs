@@ -196,15 +196,15 @@ impl Vault {
         backend: Arc<dyn VaultBackend>,
         password: &[u8],
         cost: KeyDerivationCost,
-        (who, now): (&VaultUser, Timestamp),
+        (user, now): (&VaultUser, Timestamp),
     ) -> Result<Self> {
-        let place = backend.location();
+        let location = backend.location();
         backend.create().map_err(|source| match source.kind() {
-            ErrorKind::AlreadyExists => Error::VaultExists { place },
+            ErrorKind::AlreadyExists => Error::VaultExists { place: location },
             _ => Error::Backend { action: "make", what: "the folders".to_owned(), source },
         })?;
         let key = VaultKey::random()?;
-        let opened_with = key::add_key(&*backend, &key, password, cost, (who, now))?;
+        let opened_with = key::add_key(&*backend, &key, password, cost, (user, now))?;
         let mut id = [0; 32];
         vault_key::fill_random(&mut id)?;
         let config = VaultConfig {
@@ -382,15 +382,15 @@ impl Vault {
     pub fn remove_key(&self, name: &str) -> Result<VaultObjectId> {
         let keys = self.keys()?;
         let mut fitting = keys.iter().filter(|key| key.id.to_string().starts_with(name));
-        let (Some(found), None) = (fitting.next(), fitting.next()) else {
+        let (Some(fitting_key), None) = (fitting.next(), fitting.next()) else {
             return Err(Error::InvalidRequest(format!("`{name}` names no key, or several")));
         };
-        if found.is_used {
+        if fitting_key.is_used {
             let text = "the key that this command was opened with cannot be removed by it";
             return Err(Error::InvalidRequest(text.to_owned()));
         }
-        self.remove_file(VaultFileKind::Key, &found.id)?;
-        Ok(found.id)
+        self.remove_file(VaultFileKind::Key, &fitting_key.id)?;
+        Ok(fitting_key.id)
     }
 
     /// Replaces the key that the vault was opened with by one for another password.
@@ -468,7 +468,7 @@ impl Vault {
             let read = &read;
             let parts: Vec<_> = ids
                 .chunks(part)
-                .map(|some| scope.spawn(move || some.iter().map(read).collect::<Vec<_>>()))
+                .map(|batch| scope.spawn(move || batch.iter().map(read).collect::<Vec<_>>()))
                 .collect();
             let stopped = |_| vec![Err(Error::Interrupted)];
             parts.into_iter().flat_map(|part| part.join().unwrap_or_else(stopped)).collect()
@@ -566,16 +566,19 @@ impl Vault {
     /// Runs two functions concurrently if each call costs a round trip, else in sequence.
     pub(crate) fn run_both<A: Send, B>(
         &self,
-        one: impl FnOnce() -> A + Send,
-        other: impl FnOnce() -> B,
+        background_work: impl FnOnce() -> A + Send,
+        foreground_work: impl FnOnce() -> B,
     ) -> (A, B) {
         if !self.backend.is_remote() {
-            return (one(), other());
+            return (background_work(), foreground_work());
         }
         std::thread::scope(|scope| {
-            let one = scope.spawn(one);
-            let other = other();
-            (one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), other)
+            let background = scope.spawn(background_work);
+            let foreground_result = foreground_work();
+            (
+                background.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                foreground_result,
+            )
         })
     }
 
@@ -623,7 +626,7 @@ impl Vault {
         plain: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<u32>> {
-        let wanted = self.config.version > 1
+        let is_compressed = self.config.version > 1
             && (kind == PackBlobKind::Tree || self.compression != CompressionMode::Off);
         let compression = match kind {
             PackBlobKind::Data => self.compression,
@@ -631,7 +634,8 @@ impl Vault {
         };
         self.key.seal_appended(out, |out| {
             let before = out.len();
-            let packed = if wanted { compress_append(plain, compression, out) } else { None };
+            let packed =
+                if is_compressed { compress_append(plain, compression, out) } else { None };
             if packed.is_some_and(|length| length < plain.len() || kind == PackBlobKind::Tree) {
                 return Ok(Some(u32::try_from(plain.len()).unwrap_or(u32::MAX)));
             }
@@ -645,7 +649,7 @@ impl Vault {
     pub(crate) fn open_blob(
         &self,
         (kind, id): (PackBlobKind, &VaultObjectId),
-        place: PackBlobLocation,
+        location: PackBlobLocation,
         sealed: Vec<u8>,
     ) -> Result<Vec<u8>> {
         let damaged = |fault: &str| Error::UnreadableBlob {
@@ -654,7 +658,7 @@ impl Vault {
             fault: fault.to_owned(),
         };
         let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
-        let plain = match place.uncompressed_length {
+        let plain = match location.uncompressed_length {
             0 => bytes,
             raw => decompress(&bytes, (raw as usize).min(MAX_BLOB_BYTES))
                 .ok_or_else(|| damaged("it cannot be decompressed"))?,
@@ -676,13 +680,14 @@ impl Vault {
         id: &VaultObjectId,
     ) -> Result<Vec<u8>> {
         let failed = |fault: String| Error::UnreadableBlob { what: kind.name(), id: *id, fault };
-        let place = index.find(kind, id).ok_or_else(|| failed("no index lists it".to_owned()))?;
-        let pack = index.pack_id(place);
-        let (start, length) = (u64::from(place.offset), place.length as usize);
+        let location =
+            index.find(kind, id).ok_or_else(|| failed("no index lists it".to_owned()))?;
+        let pack = index.pack_id(location);
+        let (start, length) = (u64::from(location.offset), location.length as usize);
         if let Some(cache) = self.cache.as_ref().filter(|_| kind == PackBlobKind::Tree)
             && let Some(sealed) = self.read_cached_blob(cache, (&pack, start, length))
         {
-            match self.open_blob((kind, id), place, sealed) {
+            match self.open_blob((kind, id), location, sealed) {
                 Ok(plain) => return Ok(plain),
                 // The cached copy is damaged; the vault's may be intact.
                 Err(_) => cache.remove(VaultFileKind::Pack, &pack),
@@ -696,7 +701,7 @@ impl Vault {
                 Error::backend("read", VaultFileKind::Pack, &pack)(error)
             }
         })?;
-        self.open_blob((kind, id), place, sealed)
+        self.open_blob((kind, id), location, sealed)
     }
 
     /// Reads a range of a pack. Remote backends retry by themselves; a folder on a network file system does not.

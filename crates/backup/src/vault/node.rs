@@ -289,8 +289,8 @@ impl SnapshotTree {
 
     /// Finds a node by its name.
     pub(crate) fn find(&self, name: &[u8]) -> Option<&SnapshotNode> {
-        let place = self.nodes.binary_search_by(|node| node.name.as_slice().cmp(name)).ok()?;
-        self.nodes.get(place)
+        let position = self.nodes.binary_search_by(|node| node.name.as_slice().cmp(name)).ok()?;
+        self.nodes.get(position)
     }
 
     /// Creates a folder from nodes in any order; of several with one name, the last one is used.

@@ -91,12 +91,13 @@ fn open_remote_vault(
     password: &[u8],
     opening: VaultOpening<'_>,
 ) -> Result<(Vec<u8>, VaultObjectId, VaultKey, Option<EarlyLock>)> {
-    let kept = opening.key_cache_dir.map(|keys| CachedKeyFile::at(keys, &backend.location()));
+    let cached_file =
+        opening.key_cache_dir.map(|keys| CachedKeyFile::at(keys, &backend.location()));
     let (config, keys, tried, locks) = std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
-            let (id, key) = kept.as_ref()?.open(password)?;
+            let (id, key) = cached_file.as_ref()?.open(password)?;
             // A user who knows the password may write, and a staged lock is not visible to others.
-            let staged = opening.saving_user.and_then(|who| stage_lock(backend, &key, who));
+            let staged = opening.saving_user.and_then(|user| stage_lock(backend, &key, user));
             Some((id, key, staged))
         });
         let keys = scope.spawn(|| key::list_key_ids(backend));
@@ -131,7 +132,7 @@ fn open_remote_vault(
     early.discard(backend);
     let (id, key, bytes) = key::find_key(backend, &keys, password)?;
     prepare();
-    if let Some(Err(error)) = kept.map(|kept| kept.store(&bytes)) {
+    if let Some(Err(error)) = cached_file.map(|cached_file| cached_file.store(&bytes)) {
         debug!(%error, "the key is not kept here");
     }
     Ok((config, id, key, Some(EarlyLock { locks, staged_lock: None })))
@@ -141,10 +142,10 @@ fn open_remote_vault(
 fn stage_lock(
     backend: &dyn VaultBackend,
     key: &VaultKey,
-    who: &VaultUser,
+    user: &VaultUser,
 ) -> Option<(StagedFile, LockTimestamp)> {
     let begin = LockTimestamp::now();
-    let sealed = lock::seal_shared_lock(key, who).ok()?;
+    let sealed = lock::seal_shared_lock(key, user).ok()?;
     let id = VaultObjectId::of(&sealed);
     Some((backend.stage(VaultFileKind::Lock, &id, sealed).ok()?, begin))
 }
@@ -153,8 +154,8 @@ fn stage_lock(
 struct CachedKeyFile(PathBuf);
 
 impl CachedKeyFile {
-    fn at(keys: &Path, place: &str) -> Self {
-        Self(keys.join(VaultObjectId::of(place.as_bytes()).to_string()))
+    fn at(keys: &Path, location: &str) -> Self {
+        Self(keys.join(VaultObjectId::of(location.as_bytes()).to_string()))
     }
 
     /// Opens the cached key with the password; `None` on failure.

@@ -294,7 +294,7 @@ impl PackWriter {
             || also.map(|(kind, bytes)| vault.stage_file(kind, bytes)).transpose(),
             || self.stage_final_packs(packs),
         );
-        let shown = match (also, last) {
+        let result = match (also, last) {
             (Ok(also), Ok(last)) => match self.reveal_final_packs(lock, last) {
                 Ok(()) => Ok(also),
                 Err(error) => Err((also, error)),
@@ -307,7 +307,7 @@ impl PackWriter {
             }
             (Ok(also), Err(error)) => Err((also, error)),
         };
-        let also = match shown {
+        let also = match result {
             Ok(also) => also,
             Err((also, error)) => {
                 also.iter().for_each(|staged| vault.discard_staged(staged));
@@ -376,10 +376,10 @@ impl PackWriter {
         let vault = &self.vault;
         let (revealed, confirmed) =
             vault.run_both(|| reveal_packs(vault, &last.staged), || lock.check_held());
-        for ((pack, staged), shown) in
+        for ((pack, staged), reveal_result) in
             std::mem::take(&mut last.packs).into_iter().zip(&last.staged).zip(&revealed)
         {
-            if shown.is_ok() {
+            if reveal_result.is_ok() {
                 record_pack(vault, &pack, staged.bytes(), &self.shared);
                 last.durable_packs.packs.push(pack);
             }
@@ -524,17 +524,17 @@ fn reveal_packs(vault: &Vault, packs: &[StagedFile]) -> Vec<Result<()>> {
 
 /// Runs a function on each of a few items concurrently.
 fn run_parallel<A: Send, T: Send>(
-    mut things: Vec<A>,
+    mut items: Vec<A>,
     work: impl Fn(A) -> Result<T> + Sync,
 ) -> Vec<Result<T>> {
-    let Some(last) = things.pop() else { return Vec::new() };
+    let Some(last) = items.pop() else { return Vec::new() };
     std::thread::scope(|scope| {
         let work = &work;
         let others: Vec<_> =
-            things.into_iter().map(|thing| scope.spawn(move || work(thing))).collect();
+            items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
         let last = work(last);
         let others =
-            others.into_iter().map(|other| other.join().unwrap_or(Err(Error::Interrupted)));
+            others.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Interrupted)));
         let mut done: Vec<Result<T>> = others.collect();
         done.push(last);
         done
@@ -640,16 +640,16 @@ mod tests {
     fn nothing_is_listed_without_the_lock() {
         let dir = tempfile::tempdir().unwrap();
         let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
-        let who = VaultUser::this_process();
-        let by = (&who, Timestamp::UNIX_EPOCH);
+        let user = VaultUser::this_process();
+        let by = (&user, Timestamp::UNIX_EPOCH);
         let vault =
             Arc::new(Vault::init(backend, b"x", KeyDerivationCost { log_rounds: 4 }, by).unwrap());
         for is_held in [true, false] {
             let lock =
-                VaultLock::acquire(&vault, &who, VaultLockMode::Shared, std::time::Duration::ZERO);
+                VaultLock::acquire(&vault, &user, VaultLockMode::Shared, std::time::Duration::ZERO);
             let lock = lock.unwrap();
             if !is_held {
-                vault.unlock(&who, UnlockScope::All).unwrap();
+                vault.unlock(&user, UnlockScope::All).unwrap();
             }
             let before = vault.list_files(VaultFileKind::Index).unwrap().len();
             let writer = PackWriter::new(&vault, &Arc::default(), &lock);
@@ -676,21 +676,22 @@ mod tests {
     fn what_is_durable_is_listed_after_a_while() {
         let dir = tempfile::tempdir().unwrap();
         let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
-        let who = VaultUser::this_process();
-        let by = (&who, Timestamp::UNIX_EPOCH);
+        let user = VaultUser::this_process();
+        let by = (&user, Timestamp::UNIX_EPOCH);
         let vault =
             Arc::new(Vault::init(backend, b"x", KeyDerivationCost { log_rounds: 4 }, by).unwrap());
-        let lock = VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+        let lock =
+            VaultLock::acquire(&vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap();
         let (shared, witness) = (PackWriterState::default(), lock.witness());
         let listed = |now: Instant| {
             write_index_if_due((&vault, &witness), &shared, now).unwrap();
             let index = VaultIndex::load(&vault).unwrap();
             (0..3)
-                .map(|one| index.contains(PackBlobKind::Data, &VaultObjectId::of(&[one])))
+                .map(|number| index.contains(PackBlobKind::Data, &VaultObjectId::of(&[number])))
                 .collect::<Vec<_>>()
         };
-        let bring = |one: u8| {
-            let id = VaultObjectId::of(&[one]);
+        let bring = |number: u8| {
+            let id = VaultObjectId::of(&[number]);
             let (kind, offset, length) = (PackBlobKind::Data, 0, 6);
             let blobs = vec![StoredBlob { id, kind, offset, length, uncompressed_length: None }];
             write_pack(&vault, UnfinishedPack { bytes: b"sealed".to_vec(), blobs }, &shared)
@@ -722,8 +723,8 @@ mod tests {
     fn no_more_packs_are_in_memory_than_may_wait() {
         let dir = tempfile::tempdir().unwrap();
         let backend = Arc::new(LocalBackend::new(dir.path().join("vault")));
-        let who = VaultUser::this_process();
-        let by = (&who, Timestamp::UNIX_EPOCH);
+        let user = VaultUser::this_process();
+        let by = (&user, Timestamp::UNIX_EPOCH);
         let mut vault =
             Vault::init(backend, b"x", KeyDerivationCost { log_rounds: 4 }, by).unwrap();
         let connections = 2;
@@ -736,7 +737,7 @@ mod tests {
         let vault = Arc::new(vault);
         for tells_packs in [false, true] {
             let lock =
-                VaultLock::acquire(&vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
+                VaultLock::acquire(&vault, &user, VaultLockMode::Shared, Duration::ZERO).unwrap();
             let writer = PackWriter::new(&vault, &Arc::default(), &lock);
             let writer = if tells_packs { writer.with_pack_collection() } else { writer };
             let shared = writer.shared.clone();

@@ -32,17 +32,17 @@ impl Vault {
         ids: &[VaultObjectId],
     ) -> HashMap<VaultObjectId, Vec<u8>> {
         let place_of = |id: &VaultObjectId| {
-            let place = index.find(PackBlobKind::Data, id)?;
-            Some((index.pack_id(place), place, *id))
+            let location = index.find(PackBlobKind::Data, id)?;
+            Some((index.pack_id(location), location, *id))
         };
-        let mut places: Vec<(VaultObjectId, PackBlobLocation, VaultObjectId)> =
+        let mut locations: Vec<(VaultObjectId, PackBlobLocation, VaultObjectId)> =
             ids.iter().filter_map(place_of).collect();
-        places.sort_by_key(|(pack, place, _)| (*pack, place.offset));
-        places.dedup_by_key(|(_, _, id)| *id);
+        locations.sort_by_key(|(pack, location, _)| (*pack, location.offset));
+        locations.dedup_by_key(|(_, _, id)| *id);
         let mut calls: Vec<PackRangeRead> = Vec::new();
-        for (pack, place, id) in places {
-            let start = u64::from(place.offset);
-            let end = start + u64::from(place.length);
+        for (pack, location, id) in locations {
+            let start = u64::from(location.offset);
+            let end = start + u64::from(location.length);
             match calls.last_mut() {
                 Some(call)
                     if call.pack == pack
@@ -50,9 +50,9 @@ impl Vault {
                         && end - call.start <= MAX_RANGE_READ_BYTES =>
                 {
                     call.end = call.end.max(end);
-                    call.pieces.push((id, place));
+                    call.pieces.push((id, location));
                 }
-                _ => calls.push(PackRangeRead { pack, start, end, pieces: vec![(id, place)] }),
+                _ => calls.push(PackRangeRead { pack, start, end, pieces: vec![(id, location)] }),
             }
         }
         calls.par_iter().flat_map_iter(|call| self.read_pack_ranges(call)).collect()
@@ -62,10 +62,11 @@ impl Vault {
         let PackRangeRead { pack, start, end, pieces } = call;
         let Ok(length) = usize::try_from(end - start) else { return Vec::new() };
         let Ok(bytes) = self.read_pack_range(pack, *start, length) else { return Vec::new() };
-        let open = |(id, place): &(VaultObjectId, PackBlobLocation)| {
-            let from = usize::try_from(u64::from(place.offset) - start).ok()?;
-            let sealed = bytes.get(from..from.checked_add(place.length as usize)?)?;
-            let plain = self.open_blob((PackBlobKind::Data, id), *place, sealed.to_vec()).ok()?;
+        let open = |(id, location): &(VaultObjectId, PackBlobLocation)| {
+            let from = usize::try_from(u64::from(location.offset) - start).ok()?;
+            let sealed = bytes.get(from..from.checked_add(location.length as usize)?)?;
+            let plain =
+                self.open_blob((PackBlobKind::Data, id), *location, sealed.to_vec()).ok()?;
             Some((*id, plain))
         };
         pieces.iter().filter_map(open).collect()

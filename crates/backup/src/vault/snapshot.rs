@@ -127,7 +127,7 @@ impl VaultSnapshot {
 
 /// Creates the error that none of the snapshots is considered.
 fn client_missing_error(clients: &ClientFilter, all: &[VaultSnapshot]) -> Error {
-    let others: BTreeSet<&str> = all.iter().map(|one| one.hostname.as_str()).collect();
+    let others: BTreeSet<&str> = all.iter().map(|snapshot| snapshot.hostname.as_str()).collect();
     match clients {
         ClientFilter::Named(names) if !others.is_empty() => Error::ClientMissing {
             names: names.join("`, `"),
@@ -185,8 +185,8 @@ impl Vault {
         let new: Vec<VaultObjectId> = all.iter().filter(is_new).copied().collect();
         let read =
             |id: &VaultObjectId| self.read_json::<VaultSnapshot>(VaultFileKind::Snapshot, id);
-        let known = self.known_snapshots.lock().clone();
-        snapshots.extend(all.iter().filter_map(|id| known.get(id).cloned()));
+        let known_snapshots = self.known_snapshots.lock().clone();
+        snapshots.extend(all.iter().filter_map(|id| known_snapshots.get(id).cloned()));
         for (id, snapshot) in new.iter().zip(self.read_many(&new, read)) {
             match snapshot {
                 Ok(snapshot) => {
@@ -229,7 +229,7 @@ impl Vault {
     pub fn find_snapshot(&self, name: &str, clients: &ClientFilter) -> Result<VaultSnapshot> {
         if name == "latest" {
             let all = self.read_usable_snapshots()?;
-            return match all.iter().rfind(|one| clients.includes(one)) {
+            return match all.iter().rfind(|candidate| clients.includes(candidate)) {
                 Some(latest) => Ok(latest.clone()),
                 None => Err(client_missing_error(clients, &all)),
             };
@@ -254,8 +254,12 @@ impl Vault {
             return Ok(vec![newest]);
         }
         let mut together = self.read_usable_snapshots()?;
-        together.retain(|one| one.time == newest.time && one.hostname == newest.hostname);
-        together.sort_by_cached_key(|one| (one.repository_root().is_some(), one.paths.clone()));
+        together.retain(|snapshot| {
+            snapshot.time == newest.time && snapshot.hostname == newest.hostname
+        });
+        together.sort_by_cached_key(|snapshot| {
+            (snapshot.repository_root().is_some(), snapshot.paths.clone())
+        });
         Ok(together)
     }
 

@@ -51,7 +51,7 @@ impl SnapshotTreeText {
             return Ok(Self::from_tree(&SnapshotTree::parse(&bytes)?));
         };
         let text = Self { bytes, nodes };
-        check_node_names(text.nodes.iter().map(|place| text.node_name(place)))?;
+        check_node_names(text.nodes.iter().map(|span| text.node_name(span)))?;
         Ok(text)
     }
 
@@ -66,14 +66,14 @@ impl SnapshotTreeText {
         text
     }
 
-    fn node_text(&self, place: &NodeTextSpan) -> &[u8] {
-        self.bytes.get(place.start..place.end).unwrap_or_default()
+    fn node_text(&self, span: &NodeTextSpan) -> &[u8] {
+        self.bytes.get(span.start..span.end).unwrap_or_default()
     }
 
-    fn node_name<'a>(&'a self, place: &'a NodeTextSpan) -> &'a [u8] {
-        match &place.name {
+    fn node_name<'a>(&'a self, span: &'a NodeTextSpan) -> &'a [u8] {
+        match &span.name {
             NodeTextName::Plain(length) => {
-                let start = place.start + NODE_TEXT_START.len();
+                let start = span.start + NODE_TEXT_START.len();
                 self.bytes.get(start..start + length).unwrap_or_default()
             }
             NodeTextName::Quoted(name) => name,
@@ -82,8 +82,8 @@ impl SnapshotTreeText {
 
     /// Finds a node by its name; also `None` if it is not a valid node.
     pub(crate) fn find(&self, name: &[u8]) -> Option<SnapshotNode> {
-        let found = self.nodes.binary_search_by(|place| self.node_name(place).cmp(name)).ok()?;
-        serde_json::from_slice(self.node_text(self.nodes.get(found)?)).ok()
+        let position = self.nodes.binary_search_by(|span| self.node_name(span).cmp(name)).ok()?;
+        serde_json::from_slice(self.node_text(self.nodes.get(position)?)).ok()
     }
 
     /// Replaces or adds nodes by name, and removes others; returns the bytes that are stored. Of several with one name,
@@ -96,15 +96,15 @@ impl SnapshotTreeText {
         let mut new = SnapshotTree::from_nodes(nodes).nodes.into_iter().peekable();
         let mut out = Vec::with_capacity(self.bytes.len());
         out.extend_from_slice(TREE_TEXT_HEAD);
-        for place in &self.nodes {
-            let name = self.node_name(place);
+        for span in &self.nodes {
+            let name = self.node_name(span);
             while let Some(node) = new.next_if(|node| node.name.as_slice() < name) {
                 push_node_text(&mut out, &encode_node(&node));
             }
             if let Some(node) = new.next_if(|node| node.name == name) {
                 push_node_text(&mut out, &encode_node(&node));
             } else if !is_gone(name) {
-                push_node_text(&mut out, self.node_text(place));
+                push_node_text(&mut out, self.node_text(span));
             }
         }
         for node in new {
@@ -245,7 +245,7 @@ mod tests {
     fn folders_that_others_wrote_are_read() {
         let check = |json: &str, expected: &[&str]| {
             let text = SnapshotTreeText::parse(json.as_bytes().to_vec()).unwrap();
-            let names: Vec<&[u8]> = text.nodes.iter().map(|place| text.node_name(place)).collect();
+            let names: Vec<&[u8]> = text.nodes.iter().map(|span| text.node_name(span)).collect();
             assert_eq!(names, expected.iter().map(|name| name.as_bytes()).collect::<Vec<_>>());
             let tree = SnapshotTree::parse(json.as_bytes()).unwrap();
             assert_eq!(text.replace_nodes(Vec::new(), |_| false), tree.to_bytes(), "{json}");

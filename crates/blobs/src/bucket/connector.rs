@@ -26,14 +26,14 @@ pub(super) struct BucketConnector {
 }
 
 impl BucketConnector {
-    pub(super) fn new(trust: Option<TlsTrust>, stall: Duration) -> Self {
+    pub(super) fn new(trust: Option<TlsTrust>, idle_timeout: Duration) -> Self {
         // The timeout of a response depends on the request.
         let options = client::ClientOptions {
             tls_trust: trust,
             response_timeout: None,
             ..client::ClientOptions::default()
         };
-        Self { client: client::HttpClient::new(options), idle_timeout: stall }
+        Self { client: client::HttpClient::new(options), idle_timeout }
     }
 }
 
@@ -59,7 +59,7 @@ impl HttpService for BucketConnector {
         let host = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let after = self.idle_timeout + transfer_time(length as u64);
         let sent = tokio::time::timeout(after, self.client.send(request)).await;
-        let answer = sent.unwrap_or(Err(ClientError::Timeout { host, timeout: after })).map_err(
+        let response = sent.unwrap_or(Err(ClientError::Timeout { host, timeout: after })).map_err(
             |error| {
                 let kind = match &error {
                     ClientError::Connect { .. } => HttpErrorKind::Connect,
@@ -70,7 +70,7 @@ impl HttpService for BucketConnector {
                 HttpError::new(kind, error)
             },
         )?;
-        let (head, body) = answer.into_parts();
+        let (head, body) = response.into_parts();
         let body = limit_body(body, u64::MAX).with_idle_timeout(self.idle_timeout);
         let body = body.map_err(|error| HttpError::new_boxed(HttpErrorKind::Interrupted, error));
         Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))

@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn connection_strings_are_taken_apart() {
-        let given = "DefaultEndpointsProtocol=http;AccountName=ann;AccountKey=a2V5Cg==;\
+        let connection_string = "DefaultEndpointsProtocol=http;AccountName=ann;AccountKey=a2V5Cg==;\
                      BlobEndpoint=http://127.0.0.1:10000/ann;";
         let expected = "AZURE_STORAGE_ACCOUNT_NAME=ann AZURE_STORAGE_ACCOUNT_KEY=a2V5Cg== \
                         AZURE_STORAGE_ENDPOINT=http://127.0.0.1:10000/ann";
-        assert_eq!(text(&parse_connection_string(given)), expected);
+        assert_eq!(text(&parse_connection_string(connection_string)), expected);
         assert_eq!(text(&parse_connection_string("nonsense;;=")), "");
     }
 }

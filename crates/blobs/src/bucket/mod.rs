@@ -148,9 +148,9 @@ impl BlobBucket {
     /// # Errors
     /// If the bucket does not respond, or does not exist.
     pub fn can_read_notes(&self) -> Result<bool> {
-        let asked = self
+        let request = self
             .send_requests(("ask", 0), |remote| async move { remote.read_note("health").await });
-        match asked {
+        match request {
             Ok(_) => Ok(true),
             Err(Error::Bucket { source, .. })
                 if matches!(
@@ -199,8 +199,10 @@ impl BlobBucket {
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let remote = self.remote.clone();
-        let asked = ask(self.remote.clone());
-        self.block_on_runtime(async move { remote.run_with_timeout((action, bytes), asked).await })
+        let request = ask(self.remote.clone());
+        self.block_on_runtime(
+            async move { remote.run_with_timeout((action, bytes), request).await },
+        )
     }
 
     /// Copies a source to a temporary file and hashes the bytes.
@@ -253,14 +255,14 @@ impl BlobBucket {
         let runtime = self.runtime.as_ref().ok_or_else(ended)?;
         // Bounded, so that a slow visitor does not fill memory; by a wait that does not block the threads that the
         // visitor's own requests need.
-        let room = Arc::new(Semaphore::new(LISTING_CHANNEL_CAPACITY));
+        let semaphore = Arc::new(Semaphore::new(LISTING_CHANNEL_CAPACITY));
         let (sender, receiver) = mpsc::channel();
-        let (remote, permits) = (self.remote.clone(), room.clone());
+        let (remote, permits) = (self.remote.clone(), semaphore.clone());
         let listing = runtime.spawn(async move { remote.list(kind, &sender, &permits).await });
         for listed in &receiver {
-            room.add_permits(1);
+            semaphore.add_permits(1);
             if visit(listed).is_break() {
-                room.close();
+                semaphore.close();
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -326,19 +328,21 @@ impl ReadBlobs for BlobBucket {
     fn list(&self, visit: &mut dyn FnMut(ListedBlob) -> ControlFlow<()>) -> Result<()> {
         let mut touched = std::collections::HashMap::new();
         let _all =
-            self.visit_objects(remote_bucket::BucketObjectKind::TouchMarker, &mut |one| {
-                touched.insert(*one.id.digest(), one.modified);
+            self.visit_objects(remote_bucket::BucketObjectKind::TouchMarker, &mut |listed| {
+                touched.insert(*listed.id.digest(), listed.modified);
                 ControlFlow::Continue(())
             })?;
         let waiting = self.staging.pending_ids();
-        let flow = self.visit_objects(remote_bucket::BucketObjectKind::Blob, &mut |mut one| {
-            if waiting.contains(&one.id) {
-                return ControlFlow::Continue(());
-            }
-            let renewed = touched.get(one.id.digest()).copied();
-            one.modified = renewed.map_or(one.modified, |renewed| renewed.max(one.modified));
-            visit(one)
-        })?;
+        let flow =
+            self.visit_objects(remote_bucket::BucketObjectKind::Blob, &mut |mut listed| {
+                if waiting.contains(&listed.id) {
+                    return ControlFlow::Continue(());
+                }
+                let renewed = touched.get(listed.id.digest()).copied();
+                listed.modified =
+                    renewed.map_or(listed.modified, |renewed| renewed.max(listed.modified));
+                visit(listed)
+            })?;
         if flow.is_break() {
             return Ok(());
         }

@@ -72,8 +72,8 @@ impl ObjectBucket {
     pub fn read(&self, name: &str) -> Result<Option<Bytes>> {
         self.block_on_runtime(async {
             match self.remote.store().get(&self.remote.object_path(name)).await {
-                Ok(found) => {
-                    let bytes = found.bytes().await;
+                Ok(object) => {
+                    let bytes = object.bytes().await;
                     bytes.map(Some).map_err(|error| self.remote.bucket_error("read from", error))
                 }
                 Err(Failure::NotFound { .. }) => Ok(None),
@@ -94,7 +94,7 @@ impl ObjectBucket {
                 Err(Failure::NotFound { .. }) => Ok(None),
                 // A server refuses a range that begins beyond the end.
                 Err(error) => match self.remote.head_object(&key).await? {
-                    Some(found) if found.size < range.end => Ok(Some(Bytes::new())),
+                    Some(object) if object.size < range.end => Ok(Some(Bytes::new())),
                     _ => Err(self.remote.bucket_error("read from", error)),
                 },
             }
@@ -106,10 +106,10 @@ impl ObjectBucket {
     /// # Errors
     /// [`Error::Bucket`].
     pub fn length(&self, name: &str) -> Result<Option<u64>> {
-        let found = self.block_on_runtime(async {
+        let object = self.block_on_runtime(async {
             self.remote.head_object(&self.remote.object_path(name)).await
         })?;
-        Ok(found.map(|found| found.size))
+        Ok(object.map(|object| object.size))
     }
 
     /// Lists the objects in a folder, recursively, by the last components of their names, with their lengths. An empty
@@ -121,13 +121,13 @@ impl ObjectBucket {
         self.block_on_runtime(async {
             let folder: Path = self.remote.object_path(folder);
             let mut objects = self.remote.store().list(Some(&folder));
-            let mut found = Vec::new();
+            let mut notes = Vec::new();
             while let Some(object) = objects.next().await {
                 let object = object.map_err(|error| self.remote.bucket_error("list", error))?;
                 let name = object.location.filename().unwrap_or_default();
-                found.push((name.to_owned(), object.size));
+                notes.push((name.to_owned(), object.size));
             }
-            Ok(found)
+            Ok(notes)
         })
     }
 

@@ -83,14 +83,14 @@ impl BlobReadCache {
     /// Opens the cache with its previous content.
     pub(super) fn open(dir: &Path, max_bytes: u64) -> Result<Self> {
         blob_file::create_folder(dir)?;
-        let mut found: Vec<(SystemTime, BlobId)> = Vec::new();
-        let _all = blob_file::list_blobs(dir, &mut |one| {
-            found.push((one.modified, one.id));
+        let mut blobs: Vec<(SystemTime, BlobId)> = Vec::new();
+        let _all = blob_file::list_blobs(dir, &mut |listed| {
+            blobs.push((listed.modified, listed.id));
             ControlFlow::Continue(())
         })?;
-        found.sort();
+        blobs.sort();
         let mut index = BlobRecencyIndex::default();
-        found.iter().for_each(|(_, id)| index.touch(id));
+        blobs.iter().for_each(|(_, id)| index.touch(id));
         let cache = Self {
             dir: dir.to_owned(),
             max_bytes,

@@ -168,7 +168,7 @@ impl RemoteBucket {
     /// Returns the metadata of an object; `None` if it does not exist.
     pub(super) async fn head_object(&self, key: &Path) -> Result<Option<ObjectMeta>> {
         match self.store.head(key).await {
-            Ok(found) => Ok(Some(found)),
+            Ok(object) => Ok(Some(object)),
             Err(Failure::NotFound { .. }) => Ok(None),
             Err(error) => Err(self.bucket_error("ask", error)),
         }
@@ -180,8 +180,8 @@ impl RemoteBucket {
         kind: BucketObjectKind,
         id: &BlobId,
     ) -> Result<Option<ObjectMeta>> {
-        let found = self.head_object(&self.blob_path(kind, id)).await?;
-        Ok(found.filter(|found| found.size == id.length()))
+        let object = self.head_object(&self.blob_path(kind, id)).await?;
+        Ok(object.filter(|object| object.size == id.length()))
     }
 
     pub(super) async fn contains(&self, id: &BlobId) -> Result<bool> {
@@ -246,8 +246,8 @@ impl RemoteBucket {
             self.upload_parts(&key, file).await?;
         }
         match self.head_object(&key).await? {
-            Some(found) if found.size == id.length() => Ok(()),
-            Some(found) => Err(Error::Damaged { id: *id, length: found.size }),
+            Some(object) if object.size == id.length() => Ok(()),
+            Some(object) => Err(Error::Damaged { id: *id, length: object.size }),
             None => Err(Error::Lost { id: *id, place: self.location.clone() }),
         }
     }
@@ -310,31 +310,31 @@ impl RemoteBucket {
         let path = file.path().to_owned();
         let failed = |error| self.bucket_error("read a blob from", error);
         // It may be moving into the trash, or back out of it.
-        let mut found = None;
+        let mut object = None;
         for kind in [BucketObjectKind::Blob, BucketObjectKind::Trash, BucketObjectKind::Blob] {
             let key = self.blob_path(kind, id);
-            let asked = async {
+            let request = async {
                 match self.store.get(&key).await {
                     Ok(there) => Ok(Some(there)),
                     Err(Failure::NotFound { .. }) => Ok(None),
                     Err(error) => Err(failed(error)),
                 }
             };
-            found = self.run_with_timeout(("read a blob from", 0), asked).await?;
-            if found.is_some() {
+            object = self.run_with_timeout(("read a blob from", 0), request).await?;
+            if object.is_some() {
                 break;
             }
         }
-        let Some(found) = found else { return Ok(false) };
-        if found.meta.size != id.length() {
-            return Err(Error::Damaged { id: *id, length: found.meta.size });
+        let Some(object) = object else { return Ok(false) };
+        if object.meta.size != id.length() {
+            return Err(Error::Damaged { id: *id, length: object.meta.size });
         }
         let handle = file.as_file_mut();
         handle.set_len(0).map_err(disk_error("empty", &path))?;
         std::io::Seek::rewind(handle).map_err(disk_error("empty", &path))?;
         let mut hash = Sha256::new();
         let mut length = 0;
-        let mut body = found.into_stream();
+        let mut body = object.into_stream();
         while let Some(bytes) = body.next().await {
             let bytes = bytes.map_err(failed)?;
             hash.update(&bytes);
@@ -366,11 +366,11 @@ impl RemoteBucket {
 
     /// Returns when a blob was put or touched last; `None` if it does not exist.
     async fn last_used(&self, id: &BlobId) -> Result<Option<SystemTime>> {
-        let Some(found) = self.head_complete_blob(BucketObjectKind::Blob, id).await? else {
+        let Some(object) = self.head_complete_blob(BucketObjectKind::Blob, id).await? else {
             return Ok(None);
         };
         let touched = self.head_object(&self.blob_path(BucketObjectKind::TouchMarker, id)).await?;
-        let put: SystemTime = found.last_modified.into();
+        let put: SystemTime = object.last_modified.into();
         Ok(Some(touched.map_or(put, |touched| put.max(touched.last_modified.into()))))
     }
 
@@ -436,8 +436,8 @@ impl RemoteBucket {
     pub(super) async fn list(
         &self,
         kind: BucketObjectKind,
-        shown: &Sender<ListedBlob>,
-        room: &Semaphore,
+        sender: &Sender<ListedBlob>,
+        semaphore: &Semaphore,
     ) -> Result<()> {
         let folder = self.prefix.clone().join(kind.folder());
         let mut objects = self.store.list(Some(&folder));
@@ -447,9 +447,9 @@ impl RemoteBucket {
             let Some(digest) = blob_file::parse_digest(name) else { continue };
             let id = BlobId::new(digest, object.size);
             let listed = ListedBlob { id, modified: object.last_modified.into() };
-            let Ok(permit) = room.acquire().await else { return Ok(()) };
+            let Ok(permit) = semaphore.acquire().await else { return Ok(()) };
             permit.forget();
-            if shown.send(listed).is_err() {
+            if sender.send(listed).is_err() {
                 return Ok(());
             }
         }
@@ -475,16 +475,16 @@ impl RemoteBucket {
     pub(super) async fn read_note(&self, name: &str) -> Result<Option<Bytes>> {
         let failed = |error| self.bucket_error("read a note from", error);
         let key = self.note_path(name);
-        let asked = async {
+        let request = async {
             match self.store.get(&key).await {
-                Ok(found) => Ok(Some(found)),
+                Ok(object) => Ok(Some(object)),
                 Err(Failure::NotFound { .. }) => Ok(None),
                 Err(error) => Err(failed(error)),
             }
         };
-        match self.run_with_timeout(("read a note from", 0), asked).await? {
+        match self.run_with_timeout(("read a note from", 0), request).await? {
             // Notes may be long; an incomplete response is an error.
-            Some(found) => found.bytes().await.map(Some).map_err(failed),
+            Some(object) => object.bytes().await.map(Some).map_err(failed),
             None => Ok(None),
         }
     }

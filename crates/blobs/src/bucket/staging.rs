@@ -54,11 +54,11 @@ impl UploadStaging {
         blob_file::create_folder(dir)?;
         let (queue, pending) = unbounded_channel();
         let mut state = StagingState::default();
-        let _all = blob_file::list_blob_files(dir, &mut |one| {
-            state.bytes += one.id.length();
-            state.pending_ids.insert(one.id);
+        let _all = blob_file::list_blob_files(dir, &mut |listed| {
+            state.bytes += listed.id.length();
+            state.pending_ids.insert(listed.id);
             // The receiver is held below.
-            queue.send(one.id).ok();
+            queue.send(listed.id).ok();
             ControlFlow::Continue(())
         })?;
         Ok(Self {
@@ -206,13 +206,13 @@ impl UploadStaging {
     }
 
     /// Waits until no blob is staged.
-    pub(super) fn wait_for_uploads(&self, place: &Path) -> Result<()> {
+    pub(super) fn wait_for_uploads(&self, dir: &Path) -> Result<()> {
         let mut state = self.state.lock();
         state.last_failures.clear();
         while !state.pending_ids.is_empty() {
             if let Some((id, reason)) = state.last_failures.iter().next() {
                 return Err(Error::UploadsPending {
-                    dir: place.to_owned(),
+                    dir: dir.to_owned(),
                     count: state.pending_ids.len(),
                     reason: format!("`{id}`: {reason}"),
                 });

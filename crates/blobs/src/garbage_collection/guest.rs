@@ -45,7 +45,7 @@ impl<'a> GuestNoteName<'a> {
         check_note_name(name)?;
         let is_id =
             |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let found =
+        let id_and_note =
             match (name.strip_prefix(REPOSITORY_NOTE_PREFIX), name.strip_prefix(MARKS_NOTE_PREFIX))
             {
                 (Some(id), _) => Some((id, Self::Repository(id))),
@@ -60,16 +60,16 @@ impl<'a> GuestNoteName<'a> {
                 },
                 (None, None) => None,
             };
-        let found = found.filter(|(id, _)| is_id(id)).map(|(_, note)| note);
-        found.ok_or_else(|| note_refused_error(name, "no note of this name is for guests"))
+        let id_and_note = id_and_note.filter(|(id, _)| is_id(id)).map(|(_, note)| note);
+        id_and_note.ok_or_else(|| note_refused_error(name, "no note of this name is for guests"))
     }
 }
 
 impl GuestNotes {
     /// Manages guest notes in these storages.
     #[must_use]
-    pub fn new(places: Vec<Arc<dyn WriteBlobs>>) -> Self {
-        Self { storages: places }
+    pub fn new(storages: Vec<Arc<dyn WriteBlobs>>) -> Self {
+        Self { storages }
     }
 
     /// Reads a note; `None` if there is none with this name.
@@ -126,7 +126,7 @@ impl GuestNotes {
             return Err(note_refused_error(name, "its content makes no sense"));
         }
         // Reads use the first storage, which is written last: what it has, all have.
-        self.storages.iter().rev().try_for_each(|place| place.write_note(name, bytes))
+        self.storages.iter().rev().try_for_each(|storage| storage.write_note(name, bytes))
     }
 
     /// Removes a part of marks that are no longer valid; `false` if it does not exist.
@@ -142,8 +142,8 @@ impl GuestNotes {
         };
         self.require_guest(id, name)?;
         let mut was_there = false;
-        for place in self.storages.iter().rev() {
-            was_there |= place.delete_note(name)?;
+        for storage in self.storages.iter().rev() {
+            was_there |= storage.delete_note(name)?;
         }
         Ok(was_there)
     }
@@ -153,15 +153,15 @@ impl GuestNotes {
         let (guest, repository) =
             (format!("{GUEST_NOTE_PREFIX}{id}"), format!("{REPOSITORY_NOTE_PREFIX}{id}"));
         self.first_storage()?;
-        for place in self.storages.iter().rev() {
-            if place.open_note(&guest)?.is_some() {
+        for storage in self.storages.iter().rev() {
+            if storage.open_note(&guest)?.is_some() {
                 continue;
             }
-            if place.open_note(&repository)?.is_some() {
+            if storage.open_note(&repository)?.is_some() {
                 let reason = "a repository of this name stores blobs here itself";
                 return Err(note_refused_error(name, reason));
             }
-            place.write_note(&guest, b"{}")?;
+            storage.write_note(&guest, b"{}")?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl GuestNotes {
     }
 
     fn first_storage(&self) -> Result<&dyn WriteBlobs> {
-        let first = self.storages.first().map(|place| &**place);
+        let first = self.storages.first().map(|storage| &**storage);
         first.ok_or_else(|| Error::NoWritableDelegate { roles: "its places".to_owned() })
     }
 }
@@ -186,16 +186,16 @@ impl fmt::Debug for GuestNotes {
 }
 
 /// Removes the registration of a guest.
-pub(super) fn unregister_guest(place: &dyn WriteBlobs, id: &str) -> Result<()> {
-    place.delete_note(&format!("{GUEST_NOTE_PREFIX}{id}")).map(drop)
+pub(super) fn unregister_guest(storage: &dyn WriteBlobs, id: &str) -> Result<()> {
+    storage.delete_note(&format!("{GUEST_NOTE_PREFIX}{id}")).map(drop)
 }
 
 /// Returns true if a repository is a remote guest of a storage.
 ///
 /// # Errors
 /// If the storage fails.
-pub fn is_guest(place: &dyn ReadBlobs, id: &str) -> Result<bool> {
-    Ok(place.open_note(&format!("{GUEST_NOTE_PREFIX}{id}"))?.is_some())
+pub fn is_guest(storage: &dyn ReadBlobs, id: &str) -> Result<bool> {
+    Ok(storage.open_note(&format!("{GUEST_NOTE_PREFIX}{id}"))?.is_some())
 }
 
 fn note_refused_error(name: &str, reason: &'static str) -> Error {

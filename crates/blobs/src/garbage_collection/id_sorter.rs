@@ -69,8 +69,8 @@ impl BlobIdSorter {
         }
         let merged = BlobIdRunMerge::from_files(std::mem::take(&mut self.runs))
             .map_err(self.disk_error("read"))?;
-        let one = self.write_run(merged)?;
-        self.runs.push(one);
+        let run = self.write_run(merged)?;
+        self.runs.push(run);
         Ok(())
     }
 
@@ -253,8 +253,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut sorter = BlobIdSorter::with_records_per_run(dir.path(), run_records);
         let mut model: Vec<ListedBlob> = (0..count).map(listed).collect();
-        model.iter().for_each(|one| sorter.add(one).unwrap());
-        model.sort_by_key(|one| (one.id, one.modified));
+        model.iter().for_each(|entry| sorter.add(entry).unwrap());
+        model.sort_by_key(|entry| (entry.id, entry.modified));
         let sorted: Vec<ListedBlob> = sorter.finish().unwrap().map(Result::unwrap).collect();
         assert!(sorted == model, "{count} in runs of {run_records}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -103,11 +103,11 @@ impl HomeIdentity {
     /// If the storage fails, or the files cannot be written.
     pub fn begin_mark_round(
         &mut self,
-        place: &dyn ReadBlobs,
+        storage: &dyn ReadBlobs,
         (machine, fresh): (&str, &str),
         turn: &str,
     ) -> Result<()> {
-        let turns = match next_mark_rounds(place, (&self.id, &self.mark_rounds), turn)? {
+        let turns = match next_mark_rounds(storage, (&self.id, &self.mark_rounds), turn)? {
             Some(turns) => turns,
             None => {
                 create_identity(&self.file, machine, fresh)?;
@@ -117,10 +117,10 @@ impl HomeIdentity {
                     file: self.file.clone(),
                     mark_rounds: Vec::new(),
                 };
-                vec![MarkRound { turn: turn.to_owned(), place: format!("{place:?}") }]
+                vec![MarkRound { turn: turn.to_owned(), place: format!("{storage:?}") }]
             }
         };
-        let text: String = turns.iter().map(|known| format!("{known}\n")).collect();
+        let text: String = turns.iter().map(|round| format!("{round}\n")).collect();
         write_identity_file(&self.file.with_file_name(MARK_ROUND_FILE), text.as_bytes())?;
         self.mark_rounds = turns;
         Ok(())
@@ -130,21 +130,21 @@ impl HomeIdentity {
 /// Returns the rounds that may occur in a storage from now on; `None` if the last one there belongs to another
 /// repository with the same name.
 fn next_mark_rounds(
-    place: &dyn ReadBlobs,
-    (id, known): (&str, &[MarkRound]),
+    storage: &dyn ReadBlobs,
+    (id, known_rounds): (&str, &[MarkRound]),
     turn: &str,
 ) -> Result<Option<Vec<MarkRound>>> {
-    let last = mark::read_last_marks(place, id)?.map(|marked| marked.round);
+    let last = mark::read_last_marks(storage, id)?.map(|marked| marked.round);
     // A match for any storage counts: a storage that was moved has another name.
-    let is_known = |last: &String| known.iter().any(|known| known.turn == *last);
+    let is_known = |last: &String| known_rounds.iter().any(|round| round.turn == *last);
     if last.as_ref().is_some_and(|last| !is_known(last)) {
         return Ok(None);
     }
     // The current round of the storage stays valid, too: this process may die before the storage has the new one. No
     // other round can occur there any more, however many marks failed.
-    let name = format!("{place:?}");
-    let mut turns = known.to_vec();
-    turns.retain(|known| known.place != name);
+    let name = format!("{storage:?}");
+    let mut turns = known_rounds.to_vec();
+    turns.retain(|round| round.place != name);
     let of_place = last.into_iter().chain([turn.to_owned()]);
     turns.extend(of_place.map(|turn| MarkRound { turn, place: name.clone() }));
     Ok(Some(turns))
@@ -208,9 +208,9 @@ impl RepositoryIdentity {
     /// # Errors
     /// If the note cannot be read or written.
     pub fn open(&self, fresh: &str) -> Result<(String, IdentityStatus)> {
-        self.update_note(|known| match known {
+        self.update_note(|stored_note| match stored_note {
             Some(note) if note.at == self.database_location => Ok((note, IdentityStatus::Existing)),
-            found => Ok((self.new_note(fresh), status_of_note(found.as_ref()))),
+            existing_note => Ok((self.new_note(fresh), status_of_note(existing_note.as_ref()))),
         })
     }
 
@@ -221,21 +221,21 @@ impl RepositoryIdentity {
     /// If the storage fails, or the note cannot be read or written.
     pub fn begin_mark_round(
         &self,
-        place: &dyn ReadBlobs,
+        storage: &dyn ReadBlobs,
         fresh: &str,
         turn: &str,
     ) -> Result<(String, IdentityStatus)> {
-        self.update_note(|known| {
-            let (mut note, mut kinship) = match known {
+        self.update_note(|stored_note| {
+            let (mut note, mut kinship) = match stored_note {
                 Some(note) if note.at == self.database_location => (note, IdentityStatus::Existing),
-                found => (self.new_note(fresh), status_of_note(found.as_ref())),
+                existing_note => (self.new_note(fresh), status_of_note(existing_note.as_ref())),
             };
-            match next_mark_rounds(place, (&note.id, &note.turns), turn)? {
+            match next_mark_rounds(storage, (&note.id, &note.turns), turn)? {
                 Some(turns) => note.turns = turns,
                 None => {
                     (note, kinship) = (self.new_note(fresh), IdentityStatus::Copy);
                     note.turns
-                        .push(MarkRound { turn: turn.to_owned(), place: format!("{place:?}") });
+                        .push(MarkRound { turn: turn.to_owned(), place: format!("{storage:?}") });
                 }
             }
             Ok((note, kinship))
@@ -259,8 +259,8 @@ impl RepositoryIdentity {
     ) -> Result<(String, IdentityStatus)> {
         for _ in 0..MAX_SWAP_ATTEMPTS {
             let stored = self.note.read()?;
-            let known = stored.as_deref().and_then(|text| serde_json::from_slice(text).ok());
-            let (note, kinship) = change(known)?;
+            let stored_note = stored.as_deref().and_then(|text| serde_json::from_slice(text).ok());
+            let (note, kinship) = change(stored_note)?;
             let text = serde_json::to_vec(&note).map_err(|error| Error::Source(error.into()))?;
             let is_same = stored.as_ref() == Some(&text);
             if is_same || self.note.compare_and_swap(stored.as_deref(), &text)? {
@@ -272,14 +272,14 @@ impl RepositoryIdentity {
     }
 }
 
-fn status_of_note(found: Option<&RepositoryIdentityNote>) -> IdentityStatus {
-    if found.is_some() { IdentityStatus::Copy } else { IdentityStatus::New }
+fn status_of_note(stored_note: Option<&RepositoryIdentityNote>) -> IdentityStatus {
+    if stored_note.is_some() { IdentityStatus::Copy } else { IdentityStatus::New }
 }
 
 impl MarkRound {
     fn parse(line: &str) -> Option<Self> {
-        let (turn, place) = line.split_once(' ').unwrap_or((line, ""));
-        (!turn.is_empty()).then(|| Self { turn: turn.to_owned(), place: place.to_owned() })
+        let (turn, storage_name) = line.split_once(' ').unwrap_or((line, ""));
+        (!turn.is_empty()).then(|| Self { turn: turn.to_owned(), place: storage_name.to_owned() })
     }
 }
 

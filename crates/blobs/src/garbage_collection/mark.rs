@@ -51,10 +51,10 @@ pub struct MarkWriter {
 }
 
 impl MarkWriter {
-    /// Begins marks. `begun` is the time before anything was read; `scratch` a folder for temporary files.
+    /// Begins marks. `started_at` is the time before anything was read; `scratch` a folder for temporary files.
     #[must_use]
-    pub fn begin(begun: SystemTime, scratch: &Path) -> Self {
-        Self { started_at: begun, sorter: BlobIdSorter::new(scratch) }
+    pub fn begin(started_at: SystemTime, scratch: &Path) -> Self {
+        Self { started_at, sorter: BlobIdSorter::new(scratch) }
     }
 
     /// Adds a needed blob.
@@ -72,24 +72,24 @@ impl MarkWriter {
     /// If the storage fails: the previous marks stay valid then.
     pub fn publish(
         self,
-        place: &dyn WriteBlobs,
+        storage: &dyn WriteBlobs,
         member: &StorageMember,
         turn: &str,
     ) -> Result<u64> {
-        let begun = to_unix_micros(self.started_at);
-        let mut parts = MarkPartWriter::new(place, &member.id, turn);
+        let started_micros = to_unix_micros(self.started_at);
+        let mut parts = MarkPartWriter::new(storage, &member.id, turn);
         let mut last = None;
-        for one in self.sorter.finish()? {
-            let id = one?.id;
+        for blob in self.sorter.finish()? {
+            let id = blob?.id;
             if last != Some(id) {
                 parts.add(&id)?;
                 last = Some(id);
             }
         }
-        let head = parts.finish(begun)?;
+        let head = parts.finish(started_micros)?;
         let count = head.count;
-        write_json_note(place, &format!("{MARKS_NOTE_PREFIX}{}", member.id), &head)?;
-        remove_mark_parts(place, &member.id, Some(turn))?;
+        write_json_note(storage, &format!("{MARKS_NOTE_PREFIX}{}", member.id), &head)?;
+        remove_mark_parts(storage, &member.id, Some(turn))?;
         Ok(count)
     }
 }
@@ -106,10 +106,10 @@ struct MarkPartWriter<'a> {
 }
 
 impl<'a> MarkPartWriter<'a> {
-    fn new(place: &'a dyn WriteBlobs, id: &str, turn: &'a str) -> Self {
+    fn new(storage: &'a dyn WriteBlobs, id: &str, turn: &'a str) -> Self {
         let stem = format!("{MARKS_NOTE_PREFIX}{id}.{turn}");
         Self {
-            storage: place,
+            storage,
             name_prefix: stem,
             round: turn,
             part_bytes: Vec::new(),
@@ -139,27 +139,33 @@ impl<'a> MarkPartWriter<'a> {
         Ok(())
     }
 
-    fn finish(mut self, begun: u64) -> Result<MarkHead> {
+    fn finish(mut self, started_at: u64) -> Result<MarkHead> {
         if !self.part_bytes.is_empty() {
             self.write_part()?;
         }
         let digest = encode_hex(&self.hasher.finalize());
         let turn = self.round.to_owned();
-        Ok(MarkHead { begun, count: self.blob_count, turn, parts: self.part_count, digest })
+        Ok(MarkHead {
+            begun: started_at,
+            count: self.blob_count,
+            turn,
+            parts: self.part_count,
+            digest,
+        })
     }
 }
 
 /// Returns the last marks of a repository; `None` if it never marked.
-pub(super) fn read_last_marks(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkSummary>> {
-    Ok(read_mark_head(place, id)?.map(|head| MarkSummary {
+pub(super) fn read_last_marks(storage: &dyn ReadBlobs, id: &str) -> Result<Option<MarkSummary>> {
+    Ok(read_mark_head(storage, id)?.map(|head| MarkSummary {
         started_at: from_unix_micros(head.begun),
         blob_count: head.count,
         round: head.turn,
     }))
 }
 
-fn read_mark_head(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkHead>> {
-    read_note(place, &format!("{MARKS_NOTE_PREFIX}{id}"))
+fn read_mark_head(storage: &dyn ReadBlobs, id: &str) -> Result<Option<MarkHead>> {
+    read_note(storage, &format!("{MARKS_NOTE_PREFIX}{id}"))
 }
 
 /// Adds the last marks of a repository to a sorter and returns when they were begun; `None` if it has none.
@@ -169,19 +175,19 @@ fn read_mark_head(place: &dyn ReadBlobs, id: &str) -> Result<Option<MarkHead>> {
 /// # Errors
 /// [`Error::MalformedNote`] for invalid marks; if the storage fails.
 pub(super) fn read_marks_into(
-    place: &dyn ReadBlobs,
+    storage: &dyn ReadBlobs,
     id: &str,
     sorter: &mut BlobIdSorter,
 ) -> Result<Option<SystemTime>> {
     for _ in 0..MAX_MARK_READ_ATTEMPTS {
-        let Some(head) = read_mark_head(place, id)? else {
+        let Some(head) = read_mark_head(storage, id)? else {
             return Ok(None);
         };
-        if read_mark_parts(place, id, &head, sorter)? {
+        if read_mark_parts(storage, id, &head, sorter)? {
             return Ok(Some(from_unix_micros(head.begun)));
         }
         // A missing part was replaced, or never existed.
-        if read_mark_head(place, id)?.is_some_and(|now| now.turn == head.turn) {
+        if read_mark_head(storage, id)?.is_some_and(|now| now.turn == head.turn) {
             break;
         }
     }
@@ -190,7 +196,7 @@ pub(super) fn read_marks_into(
 
 /// Adds all ids; `false` if a part is missing.
 fn read_mark_parts(
-    place: &dyn ReadBlobs,
+    storage: &dyn ReadBlobs,
     id: &str,
     head: &MarkHead,
     sorter: &mut BlobIdSorter,
@@ -200,7 +206,7 @@ fn read_mark_parts(
     let mut part = Vec::new();
     for number in 0..head.parts {
         let name = format!("{MARKS_NOTE_PREFIX}{id}.{}.{number}", head.turn);
-        let Some(content) = place.open_note(&name)? else {
+        let Some(content) = storage.open_note(&name)? else {
             return Ok(false);
         };
         part.clear();
@@ -235,17 +241,17 @@ pub(super) fn is_mark_part(bytes: &[u8]) -> bool {
 }
 
 /// Removes all marks of a repository.
-pub(super) fn remove_marks(place: &dyn WriteBlobs, id: &str) -> Result<()> {
-    place.delete_note(&format!("{MARKS_NOTE_PREFIX}{id}"))?;
-    remove_mark_parts(place, id, None)
+pub(super) fn remove_marks(storage: &dyn WriteBlobs, id: &str) -> Result<()> {
+    storage.delete_note(&format!("{MARKS_NOTE_PREFIX}{id}"))?;
+    remove_mark_parts(storage, id, None)
 }
 
 /// Removes the parts of all rounds except `but`.
-fn remove_mark_parts(place: &dyn WriteBlobs, id: &str, but: Option<&str>) -> Result<()> {
-    let kept = but.map(|turn| format!("{MARKS_NOTE_PREFIX}{id}.{turn}."));
-    for (name, _) in place.list_notes(&format!("{MARKS_NOTE_PREFIX}{id}."))? {
-        if kept.as_ref().is_none_or(|kept| !name.starts_with(kept)) {
-            place.delete_note(&name)?;
+fn remove_mark_parts(storage: &dyn WriteBlobs, id: &str, but: Option<&str>) -> Result<()> {
+    let retained_prefix = but.map(|turn| format!("{MARKS_NOTE_PREFIX}{id}.{turn}."));
+    for (name, _) in storage.list_notes(&format!("{MARKS_NOTE_PREFIX}{id}."))? {
+        if retained_prefix.as_ref().is_none_or(|prefix| !name.starts_with(prefix)) {
+            storage.delete_note(&name)?;
         }
     }
     Ok(())

@@ -48,33 +48,33 @@ struct MemberNote {
 /// # Errors
 /// If the storage fails.
 pub fn register_member(
-    place: &dyn WriteBlobs,
+    storage: &dyn WriteBlobs,
     member: &StorageMember,
     now: SystemTime,
 ) -> Result<()> {
     let note = format!("{REPOSITORY_NOTE_PREFIX}{}", member.id);
-    let known: Option<MemberNote> = read_note(place, &note)?;
-    if known.as_ref().is_some_and(|known| known.name == member.name) {
+    let stored_note: Option<MemberNote> = read_note(storage, &note)?;
+    if stored_note.as_ref().is_some_and(|stored_note| stored_note.name == member.name) {
         return Ok(());
     }
-    let since = known.map_or_else(|| to_unix_micros(now), |known| known.since);
+    let since = stored_note.map_or_else(|| to_unix_micros(now), |stored_note| stored_note.since);
     let text = MemberNote { id: member.id.clone(), name: member.name.clone(), since };
-    write_json_note(place, &note, &text)
+    write_json_note(storage, &note, &text)
 }
 
 /// Returns all repositories that share a storage, sorted by id.
 ///
 /// # Errors
 /// If the storage fails, or contains a note that cannot be parsed: then it is unknown which blobs are needed.
-pub fn list_members(place: &dyn ReadBlobs) -> Result<Vec<RegisteredMember>> {
+pub fn list_members(storage: &dyn ReadBlobs) -> Result<Vec<RegisteredMember>> {
     let mut members = Vec::new();
-    for (note, _) in place.list_notes(REPOSITORY_NOTE_PREFIX)? {
+    for (note, _) in storage.list_notes(REPOSITORY_NOTE_PREFIX)? {
         // A concurrently removed repository no longer shares the storage.
-        let Some(MemberNote { id, name, since }) = read_note(place, &note)? else { continue };
+        let Some(MemberNote { id, name, since }) = read_note(storage, &note)? else { continue };
         if format!("{REPOSITORY_NOTE_PREFIX}{id}") != note {
             return Err(malformed_note_error(&note));
         }
-        let marked = mark::read_last_marks(place, &id)?;
+        let marked = mark::read_last_marks(storage, &id)?;
         members.push(RegisteredMember {
             member: StorageMember { id, name },
             registered_at: from_unix_micros(since),
@@ -88,10 +88,10 @@ pub fn list_members(place: &dyn ReadBlobs) -> Result<Vec<RegisteredMember>> {
 ///
 /// # Errors
 /// If the storage fails.
-pub fn unregister_member(place: &dyn WriteBlobs, id: &str) -> Result<bool> {
-    let is_known = place.delete_note(&format!("{REPOSITORY_NOTE_PREFIX}{id}"))?;
-    mark::remove_marks(place, id)?;
-    guest::unregister_guest(place, id)?;
+pub fn unregister_member(storage: &dyn WriteBlobs, id: &str) -> Result<bool> {
+    let is_known = storage.delete_note(&format!("{REPOSITORY_NOTE_PREFIX}{id}"))?;
+    mark::remove_marks(storage, id)?;
+    guest::unregister_guest(storage, id)?;
     Ok(is_known)
 }
 
@@ -103,10 +103,10 @@ pub(super) fn is_member_note(id: &str, bytes: &[u8]) -> bool {
 
 /// Reads a small note.
 pub(super) fn read_note<T: DeserializeOwned>(
-    place: &dyn ReadBlobs,
+    storage: &dyn ReadBlobs,
     name: &str,
 ) -> Result<Option<T>> {
-    let Some(content) = place.open_note(name)? else {
+    let Some(content) = storage.open_note(name)? else {
         return Ok(None);
     };
     let mut bytes = Vec::new();
@@ -116,12 +116,12 @@ pub(super) fn read_note<T: DeserializeOwned>(
 }
 
 pub(super) fn write_json_note(
-    place: &dyn WriteBlobs,
+    storage: &dyn WriteBlobs,
     name: &str,
     note: &impl Serialize,
 ) -> Result<()> {
     let text = serde_json::to_vec(note).map_err(|error| Error::Source(error.into()))?;
-    place.write_note(name, &text)
+    storage.write_note(name, &text)
 }
 
 pub(super) fn malformed_note_error(name: &str) -> Error {

@@ -23,7 +23,8 @@ impl<N: Iterator<Item = Result<[u8; 32]>>> NeededBlobJoin<N> {
 
     /// Advances to the first id that is not before `digest`, and returns true if it is equal.
     fn advance_to_digest(&mut self, digest: &[u8; 32]) -> Result<bool> {
-        let is_before = |one: &Result<[u8; 32]>| one.as_ref().is_ok_and(|one| one < digest);
+        let is_before =
+            |entry: &Result<[u8; 32]>| entry.as_ref().is_ok_and(|candidate| candidate < digest);
         while self.needed.next_if(is_before).is_some() {}
         match self.needed.peek() {
             Some(Ok(next)) => Ok(next == digest),
@@ -61,13 +62,13 @@ pub struct BlobCensus {
 ///
 /// # Errors
 /// If the storage fails or cannot be listed.
-pub fn count_blobs(place: &dyn WriteBlobs) -> Result<BlobCensus> {
-    let mut census = BlobCensus { members: list_members(place)?, ..BlobCensus::default() };
-    place.list(&mut |listed| {
+pub fn count_blobs(storage: &dyn WriteBlobs) -> Result<BlobCensus> {
+    let mut census = BlobCensus { members: list_members(storage)?, ..BlobCensus::default() };
+    storage.list(&mut |listed| {
         census.live.add(&listed);
         ControlFlow::Continue(())
     })?;
-    place.list_trash(&mut |listed| {
+    storage.list_trash(&mut |listed| {
         census.trash.add(&listed);
         ControlFlow::Continue(())
     })?;
@@ -86,16 +87,17 @@ pub fn find_missing_blobs(
     limit: usize,
 ) -> Result<(Vec<BlobId>, u64)> {
     let mut present = present.finish()?.peekable();
-    let (mut found, mut count) = (Vec::new(), 0);
+    let (mut missing, mut count) = (Vec::new(), 0);
     let mut last = None;
-    for one in needed.finish()? {
-        let id = one?.id;
+    for needed_id in needed.finish()? {
+        let id = needed_id?.id;
         if last.replace(id) == Some(id) {
             continue;
         }
-        while present.next_if(|one| one.as_ref().is_ok_and(|one| one.id < id)).is_some() {}
+        while present.next_if(|entry| entry.as_ref().is_ok_and(|listed| listed.id < id)).is_some() {
+        }
         let is_listed = match present.peek() {
-            Some(Ok(one)) => one.id == id,
+            Some(Ok(listed)) => listed.id == id,
             Some(Err(_)) => match present.next() {
                 Some(Err(error)) => return Err(error),
                 _ => false,
@@ -105,10 +107,10 @@ pub fn find_missing_blobs(
         // It may have been moving from one storage to another.
         if !is_listed && !is_here(&id)? {
             count += 1;
-            if found.len() < limit {
-                found.push(id);
+            if missing.len() < limit {
+                missing.push(id);
             }
         }
     }
-    Ok((found, count))
+    Ok((missing, count))
 }

@@ -35,13 +35,13 @@ pub struct SharedBlobStorage {
 impl SharedBlobStorage {
     /// Returns the storage for the repository that `member` returns when called.
     pub fn new(
-        place: Arc<dyn WriteBlobs>,
+        storage: Arc<dyn WriteBlobs>,
         member: impl Fn() -> Result<StorageMember> + Send + Sync + 'static,
     ) -> Self {
         let member = Box::new(member);
         let is_registered = AtomicBool::new(false);
         Self {
-            storage: place,
+            storage,
             member,
             registration_file: None,
             is_registered,
@@ -88,8 +88,8 @@ impl SharedBlobStorage {
 
     fn is_registration_recorded(&self) -> Result<bool> {
         let Some(file) = &self.registration_file else { return Ok(false) };
-        let Ok(known) = fs::read_to_string(file) else { return Ok(false) };
-        Ok((self.member)()?.id == known)
+        let Ok(recorded_id) = fs::read_to_string(file) else { return Ok(false) };
+        Ok((self.member)()?.id == recorded_id)
     }
 }
 

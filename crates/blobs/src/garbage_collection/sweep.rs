@@ -116,20 +116,20 @@ impl BlobTally {
 /// # Errors
 /// If the storage fails, cannot be listed, or contains notes that cannot be parsed.
 pub fn sweep_storage(
-    place: &dyn WriteBlobs,
+    storage: &dyn WriteBlobs,
     options: &SweepOptions,
     pace: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<SweepReport> {
     if options.mode == SweepMode::DryRun {
-        return sweep_with_lease(place, options, None, pace);
+        return sweep_with_lease(storage, options, None, pace);
     }
-    let mut turn = match SweepLease::acquire(place, options)? {
+    let mut turn = match SweepLease::acquire(storage, options)? {
         SweepLeaseOutcome::Acquired(turn) => turn,
         SweepLeaseOutcome::Occupied(until) => {
             return Ok(SweepReport { occupied_until: Some(until), ..SweepReport::default() });
         }
     };
-    let swept = sweep_with_lease(place, options, Some(&mut turn), pace);
+    let swept = sweep_with_lease(storage, options, Some(&mut turn), pace);
     let ended = turn.release();
     let swept = swept?;
     ended.map(|()| swept)
@@ -137,7 +137,7 @@ pub fn sweep_storage(
 
 /// Sweeps under a lease, or only counts.
 fn sweep_with_lease<'a>(
-    place: &'a dyn WriteBlobs,
+    storage: &'a dyn WriteBlobs,
     options: &'a SweepOptions,
     turn: Option<&'a mut SweepLease<'_>>,
     pace: &mut dyn FnMut() -> ControlFlow<()>,
@@ -145,12 +145,12 @@ fn sweep_with_lease<'a>(
     let mut swept = SweepReport::default();
     let mut sorter = BlobIdSorter::new(&options.scratch_dir);
     let mut is_complete = true;
-    for member in list_sweep_members(place, options)? {
-        match read_member_marks(place, options, &member.id, &mut sorter)? {
-            Some(begun)
-                if swept.oldest_marks.as_ref().is_none_or(|(_, oldest)| begun < *oldest) =>
+    for member in list_sweep_members(storage, options)? {
+        match read_member_marks(storage, options, &member.id, &mut sorter)? {
+            Some(started_at)
+                if swept.oldest_marks.as_ref().is_none_or(|(_, oldest)| started_at < *oldest) =>
             {
-                swept.oldest_marks = Some((member.name, begun));
+                swept.oldest_marks = Some((member.name, started_at));
             }
             Some(_) => {}
             None => {
@@ -162,15 +162,15 @@ fn sweep_with_lease<'a>(
     let oldest = swept.oldest_marks.as_ref().map(|(_, oldest)| *oldest);
     let unused_since =
         oldest.filter(|_| is_complete).and_then(|at| at.checked_sub(options.grace_period));
-    let mut broom = BlobSweeper { storage: place, options, unused_since, lease: turn };
+    let mut broom = BlobSweeper { storage, options, unused_since, lease: turn };
     // One sorted list of needed ids serves for both: it is merged once, in order, with each.
     let needed = NeededBlobFile::from_sorted(sorter.finish()?, options)?;
     // The trash first: blobs that are discarded now are examined by the next sweep.
-    let trash = sort_listed_blobs(options, |visit| place.list_trash(visit))?;
+    let trash = sort_listed_blobs(options, |visit| storage.list_trash(visit))?;
     if broom.sweep_trash(trash, needed.digests()?, &mut swept, pace)?.is_break() {
         return Ok(SweepReport { is_stopped: true, ..swept });
     }
-    let live = sort_listed_blobs(options, |visit| place.list(visit))?;
+    let live = sort_listed_blobs(options, |visit| storage.list(visit))?;
     let stopped = broom.sweep_live(live, needed.digests()?, &mut swept, pace)?;
     Ok(SweepReport { is_stopped: stopped.is_break(), ..swept })
 }
@@ -178,35 +178,35 @@ fn sweep_with_lease<'a>(
 /// Returns the repositories that need blobs of a storage. Guests are registered in the storage itself: if the notes
 /// that they leave elsewhere cannot be read, nothing is removed.
 fn list_sweep_members(
-    place: &dyn WriteBlobs,
+    storage: &dyn WriteBlobs,
     options: &SweepOptions,
 ) -> Result<Vec<StorageMember>> {
     let mut members = BTreeMap::new();
     for guests in &options.guest_storages {
         for guest in list_members(&**guests)? {
             if options.mode == SweepMode::Remove {
-                register_member(place, &guest.member, options.now)?;
+                register_member(storage, &guest.member, options.now)?;
             }
             members.insert(guest.member.id.clone(), guest.member);
         }
     }
-    let own = list_members(place)?.into_iter();
-    members.extend(own.map(|one| (one.member.id.clone(), one.member)));
+    let own = list_members(storage)?.into_iter();
+    members.extend(own.map(|registered| (registered.member.id.clone(), registered.member)));
     Ok(members.into_values().collect())
 }
 
 /// Adds the marks of a repository from all storages that contain them, and returns when the newest were begun.
 fn read_member_marks(
-    place: &dyn WriteBlobs,
+    storage: &dyn WriteBlobs,
     options: &SweepOptions,
     id: &str,
     sorter: &mut BlobIdSorter,
 ) -> Result<Option<SystemTime>> {
-    let mut begun = read_marks_into(place, id, sorter)?;
+    let mut started_at = read_marks_into(storage, id, sorter)?;
     for guests in &options.guest_storages {
-        begun = begun.max(read_marks_into(&**guests, id, sorter)?);
+        started_at = started_at.max(read_marks_into(&**guests, id, sorter)?);
     }
-    Ok(begun)
+    Ok(started_at)
 }
 
 /// Sorts the listing of a storage.
@@ -245,8 +245,8 @@ impl NeededBlobFile {
         let file = tempfile::tempfile_in(&scratch).map_err(failed)?;
         let mut out = std::io::BufWriter::with_capacity(128 * 1024, &file);
         let mut last = None;
-        for one in sorted {
-            let digest = *one?.id.digest();
+        for entry in sorted {
+            let digest = *entry?.id.digest();
             if last != Some(digest) {
                 out.write_all(&digest).map_err(failed)?;
                 last = Some(digest);
@@ -310,7 +310,7 @@ impl BlobSweeper<'_, '_> {
                 _ if is_needed => swept.live.add(&listed),
                 None => swept.too_young.add(&listed),
                 Some(since) => {
-                    match self.act_with_lease(|place| place.discard(&listed.id, since))? {
+                    match self.act_with_lease(|storage| storage.discard(&listed.id, since))? {
                         Some(true) => swept.discarded.add(&listed),
                         Some(false) => swept.too_young.add(&listed),
                         None => return Ok(self.record_lost_lease(swept)),
@@ -334,9 +334,9 @@ impl BlobSweeper<'_, '_> {
         for joined in NeededBlobJoin::new(trash, needed) {
             let (listed, is_needed) = joined?;
             let (tally, done) = if is_needed {
-                (&mut swept.restored, self.act_with_lease(|place| place.undelete(&listed.id))?)
+                (&mut swept.restored, self.act_with_lease(|storage| storage.undelete(&listed.id))?)
             } else if self.is_trash_expired(&listed) {
-                (&mut swept.purged, self.act_with_lease(|place| place.purge(&listed.id))?)
+                (&mut swept.purged, self.act_with_lease(|storage| storage.purge(&listed.id))?)
             } else {
                 (&mut swept.remaining_trash, Some(true))
             };

@@ -75,14 +75,14 @@ pub(super) enum SweepLeaseOutcome<'a> {
 impl<'a> SweepLease<'a> {
     /// Acquires the lease, unless another process holds it.
     pub(super) fn acquire(
-        place: &'a dyn WriteBlobs,
+        storage: &'a dyn WriteBlobs,
         options: &'a SweepOptions,
     ) -> Result<SweepLeaseOutcome<'a>> {
         for _ in 0..MAX_ACQUIRE_ATTEMPTS {
             let now = options.clock.now();
-            let last = latest_lease_number(place)?;
+            let last = latest_lease_number(storage)?;
             if let Some((number, written)) = last {
-                match read_note::<SweepLeaseNote>(place, &lease_note_name(number)) {
+                match read_note::<SweepLeaseNote>(storage, &lease_note_name(number)) {
                     Ok(None) => continue,
                     Ok(Some(note)) if is_lease_free(&note, options, now) => {}
                     Ok(Some(note)) => {
@@ -98,15 +98,15 @@ impl<'a> SweepLease<'a> {
                 }
             }
             let number = last.map_or(1, |(number, _)| number + 1);
-            let turn = Self { storage: place, options, number, renewed_at: now };
+            let turn = Self { storage, options, number, renewed_at: now };
             let note = serde_json::to_vec(&turn.lease_note(now + options.lease_duration));
             let note = note.map_err(|error| Error::Source(error.into()))?;
-            if !place.create_note(&lease_note_name(number), &note)? {
+            if !storage.create_note(&lease_note_name(number), &note)? {
                 continue;
             }
             // It may have been created after a higher one that has already expired.
             if !turn.is_latest()? {
-                place.delete_note(&lease_note_name(number))?;
+                storage.delete_note(&lease_note_name(number))?;
                 continue;
             }
             turn.remove_former_notes()?;
@@ -164,12 +164,12 @@ fn lease_note_name(number: u64) -> String {
     format!("{SWEEP_NOTE_PREFIX}{number}")
 }
 
-fn list_lease_numbers(place: &dyn WriteBlobs) -> Result<impl Iterator<Item = (u64, SystemTime)>> {
-    let notes = place.list_notes(SWEEP_NOTE_PREFIX)?.into_iter();
+fn list_lease_numbers(storage: &dyn WriteBlobs) -> Result<impl Iterator<Item = (u64, SystemTime)>> {
+    let notes = storage.list_notes(SWEEP_NOTE_PREFIX)?.into_iter();
     Ok(notes
         .filter_map(|(name, at)| Some((name.strip_prefix(SWEEP_NOTE_PREFIX)?.parse().ok()?, at))))
 }
 
-fn latest_lease_number(place: &dyn WriteBlobs) -> Result<Option<(u64, SystemTime)>> {
-    Ok(list_lease_numbers(place)?.max_by_key(|(number, _)| *number))
+fn latest_lease_number(storage: &dyn WriteBlobs) -> Result<Option<(u64, SystemTime)>> {
+    Ok(list_lease_numbers(storage)?.max_by_key(|(number, _)| *number))
 }

@@ -23,7 +23,7 @@ use crate::access::policy::is_policy_name;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
 use crate::access::viewer_permissions::{ChildVisibility, ViewerPermissions};
-use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::body::{BodyNode, DocumentBody};
 use crate::repository::MAIN_BRANCH;
 use crate::snapshot::SnapshotView;
 use crate::{NodePath, Result, Snapshot, Subtree};
@@ -142,9 +142,10 @@ impl AccessGate {
                 (main, Some(root))
             }
         };
-        let other = (own.id != main.id).then(|| main.permissions_for(&viewer.0, &main));
+        let main_permissions = (own.id != main.id).then(|| main.permissions_for(&viewer.0, &main));
         let rulings = AccessPolicyIds { own_id: own.id, main_id: main.id };
-        let own = EffectivePermissions([Some(own.permissions_for(&viewer.0, &main)), other]);
+        let own =
+            EffectivePermissions([Some(own.permissions_for(&viewer.0, &main)), main_permissions]);
         Ok((Self { permissions: own, compared: None }, rulings, root))
     }
 
@@ -203,17 +204,17 @@ impl AccessGate {
     pub(crate) fn granted_privileges(
         &self,
         item: &AccessedItem<'_>,
-        wanted: Privileges,
+        privileges: Privileges,
     ) -> Privileges {
         self.decide_with(|lenses| {
-            lenses.granted_privileges(wanted, |lens, left| lens.granted_privileges(item, left))
+            lenses.granted_privileges(privileges, |lens, left| lens.granted_privileges(item, left))
         })
     }
 
     /// Returns which of the wanted privileges are granted for the repository as a whole.
-    pub(crate) fn granted_in_repository(&self, wanted: Privileges) -> Privileges {
+    pub(crate) fn granted_in_repository(&self, privileges: Privileges) -> Privileges {
         self.decide_with(|lenses| {
-            lenses.granted_privileges(wanted, ViewerPermissions::granted_in_repository)
+            lenses.granted_privileges(privileges, ViewerPermissions::granted_in_repository)
         })
     }
 
@@ -271,13 +272,13 @@ impl EffectivePermissions {
 
     fn granted_privileges(
         &self,
-        wanted: Privileges,
+        privileges: Privileges,
         of: impl Fn(&ViewerPermissions, Privileges) -> Privileges,
     ) -> Privileges {
         if self.0[0].is_none() {
             return Privileges::NONE;
         }
-        self.0.iter().flatten().fold(wanted, |left, lens| of(lens, left))
+        self.0.iter().flatten().fold(privileges, |left, lens| of(lens, left))
     }
 
     fn child_visibility(&self, path: &NodePath) -> ChildVisibility {
@@ -386,7 +387,7 @@ impl AccessMask {
         match self.hidden_properties.get(&node.offset_id()) {
             None => true,
             Some(None) => false,
-            Some(Some(hidden)) => !hidden.iter().any(|one| **one == *name),
+            Some(Some(hidden)) => !hidden.iter().any(|hidden_name| **hidden_name == *name),
         }
     }
 }
@@ -416,9 +417,9 @@ fn intersect_visibility(left: ChildVisibility, right: ChildVisibility) -> ChildV
     let is_visible = left && right;
     let names: HashSet<&String> = left_others.keys().chain(right_others.keys()).collect();
     let others = names.into_iter().filter_map(|name| {
-        let seen = left_others.get(name).copied().unwrap_or(left)
+        let is_child_visible = left_others.get(name).copied().unwrap_or(left)
             && right_others.get(name).copied().unwrap_or(right);
-        (seen != is_visible).then(|| (name.clone(), seen))
+        (is_child_visible != is_visible).then(|| (name.clone(), is_child_visible))
     });
     ChildVisibility::Uniform { is_visible, exceptions: others.collect() }
 }

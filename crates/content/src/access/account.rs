@@ -109,7 +109,7 @@ impl Session {
     pub fn remove_member(&mut self, group: &str, member: &str) -> Result<()> {
         let (group, uuid) = self.resolve_membership(group, member)?;
         let mut members = self.group_members(&group)?;
-        members.retain(|one| *one != uuid);
+        members.retain(|member_id| *member_id != uuid);
         let values = members.into_iter().map(Value::WeakReference).collect();
         self.set_property(&group, "rep:members", Property::List(ValueType::WeakReference, values))
     }
@@ -156,10 +156,14 @@ impl Session {
         uuid: &str,
     ) -> Result<()> {
         if let Some(members) = node.properties.get("rep:members") {
-            let kept: Vec<Value> =
-                members.values().iter().filter(|one| one.to_text() != uuid).cloned().collect();
-            if kept.len() < members.values().len() {
-                let list = Property::List(ValueType::WeakReference, kept);
+            let remaining_members: Vec<Value> = members
+                .values()
+                .iter()
+                .filter(|member| member.to_text() != uuid)
+                .cloned()
+                .collect();
+            if remaining_members.len() < members.values().len() {
+                let list = Property::List(ValueType::WeakReference, remaining_members);
                 self.set_property(path, "rep:members", list)?;
             }
         }
@@ -181,9 +185,9 @@ impl Session {
     }
 
     fn find_account(&mut self, id: &str) -> Result<Option<NodePath>> {
-        let known = self.repository().account_path(id)?;
+        let stored_path = self.repository().account_path(id)?;
         let made = [USERS_PATH, GROUPS_PATH].map(|folder| NodePath::new(folder)?.child(id));
-        for path in known.into_iter().map(Ok).chain(made) {
+        for path in stored_path.into_iter().map(Ok).chain(made) {
             let path = path?;
             let node = self.unrestricted_snapshot()?.node(&path)?;
             if node.is_some_and(|node| ACCESS_CONTROL_TYPES.contains(&node.primary_type())) {
@@ -205,11 +209,11 @@ impl Session {
         let ends = folder.match_indices('/').skip(1).map(|(at, _)| at).chain([folder.len()]);
         for folder in ends.filter_map(|end| folder.get(..end)) {
             let path = NodePath::new(folder)?;
-            let known = self
+            let folder_type = self
                 .unrestricted_snapshot()?
                 .node(&path)?
                 .map(|node| node.primary_type().to_owned());
-            match known.as_deref() {
+            match folder_type.as_deref() {
                 None => self.add_node(&path, "rep:AuthorizableFolder")?,
                 Some(kind) if ACCESS_CONTROL_TYPES.contains(&kind) => {
                     let reason = "a user or a group holds no others";

@@ -47,16 +47,19 @@ pub(crate) fn find_changed_administrator(
     if before.is_empty() {
         return Ok(None);
     }
-    let known = base.0.repository_state.cache.access_policies.policies_of(&base.0)?;
-    let (gone, made) = (differing_accounts(&before, &after), differing_accounts(&after, &before));
-    if let Some(one) = gone.iter().find(|one| known.accounts.grants_all_rights(one)) {
-        return Ok(Some(one.path.clone()));
+    let policies = base.0.repository_state.cache.access_policies.policies_of(&base.0)?;
+    let (removed_accounts, made) =
+        (differing_accounts(&before, &after), differing_accounts(&after, &before));
+    if let Some(removed_account) =
+        removed_accounts.iter().find(|account| policies.accounts.grants_all_rights(account))
+    {
+        return Ok(Some(removed_account.path.clone()));
     }
     let documents: BTreeMap<Vec<u8>, AccessControlDocument> =
         after.into_iter().map(|(key, holding)| (key, holding.access_control)).collect();
-    let accounts = known.accounts_with_overrides(&documents);
-    let found = made.iter().find(|one| accounts.grants_all_rights(one));
-    Ok(found.map(|one| one.path.clone()))
+    let accounts = policies.accounts_with_overrides(&documents);
+    let new_administrator = made.iter().find(|account| accounts.grants_all_rights(account));
+    Ok(new_administrator.map(|account| account.path.clone()))
 }
 
 /// Returns the accounts of some documents that others lack or have in a different form.
@@ -92,11 +95,15 @@ impl DocumentAccounts {
     }
 }
 
-fn collect_passwords(path: &NodePath, tree: &Subtree, found: &mut BTreeMap<NodePath, Property>) {
+fn collect_passwords(
+    path: &NodePath,
+    tree: &Subtree,
+    passwords: &mut BTreeMap<NodePath, Property>,
+) {
     if let Some(password) = tree.properties.get(PASSWORD_PROPERTY) {
-        found.insert(path.clone(), password.clone());
+        passwords.insert(path.clone(), password.clone());
     }
     for child in &tree.children {
-        collect_passwords(&path.child_unchecked(&child.name), child, found);
+        collect_passwords(&path.child_unchecked(&child.name), child, passwords);
     }
 }

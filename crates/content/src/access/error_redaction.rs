@@ -14,15 +14,15 @@ impl ErrorRedactor {
     pub(crate) fn redact_error(&self, error: Error) -> Error {
         match error {
             Error::ConstraintViolations(violations) => Error::ConstraintViolations(
-                violations.into_iter().map(|one| self.redact_violation(one)).collect(),
+                violations.into_iter().map(|violation| self.redact_violation(violation)).collect(),
             ),
             Error::Conflicts(conflicts) => Error::Conflicts(
-                conflicts.into_iter().map(|one| self.redact_conflict(one)).collect(),
+                conflicts.into_iter().map(|conflict| self.redact_conflict(conflict)).collect(),
             ),
-            Error::NotUnique { property, path, existing_path: other } => Error::NotUnique {
+            Error::NotUnique { property, path, existing_path: holder_path } => Error::NotUnique {
                 property,
                 path,
-                existing_path: other.filter(|other| self.is_visible(other)),
+                existing_path: holder_path.filter(|holder| self.is_visible(holder)),
             },
             error => error,
         }
@@ -30,8 +30,10 @@ impl ErrorRedactor {
 
     fn redact_violation(&self, mut violation: ConstraintViolation) -> ConstraintViolation {
         let before = violation.referrers.len() + violation.conflicting_paths.len();
-        violation.referrers.retain(|one| self.is_property_visible(&one.path, &one.property));
-        violation.conflicting_paths.retain(|one| self.is_visible(one));
+        violation
+            .referrers
+            .retain(|referrer| self.is_property_visible(&referrer.path, &referrer.property));
+        violation.conflicting_paths.retain(|path| self.is_visible(path));
         violation.hidden_count =
             before - violation.referrers.len() - violation.conflicting_paths.len();
         violation
@@ -58,16 +60,16 @@ impl ErrorRedactor {
             }
         } else {
             // The paths of a node that both sides moved.
-            for place in [&mut conflict.base, &mut conflict.theirs] {
-                place.take_if(|place| !self.is_visible_target(place));
+            for side in [&mut conflict.base, &mut conflict.theirs] {
+                side.take_if(|target| !self.is_visible_target(target));
             }
         }
         conflict
     }
 
     /// Returns true if a value is the path of a visible node.
-    fn is_visible_target(&self, place: &Property) -> bool {
-        let path = place.first().map(|path| NodePath::new(&path.to_text()));
+    fn is_visible_target(&self, target: &Property) -> bool {
+        let path = target.first().map(|path| NodePath::new(&path.to_text()));
         path.is_some_and(|path| path.is_ok_and(|path| self.is_visible(&path)))
     }
 

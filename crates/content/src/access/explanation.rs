@@ -72,8 +72,9 @@ impl Repository {
             above.max_by_key(|cug| cug.node.as_str().len()).map(|cug| cug.node.clone())
         };
         let reason = |privilege| {
-            let wanted = Privileges::find(privilege).unwrap_or_default();
-            let (is_granted, cause) = decide_privilege(&lens, &principals, &item, wanted);
+            let requested_privileges = Privileges::find(privilege).unwrap_or_default();
+            let (is_granted, cause) =
+                decide_privilege(&lens, &principals, &item, requested_privileges);
             let cause = if cause == PrivilegeCause::ClosedGroup(None) {
                 PrivilegeCause::ClosedGroup(cug())
             } else {
@@ -89,16 +90,16 @@ fn decide_privilege(
     lens: &ViewerPermissions,
     principals: &ViewerPrincipals,
     item: &AccessedItem<'_>,
-    wanted: Privileges,
+    privileges: Privileges,
 ) -> (bool, PrivilegeCause) {
     let Some((rules, is_closed)) = lens.rules_at(item.path) else {
         return (true, PrivilegeCause::Administrator);
     };
-    if is_closed && Privileges::READ.contains(wanted) {
+    if is_closed && Privileges::READ.contains(privileges) {
         return (false, PrivilegeCause::ClosedGroup(None));
     }
     let deciding =
-        rules.iter().find(|rule| rule.entry.privileges.contains(wanted) && rule.matches(item));
+        rules.iter().find(|rule| rule.entry.privileges.contains(privileges) && rule.matches(item));
     match deciding {
         Some(rule) => (rule.entry.is_grant, PrivilegeCause::Entry(describe_rule(rule, principals))),
         None => (false, PrivilegeCause::Default),
@@ -114,6 +115,8 @@ fn describe_rule(rule: &PermissionRule, principals: &ViewerPrincipals) -> Decidi
         entry_name: rule.entry.node_name.clone(),
         principal: rule.entry.principal.clone(),
         group_chain: group.map(|(_, through)| through.clone()).unwrap_or_default(),
-        restrictions: restrictions.map(|one| one.stored_texts().to_vec()).unwrap_or_default(),
+        restrictions: restrictions
+            .map(|restriction_set| restriction_set.stored_texts().to_vec())
+            .unwrap_or_default(),
     }
 }

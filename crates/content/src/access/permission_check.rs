@@ -27,7 +27,7 @@ use crate::access::administrator::find_changed_administrator;
 use crate::access::policy::{is_policy_name, is_policy_path};
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::repository::MAIN_BRANCH;
 use crate::withdrawal;
@@ -98,14 +98,14 @@ impl CommitPermissionCheck<'_> {
     fn check_moved_away(&self) -> Result<()> {
         for (number, (from, _)) in self.changes.moves.iter().enumerate() {
             let before = self.changes.moves.iter().take(number).rev();
-            let place =
+            let former_path =
                 before.fold(from.clone(), |path, (from, to)| path.rebase(to, from).unwrap_or(path));
-            if self.destination_of(&place) == place {
+            if self.destination_of(&former_path) == former_path {
                 continue;
             }
-            if let Some(node) = self.changes.base_snapshot.node(&place)? {
+            if let Some(node) = self.changes.base_snapshot.node(&former_path)? {
                 let top = Subtree::new(node.name(), node.primary_type());
-                self.check_removed(&place, &top)?;
+                self.check_removed(&former_path, &top)?;
             }
         }
         Ok(())
@@ -278,9 +278,9 @@ impl CommitPermissionCheck<'_> {
                 None => self.check_added(&child_path, child)?,
             }
         }
-        let in_both = |tree: &'_ Subtree, other: &'_ Subtree| -> Vec<String> {
+        let in_both = |tree: &'_ Subtree, counterpart: &'_ Subtree| -> Vec<String> {
             let names = tree.children.iter().map(|child| &child.name);
-            names.filter(|name| other.child(name).is_some()).cloned().collect()
+            names.filter(|name| counterpart.child(name).is_some()).cloned().collect()
         };
         if in_both(old, new) == in_both(new, old) { Ok(()) } else { self.check_reordered(path) }
     }
@@ -344,7 +344,7 @@ impl CommitPermissionCheck<'_> {
         {
             return self.require_special(path, node, special);
         }
-        let wanted = match name {
+        let privilege = match name {
             PRIMARY_TYPE => Privileges::NODE_TYPE_MANAGEMENT,
             MIXIN_TYPES if differs_in_policy_mixins_only(before, after) => {
                 Privileges::MODIFY_ACCESS_CONTROL
@@ -356,15 +356,15 @@ impl CommitPermissionCheck<'_> {
                 Privileges::VERSION_MANAGEMENT
             }
             _ => {
-                let wanted = match (before, after) {
+                let change_privilege = match (before, after) {
                     (None, _) => Privileges::ADD_PROPERTIES,
                     (Some(_), Some(_)) => Privileges::ALTER_PROPERTIES,
                     (Some(_), None) => Privileges::REMOVE_PROPERTIES,
                 };
-                return self.require(path, Some(name), primary_type, wanted);
+                return self.require(path, Some(name), primary_type, change_privilege);
             }
         };
-        self.require(path, None, primary_type, wanted)
+        self.require(path, None, primary_type, privilege)
     }
 
     /// Checks a change of the policy at or above a path.
@@ -377,20 +377,25 @@ impl CommitPermissionCheck<'_> {
         self.require(&node, None, &primary_type, Privileges::MODIFY_ACCESS_CONTROL)
     }
 
-    fn require_at_parent(&self, path: &NodePath, wanted: Privileges) -> Result<()> {
+    fn require_at_parent(&self, path: &NodePath, privileges: Privileges) -> Result<()> {
         let parent = path.parent().unwrap_or_else(NodePath::root);
         let primary_type = self.primary_type(&parent)?;
-        self.require(&parent, None, &primary_type, wanted)
+        self.require(&parent, None, &primary_type, privileges)
     }
 
-    fn require_special(&self, path: &NodePath, node: &Subtree, wanted: Privileges) -> Result<()> {
-        if !is_repository_privilege(wanted) {
-            return self.require(path, None, node.primary_type(), wanted);
+    fn require_special(
+        &self,
+        path: &NodePath,
+        node: &Subtree,
+        privileges: Privileges,
+    ) -> Result<()> {
+        if !is_repository_privilege(privileges) {
+            return self.require(path, None, node.primary_type(), privileges);
         }
-        if self.gate.granted_in_repository(wanted).contains(wanted) {
+        if self.gate.granted_in_repository(privileges).contains(privileges) {
             return Ok(());
         }
-        Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
+        Err(Error::AccessDenied { path: path.clone(), privilege: privileges.first_name() })
     }
 
     fn require(
@@ -398,13 +403,13 @@ impl CommitPermissionCheck<'_> {
         path: &NodePath,
         property: Option<&str>,
         primary_type: &str,
-        wanted: Privileges,
+        privileges: Privileges,
     ) -> Result<()> {
         let item = AccessedItem { path: path.as_str(), property, primary_type };
-        if self.gate.granted_privileges(&item, wanted).contains(wanted) {
+        if self.gate.granted_privileges(&item, privileges).contains(privileges) {
             return Ok(());
         }
-        Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
+        Err(Error::AccessDenied { path: path.clone(), privilege: privileges.first_name() })
     }
 
     /// Returns the current or former primary type of a node.

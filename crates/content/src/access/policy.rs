@@ -164,11 +164,11 @@ fn read_entry(
     base: &NodePath,
 ) -> AccessControlEntry {
     let privileges = read_texts(node, "rep:privileges");
-    let known = privileges.iter().filter_map(|name| Privileges::find(name));
+    let known_privileges = privileges.iter().filter_map(|name| Privileges::find(name));
     AccessControlEntry {
         is_grant: grants,
         principal,
-        privileges: known.fold(Privileges::NONE, |all, one| all | one),
+        privileges: known_privileges.fold(Privileges::NONE, |all, privilege| all | privilege),
         restrictions: Restrictions::from_entry(node, base),
         node_name: node.name.clone(),
     }

@@ -80,12 +80,12 @@ impl AccessPolicyCache {
     /// Returns the policies of the state of a view, without pending edits.
     pub(crate) fn policies_of(&self, view: &SnapshotView) -> Result<Arc<AccessPolicies>> {
         let content = view.content_map;
-        let known = lock_ignoring_poison(&self.cached_states);
-        if let Some(state) = known.iter().find(|state| state.content_map == content) {
+        let states = lock_ignoring_poison(&self.cached_states);
+        if let Some(state) = states.iter().find(|state| state.content_map == content) {
             return Ok(state.policies.clone());
         }
-        let last = known.last().cloned();
-        drop(known);
+        let last = states.last().cloned();
+        drop(states);
         let types = StoreRoot::read(view.repository_state.chunk_reader(), &view.root_id)?
             .map(TYPE_INDEX_MAP);
         let followed = last.and_then(|last| self.update_policies(&last, view, types).ok());
@@ -93,12 +93,12 @@ impl AccessPolicyCache {
             Some(policies) => policies,
             None => self.read_policies(view)?,
         };
-        let mut known = lock_ignoring_poison(&self.cached_states);
-        known.retain(|state| state.content_map != content);
-        if known.len() >= MAX_CACHED_STATES {
-            known.remove(0);
+        let mut states = lock_ignoring_poison(&self.cached_states);
+        states.retain(|state| state.content_map != content);
+        if states.len() >= MAX_CACHED_STATES {
+            states.remove(0);
         }
-        known.push(CachedPolicyState {
+        states.push(CachedPolicyState {
             content_map: content,
             type_map: types,
             policies: policies.clone(),
@@ -121,8 +121,8 @@ impl AccessPolicyCache {
     ) -> Result<(Arc<AccessPolicies>, ChunkId)> {
         let missing = || Error::MissingContentMap(ChunkId::from_bytes([0; 32]));
         let root = shared.chunks.read_ref(MAIN_BRANCH)?.ok_or_else(missing)?;
-        if let Some((known, policies)) = &*lock_ignoring_poison(&self.newest_main)
-            && *known == root
+        if let Some((cached_root, policies)) = &*lock_ignoring_poison(&self.newest_main)
+            && *cached_root == root
         {
             return Ok((policies.clone(), root));
         }
@@ -206,7 +206,7 @@ impl AccessPolicyCache {
             let mut parts = change.key.split(|byte| *byte == 0);
             let name = parts.next().unwrap_or_default();
             if change.right.is_some()
-                && ACCESS_CONTROL_TYPES.iter().any(|one| one.as_bytes() == name)
+                && ACCESS_CONTROL_TYPES.iter().any(|type_name| type_name.as_bytes() == name)
             {
                 let path = String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
                 if let Some(owner) = document_path_of(&snapshot, &NodePath::new(&path)?)? {
@@ -219,14 +219,16 @@ impl AccessPolicyCache {
             self.read_document(&snapshot, &record_key::record_path(key)?, &mut documents)?;
         }
         let is_same = changed.iter().all(|key| {
-            last.policies.documents.get(key).map(|one| &**one)
-                == documents.get(key).map(|one| &**one)
+            last.policies.documents.get(key).map(|access_document| &**access_document)
+                == documents.get(key).map(|access_document| &**access_document)
         });
         if is_same {
             return Ok(last.policies.clone());
         }
-        let kept = last.policies.documents.iter().filter(|(key, _)| !changed.contains(*key));
-        documents.extend(kept.map(|(key, document)| (key.clone(), document.clone())));
+        let unchanged_documents =
+            last.policies.documents.iter().filter(|(key, _)| !changed.contains(*key));
+        documents
+            .extend(unchanged_documents.map(|(key, document)| (key.clone(), document.clone())));
         Ok(self.build_policies(documents))
     }
 
@@ -265,14 +267,14 @@ impl AccessPolicies {
     /// Returns the permissions of a viewer by these policies, with the groups that `accounts` lists for it.
     pub(crate) fn permissions_for(
         &self,
-        who: &ViewerIdentity,
+        identity: &ViewerIdentity,
         accounts: &Self,
     ) -> Arc<ViewerPermissions> {
-        let key = (who.clone(), accounts.id);
+        let key = (identity.clone(), accounts.id);
         if let Some(lens) = lock_ignoring_poison(&self.permissions_by_viewer).get(&key) {
             return lens.clone();
         }
-        let principals = accounts.accounts.principals_for(who);
+        let principals = accounts.accounts.principals_for(identity);
         let lens = Arc::new(ViewerPermissions::new(principals, self));
         let mut lenses = lock_ignoring_poison(&self.permissions_by_viewer);
         if lenses.len() >= MAX_CACHED_PERMISSIONS {
@@ -287,9 +289,9 @@ impl AccessPolicies {
         &self,
         others: &BTreeMap<Vec<u8>, AccessControlDocument>,
     ) -> AccountDirectory {
-        let kept = self.documents.iter().filter(|(key, _)| !others.contains_key(*key));
-        let kept = kept.map(|(_, document)| &**document);
-        AccountDirectory::new(kept.chain(others.values()))
+        let own_documents = self.documents.iter().filter(|(key, _)| !others.contains_key(*key));
+        let own_documents = own_documents.map(|(_, document)| &**document);
+        AccountDirectory::new(own_documents.chain(others.values()))
     }
 
     /// Returns all policies, in the order of their documents.

@@ -77,9 +77,9 @@ impl AccountDirectory {
     }
 
     /// Returns the principals of a viewer. An unknown or disabled user has no principal of its own.
-    pub(crate) fn principals_for(&self, who: &ViewerIdentity) -> ViewerPrincipals {
+    pub(crate) fn principals_for(&self, identity: &ViewerIdentity) -> ViewerPrincipals {
         let everyone = || vec![(EVERYONE_PRINCIPAL.to_owned(), Vec::new())];
-        match who {
+        match identity {
             ViewerIdentity::System => {
                 ViewerPrincipals { user: None, groups: everyone(), is_admin: true }
             }
@@ -107,18 +107,18 @@ impl AccountDirectory {
 
     /// Returns the groups of an account, direct and transitive; a cycle is not followed again.
     fn transitive_groups_of(&self, uuid: &str) -> Vec<(String, Vec<String>)> {
-        let mut found = Vec::new();
-        let mut seen = HashSet::new();
+        let mut groups = Vec::new();
+        let mut visited_ids = HashSet::new();
         // An account without an identifier cannot be listed as a member.
         let first = Some((uuid, Vec::new())).filter(|(uuid, _)| !uuid.is_empty());
         let mut waiting: VecDeque<(&str, Vec<String>)> = first.into_iter().collect();
         while let Some((uuid, chain)) = waiting.pop_front() {
             for id in self.groups_by_member.get(uuid).into_iter().flatten() {
                 let Some(group) = self.groups.get(id) else { continue };
-                if !seen.insert(id) {
+                if !visited_ids.insert(id) {
                     continue;
                 }
-                found.push((group.principal.clone(), chain.clone()));
+                groups.push((group.principal.clone(), chain.clone()));
                 let mut chain: Vec<String> = chain.clone();
                 chain.push(group.principal.clone());
                 if !group.uuid.is_empty() {
@@ -126,7 +126,7 @@ impl AccountDirectory {
                 }
             }
         }
-        found
+        groups
     }
 
     /// Returns true if no policy applies to this account or to its members.
@@ -174,7 +174,8 @@ impl AccountDirectory {
     /// Returns the paths of the accounts without an identifier.
     pub(crate) fn accounts_without_identifier(&self) -> impl Iterator<Item = &NodePath> {
         let users = self.users.values().filter(|user| user.uuid.is_empty()).map(|user| &user.path);
-        let groups = self.groups.values().filter(|one| one.uuid.is_empty()).map(|one| &one.path);
+        let groups =
+            self.groups.values().filter(|group| group.uuid.is_empty()).map(|group| &group.path);
         users.chain(groups)
     }
 

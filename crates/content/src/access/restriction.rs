@@ -106,7 +106,9 @@ impl Restrictions {
 
     /// Returns true if an entry with these restrictions applies to an item.
     pub(crate) fn matches(&self, item: &AccessedItem<'_>, is_grant: bool) -> bool {
-        self.restrictions.iter().all(|one| one.matches(item, self.policy_node.as_str(), is_grant))
+        self.restrictions
+            .iter()
+            .all(|restriction| restriction.matches(item, self.policy_node.as_str(), is_grant))
     }
 
     /// Returns the static match result of an entry for a whole scope that begins at a path.
@@ -117,8 +119,8 @@ impl Restrictions {
         is_grant: bool,
     ) -> RestrictionMatch {
         let mut all = RestrictionMatch::Always;
-        for one in &self.restrictions {
-            match one.match_scope(scope, part, self.policy_node.as_str(), is_grant) {
+        for restriction in &self.restrictions {
+            match restriction.match_scope(scope, part, self.policy_node.as_str(), is_grant) {
                 RestrictionMatch::Never => return RestrictionMatch::Never,
                 RestrictionMatch::Conditional => all = RestrictionMatch::Conditional,
                 RestrictionMatch::Always => {}
@@ -129,8 +131,8 @@ impl Restrictions {
 
     /// Adds the paths at which the result of [`Restrictions::match_scope`] changes.
     pub(crate) fn add_boundary_paths(&self, points: &mut Vec<String>) {
-        for one in &self.restrictions {
-            match one {
+        for restriction in &self.restrictions {
+            match restriction {
                 Restriction::Glob(glob) => glob.add_boundary_paths(points),
                 Restriction::Globs(globs) => {
                     globs.iter().for_each(|glob| glob.add_boundary_paths(points))
@@ -178,22 +180,26 @@ impl Restriction {
         match self {
             Self::Glob(glob) => glob.matches(item, base, is_grant),
             Self::Globs(globs) => globs.iter().any(|glob| glob.matches(item, base, is_grant)),
-            Self::NodeTypes(types) => types.iter().any(|one| one == item.primary_type),
-            Self::ItemNames(names) => names.iter().any(|one| one == name()),
+            Self::NodeTypes(types) => types.iter().any(|type_name| type_name == item.primary_type),
+            Self::ItemNames(names) => {
+                names.iter().any(|item_name_pattern| item_name_pattern == name())
+            }
             Self::Prefixes(prefixes) => {
                 let prefix = name().split_once(':').map_or("", |(prefix, _)| prefix);
-                prefixes.iter().any(|one| one == prefix)
+                prefixes.iter().any(|candidate| candidate == prefix)
             }
             Self::CurrentNode(properties) => {
                 item.path == base
                     && item.property.is_none_or(|property| {
-                        properties.iter().any(|one| one == "*" || one == property)
+                        properties.iter().any(|pattern| pattern == "*" || pattern == property)
                     })
             }
             Self::Subtrees(subtrees) => {
                 let path = item.full_path();
                 let below = if base == "/" { Some(&*path) } else { path.strip_prefix(base) };
-                below.is_some_and(|below| subtrees.iter().any(|one| is_in_subtree(below, one)))
+                below.is_some_and(|below| {
+                    subtrees.iter().any(|subtree| is_in_subtree(below, subtree))
+                })
             }
             Self::Unknown => !is_grant,
         }
@@ -221,7 +227,7 @@ impl Restriction {
             }
             Self::CurrentNode(properties) => match part {
                 ScopePart::ScopeRoot if scope == base => {
-                    let is_whole = properties.iter().any(|one| one == "*");
+                    let is_whole = properties.iter().any(|pattern| pattern == "*");
                     if is_whole { RestrictionMatch::Always } else { RestrictionMatch::Conditional }
                 }
                 _ => RestrictionMatch::Never,
@@ -356,7 +362,7 @@ fn matches_wildcards(pattern: &[u8], text: &[u8]) -> bool {
                 last_star = Some((at, in_text));
                 at += 1;
             }
-            Some(wanted) if wanted == byte => {
+            Some(pattern_byte) if pattern_byte == byte => {
                 at += 1;
                 in_text += 1;
             }

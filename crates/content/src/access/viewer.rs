@@ -180,10 +180,10 @@ impl Snapshot {
     /// Returns the same state as the viewer may see it, and compares each decision with that for another viewer;
     /// [`Snapshot::is_seen_alike`] returns the result.
     #[must_use]
-    pub fn as_viewer_compared(&self, viewer: &Viewer, other: &Viewer) -> Self {
-        match (self.as_viewer(viewer).1, self.as_viewer(other).1) {
-            (Some(own), Some(other)) => {
-                Self(self.0.clone(), Some(Arc::new(own.compared_with(&other))))
+    pub fn as_viewer_compared(&self, viewer: &Viewer, compared_viewer: &Viewer) -> Self {
+        match (self.as_viewer(viewer).1, self.as_viewer(compared_viewer).1) {
+            (Some(own), Some(compared_gate)) => {
+                Self(self.0.clone(), Some(Arc::new(own.compared_with(&compared_gate))))
             }
             (own, _) => Self(self.0.clone(), own),
         }
@@ -207,19 +207,19 @@ impl Snapshot {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn has_privileges(&self, path: &NodePath, wanted: Privileges) -> Result<bool> {
+    pub fn has_privileges(&self, path: &NodePath, privileges: Privileges) -> Result<bool> {
         let Some(gate) = &self.1 else { return Ok(true) };
         let node = Self(self.0.clone(), None).node(path)?;
         let primary_type = node.as_ref().map_or("", |node| node.primary_type());
         let item = AccessedItem { path: path.as_str(), property: None, primary_type };
-        Ok(gate.granted_privileges(&item, wanted).contains(wanted))
+        Ok(gate.granted_privileges(&item, privileges).contains(privileges))
     }
 
     /// Returns true if the snapshot's viewer has privileges for the repository as a whole, such as that for node types.
     #[must_use]
-    pub fn has_repository_privileges(&self, wanted: Privileges) -> bool {
+    pub fn has_repository_privileges(&self, privileges: Privileges) -> bool {
         let gate = self.1.as_ref();
-        gate.is_none_or(|gate| gate.granted_in_repository(wanted).contains(wanted))
+        gate.is_none_or(|gate| gate.granted_in_repository(privileges).contains(privileges))
     }
 
     /// Returns the privileges that the snapshot's viewer has at a path.

@@ -128,20 +128,20 @@ impl ViewerPermissions {
     pub(crate) fn granted_privileges(
         &self,
         item: &AccessedItem<'_>,
-        wanted: Privileges,
+        privileges: Privileges,
     ) -> Privileges {
         match self {
-            Self::Unrestricted => wanted,
-            Self::Restricted(rules) => rules.granted_privileges(item, wanted),
+            Self::Unrestricted => privileges,
+            Self::Restricted(rules) => rules.granted_privileges(item, privileges),
         }
     }
 
     /// Returns which of the wanted privileges are granted for the repository as a whole.
-    pub(crate) fn granted_in_repository(&self, wanted: Privileges) -> Privileges {
+    pub(crate) fn granted_in_repository(&self, privileges: Privileges) -> Privileges {
         let item = AccessedItem { path: "", property: None, primary_type: "" };
         match self {
-            Self::Unrestricted => wanted,
-            Self::Restricted(rules) => rules.repository_scope.granted_privileges(&item, wanted),
+            Self::Unrestricted => privileges,
+            Self::Restricted(rules) => rules.repository_scope.granted_privileges(&item, privileges),
         }
     }
 
@@ -228,8 +228,9 @@ impl PermissionScope {
         Self { rules, uniform_read: plain, is_closed_to_viewer: is_closed }
     }
 
-    fn granted_privileges(&self, item: &AccessedItem<'_>, wanted: Privileges) -> Privileges {
-        let mut open = if self.is_closed_to_viewer { wanted & !Privileges::READ } else { wanted };
+    fn granted_privileges(&self, item: &AccessedItem<'_>, privileges: Privileges) -> Privileges {
+        let mut open =
+            if self.is_closed_to_viewer { privileges & !Privileges::READ } else { privileges };
         let mut granted = Privileges::NONE;
         for rule in &self.rules {
             let named = rule.entry.privileges & open;
@@ -341,8 +342,8 @@ impl PermissionRules {
         self.scopes.get(at).unwrap_or(&self.repository_scope)
     }
 
-    fn granted_privileges(&self, item: &AccessedItem<'_>, wanted: Privileges) -> Privileges {
-        self.scope_of(item.path).granted_privileges(item, wanted)
+    fn granted_privileges(&self, item: &AccessedItem<'_>, privileges: Privileges) -> Privileges {
+        self.scope_of(item.path).granted_privileges(item, privileges)
     }
 
     fn can_see_policy(&self, path: &str, primary_type: &str) -> bool {
@@ -500,9 +501,10 @@ impl<'a> PermissionCompiler<'a> {
         let scopes = [ScopePart::ScopeRoot, ScopePart::Descendants].map(|part| {
             let mut rules = Vec::new();
             for (policy, entry, number) in self.ordered_entries(&policies) {
-                let fit = entry.restrictions.as_ref().map_or(RestrictionMatch::Always, |one| {
-                    one.match_scope(point, part, entry.is_grant)
-                });
+                let fit =
+                    entry.restrictions.as_ref().map_or(RestrictionMatch::Always, |restrictions| {
+                        restrictions.match_scope(point, part, entry.is_grant)
+                    });
                 if fit != RestrictionMatch::Never {
                     rules.push(
                         self.build_rule((policy, entry, number), fit == RestrictionMatch::Always),
@@ -553,7 +555,7 @@ impl<'a> PermissionCompiler<'a> {
 /// Removes the rules that follow one which decides everything they name.
 fn without_unreachable_rules(rules: Vec<PermissionRule>) -> Vec<PermissionRule> {
     let mut open = Privileges::ALL;
-    let mut kept = Vec::new();
+    let mut reachable_rules = Vec::new();
     for rule in rules {
         if (rule.entry.privileges & open).is_empty() {
             continue;
@@ -561,18 +563,18 @@ fn without_unreachable_rules(rules: Vec<PermissionRule>) -> Vec<PermissionRule> 
         if rule.is_unconditional {
             open = open & !rule.entry.privileges;
         }
-        kept.push(rule);
+        reachable_rules.push(rule);
     }
-    kept
+    reachable_rules
 }
 
 /// Returns a path and its ancestors, the deepest first.
 fn self_and_ancestors(path: &str) -> Vec<&str> {
-    let mut found = vec![path];
+    let mut paths = vec![path];
     let mut rest = path;
     while let Some((parent, _)) = rest.rsplit_once('/').filter(|_| rest != "/") {
         rest = if parent.is_empty() { "/" } else { parent };
-        found.push(rest);
+        paths.push(rest);
     }
-    found
+    paths
 }

@@ -11,13 +11,16 @@ use tympan_store::key::KeyRange;
 
 use crate::access::access_gate::GUARDED_CHILD_NAMES;
 use crate::access::viewer_permissions::ChildVisibility;
-use crate::document::document_boundary::has_ordered_children;
+use crate::document::boundary::has_ordered_children;
 use crate::{Node, Result, document::record_key};
 
 impl Node {
     /// Returns the visible children that have records of their own, in any order.
-    pub(crate) fn visible_listed_children(&self, seen: &ChildVisibility) -> Result<Vec<Self>> {
-        match seen {
+    pub(crate) fn visible_listed_children(
+        &self,
+        visibility: &ChildVisibility,
+    ) -> Result<Vec<Self>> {
+        match visibility {
             ChildVisibility::Uniform { is_visible: true, exceptions: others } => self
                 .filter_listed_children(|child| match others.get(child.name()) {
                     Some(is_visible) => *is_visible && child.is_visible(),
@@ -33,11 +36,11 @@ impl Node {
     /// Returns a page of the visible children.
     pub(crate) fn visible_listed_page(
         &self,
-        seen: &ChildVisibility,
+        visibility: &ChildVisibility,
         offset: usize,
         limit: usize,
     ) -> Result<Vec<Self>> {
-        if let ChildVisibility::Uniform { is_visible: true, exceptions: others } = seen
+        if let ChildVisibility::Uniform { is_visible: true, exceptions: others } = visibility
             && !self.has_pending_children()?
         {
             let hidden = self.exceptional_children(others, false)?;
@@ -48,7 +51,9 @@ impl Node {
                 let from =
                     ranks.iter().fold(offset, |from, rank| from + usize::from(*rank <= from));
                 let page = self.unfiltered_listed_page(from, limit + hidden.len())?;
-                let is_shown = |child: &Self| hidden.iter().all(|one| one.name() != child.name());
+                let is_shown = |child: &Self| {
+                    hidden.iter().all(|hidden_child| hidden_child.name() != child.name())
+                };
                 return Ok(page.into_iter().filter(is_shown).take(limit).collect());
             }
         }
@@ -56,8 +61,11 @@ impl Node {
     }
 
     /// Counts the visible children.
-    pub(crate) fn count_visible_listed_children(&self, seen: &ChildVisibility) -> Result<usize> {
-        match seen {
+    pub(crate) fn count_visible_listed_children(
+        &self,
+        visibility: &ChildVisibility,
+    ) -> Result<usize> {
+        match visibility {
             ChildVisibility::Uniform { is_visible: true, exceptions: others } => {
                 let hidden = self.exceptional_children(others, false)?.len();
                 Ok(self.count_unfiltered_children()?.saturating_sub(hidden))
@@ -70,15 +78,15 @@ impl Node {
     }
 
     /// Returns true if any child is visible.
-    pub(crate) fn has_visible_listed_children(&self, seen: &ChildVisibility) -> Result<bool> {
-        if let ChildVisibility::Uniform { is_visible: false, exceptions: others } = seen {
+    pub(crate) fn has_visible_listed_children(&self, visibility: &ChildVisibility) -> Result<bool> {
+        if let ChildVisibility::Uniform { is_visible: false, exceptions: others } = visibility {
             return Ok(!self.exceptional_children(others, true)?.is_empty());
         }
         let range = record_key::child_key_range(self.path())?;
         for entry in self.snapshot().0.range_records(&range) {
-            let (key, found) = entry?;
+            let (key, record) = entry?;
             let path = self.path().child_unchecked(record_key::record_name(&key)?);
-            if self.node_from_record(path, found.into_record(&key)?).is_visible() {
+            if self.node_from_record(path, record.into_record(&key)?).is_visible() {
                 return Ok(true);
             }
         }
@@ -95,7 +103,7 @@ impl Node {
         let guarded = GUARDED_CHILD_NAMES.iter().copied();
         let mut names: Vec<&str> = others.keys().map(String::as_str).chain(guarded).collect();
         names.sort_unstable();
-        let mut found = Vec::new();
+        let mut children = Vec::new();
         for name in names {
             let path = self.path().child_unchecked(name);
             let Some(record) = self.snapshot().0.find_record(&record_key::record_key(&path)?)?
@@ -104,15 +112,19 @@ impl Node {
             };
             let child = self.node_from_record(path, record);
             if child.is_visible() == is_seen {
-                found.push(child);
+                children.push(child);
             }
         }
-        Ok(found)
+        Ok(children)
     }
 
     fn filter_listed_children(&self, shows: impl Fn(&Self) -> bool) -> Result<Vec<Self>> {
-        let places = self.child_locations()?;
-        Ok(places.iter().map(|place| self.child_at_location(place)).filter(shows).collect())
+        let locations = self.child_locations()?;
+        Ok(locations
+            .iter()
+            .map(|location| self.child_at_location(location))
+            .filter(shows)
+            .collect())
     }
 
     fn has_pending_children(&self) -> Result<bool> {

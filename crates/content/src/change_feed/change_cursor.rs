@@ -82,8 +82,8 @@ fn parse_cursor(text: &str) -> Option<ChangeCursor> {
     }
     let (sequence, root) = (sequence.parse().ok()?, parts.next()?.parse().ok()?);
     let inside = parts.next();
-    let told = inside.and_then(|inside| inside.strip_suffix('r'));
-    let (digits, is_reorder_told) = (told.or(inside), told.is_some());
+    let reorder_digits = inside.and_then(|inside| inside.strip_suffix('r'));
+    let (digits, is_reorder_told) = (reorder_digits.or(inside), reorder_digits.is_some());
     let inside = match digits {
         Some(digits) => Some(decode_hex(digits)?),
         None => None,
@@ -99,7 +99,8 @@ fn parse_cursor(text: &str) -> Option<ChangeCursor> {
 
 fn decode_hex(digits: &str) -> Option<Vec<u8>> {
     let digits = digits.as_bytes();
-    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|one| u8::try_from(one).ok());
+    let value =
+        |digit: u8| char::from(digit).to_digit(16).and_then(|nibble| u8::try_from(nibble).ok());
     let pairs = digits.chunks(2).map(|pair| match pair {
         [high, low] => Some(value(*high)? * 16 + value(*low)?),
         _ => None,

@@ -44,9 +44,10 @@ impl<'a> ChangedDocuments<'a> {
         let before = SnapshotView::new(shared.clone(), roots.0, maps.0);
         let after = SnapshotView::new(shared.clone(), roots.1, maps.1);
         // A commit of many documents is read page by page, but searched for moves only once.
-        let known = shared.cache.moves.get(maps).filter(|_| cursor.last_document_key.is_some());
-        let moves = match known {
-            Some(known) => known,
+        let cached_moves =
+            shared.cache.moves.get(maps).filter(|_| cursor.last_document_key.is_some());
+        let moves = match cached_moves {
+            Some(cached_moves) => cached_moves,
             None => Arc::new(DocumentMoves::detect(&before, &after, maps)?),
         };
         let changes = maps.0.diff(&maps.1, shared.chunk_reader());
@@ -123,9 +124,9 @@ impl<'a> ChangedDocuments<'a> {
             self.has_hidden_changes |= self.follower.is_some();
             return Ok(());
         }
-        let mut found = Vec::new();
+        let mut differences = Vec::new();
         if let Some(parent) = self.take_reordered_parent(&path, &change)? {
-            found.push(self.reorder_change(parent)?);
+            differences.push(self.reorder_change(parent)?);
         }
         let new =
             change.right.map(|stored| read_tree(&self.view_after, &path, &stored)).transpose()?;
@@ -135,7 +136,7 @@ impl<'a> ChangedDocuments<'a> {
                 let old = old
                     .map(|record| read_record_tree(&self.view_before, &from, &record))
                     .transpose()?;
-                collect_differences(&path, old.as_ref(), Some(&new), Some(&from), &mut found);
+                collect_differences(&path, old.as_ref(), Some(&new), Some(&from), &mut differences);
             }
             // Reported at the target of the move.
             (None, None) if self.moves.target_by_origin.contains_key(&path) => {}
@@ -144,10 +145,10 @@ impl<'a> ChangedDocuments<'a> {
                     .left
                     .map(|stored| read_tree(&self.view_before, &path, &stored))
                     .transpose()?;
-                collect_differences(&path, old.as_ref(), new.as_ref(), None, &mut found);
+                collect_differences(&path, old.as_ref(), new.as_ref(), None, &mut differences);
             }
         }
-        for change in found {
+        for change in differences {
             let Some(change) = self.visible_change(change)? else {
                 self.has_hidden_changes = true;
                 continue;
@@ -209,7 +210,9 @@ impl<'a> ChangedDocuments<'a> {
         let has = |node: &Option<crate::Node>, name: &str| {
             node.as_ref().is_some_and(|node| node.property(name).is_some())
         };
-        change.properties.retain(|one| has(&before, &one.name) || has(&after, &one.name));
+        change
+            .properties
+            .retain(|property| has(&before, &property.name) || has(&after, &property.name));
         let is_empty = change.kind == FeedChangeKind::Changed && change.properties.is_empty();
         Ok((!is_empty).then_some(change))
     }
@@ -265,9 +268,15 @@ fn collect_differences(
     {
         out.push(report(FeedChangeKind::Reordered, Vec::new(), None));
     }
-    for gone in old.map(|old| old.children.as_slice()).unwrap_or_default() {
-        if new.is_none_or(|new| new.child(&gone.name).is_none()) {
-            collect_differences(&path.child_unchecked(&gone.name), Some(gone), None, None, out);
+    for old_child in old.map(|old| old.children.as_slice()).unwrap_or_default() {
+        if new.is_none_or(|new| new.child(&old_child.name).is_none()) {
+            collect_differences(
+                &path.child_unchecked(&old_child.name),
+                Some(old_child),
+                None,
+                None,
+                out,
+            );
         }
     }
     for child in new.map(|new| new.children.as_slice()).unwrap_or_default() {
@@ -282,8 +291,8 @@ fn collect_differences(
 fn has_same_child_order(old: &Subtree, new: &Subtree) -> bool {
     let before = old.children.iter().map(|child| &child.name);
     let after = new.children.iter().map(|child| &child.name);
-    let kept = before.filter(|name| new.child(name).is_some());
-    kept.eq(after.filter(|name| old.child(name).is_some()))
+    let common_names = before.filter(|name| new.child(name).is_some());
+    common_names.eq(after.filter(|name| old.child(name).is_some()))
 }
 
 fn diff_properties(old: Option<&Subtree>, new: Option<&Subtree>) -> Vec<PropertyChange> {
@@ -298,10 +307,11 @@ fn diff_properties(old: Option<&Subtree>, new: Option<&Subtree>) -> Vec<Property
         };
         changed.push(PropertyChange { name: name.clone(), kind });
     }
-    let gone = old.keys().filter(|name| !new.contains_key(*name));
+    let removed_names = old.keys().filter(|name| !new.contains_key(*name));
     changed.extend(
-        gone.map(|name| PropertyChange { name: name.clone(), kind: FeedChangeKind::Removed }),
+        removed_names
+            .map(|name| PropertyChange { name: name.clone(), kind: FeedChangeKind::Removed }),
     );
-    changed.sort_by(|one, other| one.name.cmp(&other.name));
+    changed.sort_by(|left, right| left.name.cmp(&right.name));
     changed
 }

@@ -36,8 +36,11 @@ struct CachedMoves {
 
 impl MoveCache {
     pub(crate) fn get(&self, maps: (SortedMap, SortedMap)) -> Option<Arc<DocumentMoves>> {
-        let known = self.0.lock();
-        known.as_ref().filter(|known| known.content_maps == maps).map(|known| known.moves.clone())
+        let cache = self.0.lock();
+        cache
+            .as_ref()
+            .filter(|cached| cached.content_maps == maps)
+            .map(|cached| cached.moves.clone())
     }
 
     pub(crate) fn insert(&self, maps: (SortedMap, SortedMap), moves: Arc<DocumentMoves>) {
@@ -63,21 +66,22 @@ impl DocumentMoves {
             }
         }
         let mut moves = Self::default();
-        let mut gone = HashMap::new();
+        let mut removed_paths = HashMap::new();
         for (key, stored) in &removed {
             if let Some(identifier) = document_identifier(before, key, stored)? {
-                gone.insert(identifier, record_key::record_path(key)?);
+                removed_paths.insert(identifier, record_key::record_path(key)?);
             }
         }
         // New documents are read one by one, and only until every removed document is found: there may be a million of
         // them.
         let mut changes = maps.0.diff(&maps.1, before.repository_state.chunk_reader());
-        while !gone.is_empty() {
+        while !removed_paths.is_empty() {
             let Some(change) = changes.next().transpose()? else { break };
             let (None, Some(stored)) = (change.left, change.right) else { continue };
             let key = &change.key;
             let identifier = document_identifier(after, key, &stored)?;
-            if let Some(from) = identifier.and_then(|identifier| gone.remove(&identifier)) {
+            if let Some(from) = identifier.and_then(|identifier| removed_paths.remove(&identifier))
+            {
                 let to = record_key::record_path(key)?;
                 moves.origin_by_target.insert(to.clone(), from.clone());
                 moves.target_by_origin.insert(from, to);

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::commit::node_merge::MergeConflicts;
-use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::record::ContentRecord;
 use crate::model::reference::UUID_PROPERTY;
 use crate::snapshot::{RecordEdits, SnapshotView};
@@ -43,9 +43,9 @@ pub(crate) fn resolve_diverged_moves(
     let keys: Vec<Vec<u8>> = merged.keys().cloned().collect();
     for key in keys {
         for apart in sides.find_diverged_moves(&key, merged)? {
-            let is_known = |known: &DivergedMove| {
-                apart.our_path.is_within(&known.our_path)
-                    && apart.their_path.is_within(&known.their_path)
+            let is_known = |earlier: &DivergedMove| {
+                apart.our_path.is_within(&earlier.our_path)
+                    && apart.their_path.is_within(&earlier.their_path)
             };
             if settled.iter().any(is_known) {
                 continue;
@@ -62,11 +62,11 @@ pub(crate) fn resolve_diverged_moves(
 
 impl DivergedMove {
     fn to_conflict(&self) -> MergeConflict {
-        let place = |path: &NodePath| Some(Value::Path(path.to_string()).into());
+        let path_property = |path: &NodePath| Some(Value::Path(path.to_string()).into());
         MergeConflict {
-            base: self.base_path.as_ref().and_then(place),
-            ours: place(&self.our_path),
-            theirs: place(&self.their_path),
+            base: self.base_path.as_ref().and_then(path_property),
+            ours: path_property(&self.our_path),
+            theirs: path_property(&self.their_path),
             ..MergeConflict::for_node(&self.our_path, ConflictKind::AddExistingNode)
         }
     }
@@ -102,12 +102,12 @@ impl<'a> MergeStates<'a> {
         if new.is_empty() {
             return Ok(Vec::new());
         }
-        for known in
+        for document in
             [self.base_snapshot.0.read_record(key, &path)?, self.head_view.read_record(key, &path)?]
         {
-            let Some(known) = known else { continue };
-            let known = self.document_identifiers(&path, &known)?;
-            new.retain(|one| !known.contains(one));
+            let Some(document) = document else { continue };
+            let base_identifiers = self.document_identifiers(&path, &document)?;
+            new.retain(|identifier_path| !base_identifiers.contains(identifier_path));
         }
         let mut apart = Vec::new();
         for (identifier, ours) in &new {
@@ -129,9 +129,9 @@ impl<'a> MergeStates<'a> {
         record: &ContentRecord,
     ) -> Result<BTreeSet<(String, NodePath)>> {
         let body = self.head_view.load_body(record, path)?;
-        let mut found = BTreeSet::new();
-        collect_identifiers(&body, body.root(), path, &mut found);
-        Ok(found)
+        let mut identifiers = BTreeSet::new();
+        collect_identifiers(&body, body.root(), path, &mut identifiers);
+        Ok(identifiers)
     }
 
     /// Returns true if a node of the target state keeps its identifier in the merged state.
@@ -147,8 +147,8 @@ impl<'a> MergeStates<'a> {
             None => Ok(true),
             Some(None) => Ok(false),
             Some(Some(record)) => {
-                let held = self.document_identifiers(owner, record)?;
-                Ok(held.contains(&(identifier.to_owned(), path.clone())))
+                let identifiers = self.document_identifiers(owner, record)?;
+                Ok(identifiers.contains(&(identifier.to_owned(), path.clone())))
             }
         }
     }
@@ -223,7 +223,7 @@ impl<'a> MergeStates<'a> {
             return self.remove_from_document(path, &view, merged);
         }
         let below = record_key::descendant_key_range(path)?;
-        merged.retain(|one, _| *one != key && !below.contains_key(one));
+        merged.retain(|edit_key, _| *edit_key != key && !below.contains_key(edit_key));
         Ok(())
     }
 
@@ -244,10 +244,10 @@ impl<'a> MergeStates<'a> {
         let Some(record) = view.read_record(&key, &owner)? else { return Ok(()) };
         let body = view.load_body(&record, &owner)?;
         let mut tree = body.subtree(body.root());
-        let held =
+        let holder =
             parent.relative_to(&owner).and_then(|relative| tree.find_descendant_mut(relative));
-        if let Some(held) = held {
-            held.remove_child(path.name());
+        if let Some(holder) = holder {
+            holder.remove_child(path.name());
         }
         let cut = ContentRecord::from_subtree(&tree, record.order_key.clone()).ok_or(
             Error::InvalidEdit { action: "merge", path: owner, reason: "it is nested too deeply" },
@@ -262,12 +262,12 @@ fn collect_identifiers(
     body: &DocumentBody,
     node: BodyNode,
     path: &NodePath,
-    found: &mut BTreeSet<(String, NodePath)>,
+    identifiers: &mut BTreeSet<(String, NodePath)>,
 ) {
     if let Some(identifier) = body.text(node, UUID_PROPERTY) {
-        found.insert((identifier.to_owned(), path.clone()));
+        identifiers.insert((identifier.to_owned(), path.clone()));
     }
     for child in body.children(node) {
-        collect_identifiers(body, child, &path.child_unchecked(body.name(child)), found);
+        collect_identifiers(body, child, &path.child_unchecked(body.name(child)), identifiers);
     }
 }

@@ -210,29 +210,29 @@ fn merge_child_order<'a>(base: &[&'a str], ours: &[&'a str], theirs: &[&'a str])
 
 /// Returns the names that a side moved: those outside of a longest run of names in unchanged order.
 fn moved_names<'a>(base: &[&'a str], side: &[&'a str]) -> HashSet<&'a str> {
-    let places: HashMap<&str, usize> =
+    let positions: HashMap<&str, usize> =
         base.iter().enumerate().map(|(at, name)| (*name, at)).collect();
     let common: Vec<(&'a str, usize)> =
-        side.iter().filter_map(|name| Some((*name, *places.get(name)?))).collect();
+        side.iter().filter_map(|name| Some((*name, *positions.get(name)?))).collect();
     // The ends of the longest increasing runs of each length, as positions in `common`, and the predecessor of each.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(common.len());
-    let place = |at: &usize| common.get(*at).map_or(0, |(_, place)| *place);
+    let base_position = |at: &usize| common.get(*at).map_or(0, |(_, index)| *index);
     for (at, (_, own)) in common.iter().enumerate() {
-        let length = ends.partition_point(|end| place(end) < *own);
+        let length = ends.partition_point(|end| base_position(end) < *own);
         before.push(length.checked_sub(1).and_then(|last| ends.get(last).copied()));
         match ends.get_mut(length) {
             Some(end) => *end = at,
             None => ends.push(at),
         }
     }
-    let mut kept = HashSet::new();
+    let mut unmoved_names = HashSet::new();
     let mut at = ends.last().copied();
     while let Some(position) = at {
-        kept.extend(common.get(position).map(|(name, _)| *name));
+        unmoved_names.extend(common.get(position).map(|(name, _)| *name));
         at = before.get(position).copied().flatten();
     }
-    common.into_iter().map(|(name, _)| name).filter(|name| !kept.contains(name)).collect()
+    common.into_iter().map(|(name, _)| name).filter(|name| !unmoved_names.contains(name)).collect()
 }
 
 #[cfg(test)]
@@ -299,7 +299,7 @@ mod tests {
         let kind = |base: Option<&Subtree>, ours: Option<&Subtree>, theirs: Option<&Subtree>| {
             let mut clashes = MergeConflicts::new(&choice);
             merge_node(&path, [base, ours, theirs], &mut clashes);
-            clashes.unresolved.first().map(|one: &MergeConflict| one.kind.name())
+            clashes.unresolved.first().map(|conflict: &MergeConflict| conflict.kind.name())
         };
         assert_eq!(kind(None, Some(&base), Some(&changed)), Some("addExistingNode"));
         assert_eq!(kind(None, Some(&base), Some(&base)), None);

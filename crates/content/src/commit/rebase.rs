@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::commit::node_merge::{MergeConflicts, merge_node};
+use crate::document::boundary::{is_container, is_own_content};
 use crate::document::boundary_change::BoundaryChanges;
-use crate::document::document_boundary::{is_container, is_own_content};
 use crate::document::record::ContentRecord;
 use crate::document::sibling::assign_missing_order_keys;
 use crate::snapshot::{RecordEdits, SnapshotView};
@@ -34,7 +34,7 @@ pub(crate) fn merge_record_edits(
 ) -> Result<RecordEdits> {
     let mut merged = RecordEdits::new();
     // Records retained on their side, although our side removed the folder above or changed its type.
-    let mut kept = BTreeSet::new();
+    let mut their_paths = BTreeSet::new();
     let mut recut = BoundaryChanges::new(base, head);
     for (key, ours) in edits {
         let path = record_key::record_path(key)?;
@@ -55,12 +55,12 @@ pub(crate) fn merge_record_edits(
             let at = record_key::record_path(&stranger)?;
             match clashes.resolve(MergeConflict::for_node(&at, ConflictKind::RemoveChangedNode)) {
                 MergeSide::Ours => drop(merged.insert(stranger, None)),
-                MergeSide::Theirs => drop(kept.insert(at)),
+                MergeSide::Theirs => drop(their_paths.insert(at)),
             }
         }
         merged.insert(key.clone(), record);
     }
-    for path in kept {
+    for path in their_paths {
         let mut child = path;
         while let Some(parent) = child.parent() {
             let key = record_key::record_key(&parent)?;
@@ -78,9 +78,11 @@ pub(crate) fn merge_record_edits(
     diverged_move::resolve_diverged_moves(base, edits, head, &mut merged, clashes)?;
     ensure_containers(base, edits, head, &mut merged, clashes)?;
     recut.apply_removals(edits, &mut merged, clashes)?;
-    let mut seen = BTreeSet::new();
+    let mut keys = BTreeSet::new();
     let open = &mut clashes.unresolved;
-    open.retain(|one| seen.insert((one.path.clone(), one.kind.name(), one.property.clone())));
+    open.retain(|conflict| {
+        keys.insert((conflict.path.clone(), conflict.kind.name(), conflict.property.clone()))
+    });
     assign_missing_order_keys(head, merged)
 }
 
@@ -133,7 +135,9 @@ pub(crate) fn is_container_record(path: &NodePath, record: Option<&ContentRecord
 /// Returns true if a folder or page stores a child as a record of its own.
 fn can_hold_child(parent: &NodePath, record: Option<&ContentRecord>, child: &NodePath) -> bool {
     is_container_record(parent, record)
-        && record.is_some_and(|one| !is_own_content(one.summary.primary_type(), child.name()))
+        && record.is_some_and(|parent_record| {
+            !is_own_content(parent_record.summary.primary_type(), child.name())
+        })
 }
 
 /// Returns the keys of the records below a node that exist in the target state and that the merged node would not list

@@ -8,8 +8,8 @@ use std::fmt;
 use tympan_store::BlobId;
 
 use crate::access::AccessMask;
+use crate::document::body::{BodyNode, DocumentBody, LIST_FLAG};
 use crate::document::codec::ByteCursor;
-use crate::document::document_body::{BodyNode, DocumentBody, LIST_FLAG};
 use crate::{JcrDate, Property, Value, ValueType};
 
 /// A node of a document, read in place. Children with records of their own are not among its children.

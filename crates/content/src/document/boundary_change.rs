@@ -160,16 +160,16 @@ fn snapshot_with_edits(view: &SnapshotView, edits: &RecordEdits) -> Snapshot {
 
 /// Collects the paths of the descendants of a node.
 fn paths_below(snapshot: &Snapshot, path: &NodePath) -> Result<BTreeSet<NodePath>> {
-    fn collect(node: &Node, found: &mut BTreeSet<NodePath>) -> Result<()> {
+    fn collect(node: &Node, paths: &mut BTreeSet<NodePath>) -> Result<()> {
         for child in node.children()? {
-            collect(&child, found)?;
-            found.insert(child.path().clone());
+            collect(&child, paths)?;
+            paths.insert(child.path().clone());
         }
         Ok(())
     }
-    let mut found = BTreeSet::new();
+    let mut paths = BTreeSet::new();
     if let Some(node) = snapshot.node(path)? {
-        collect(&node, &mut found)?;
+        collect(&node, &mut paths)?;
     }
-    Ok(found)
+    Ok(paths)
 }

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 use bytes::Bytes;
 
-use crate::document::document_boundary::has_ordered_children;
+use crate::document::boundary::has_ordered_children;
 use crate::model::order_key::OrderKey;
 use crate::snapshot::RangeRecord;
 use crate::{Error, Node, Result, document::record_key};
@@ -82,10 +82,10 @@ impl Node {
     }
 
     /// Returns the entry of a position in the map of order keys.
-    fn order_map_entry(&self, place: &SortPosition) -> Result<Vec<u8>> {
+    fn order_map_entry(&self, position: &SortPosition) -> Result<Vec<u8>> {
         let range = record_key::child_key_range(self.path())?;
-        let record = [&range.start, place.name.as_bytes()].concat();
-        Ok(record_key::order_map_key(&record, &OrderKey(place.sort_value.clone().into())))
+        let record = [&range.start, position.name.as_bytes()].concat();
+        Ok(record_key::order_map_key(&record, &OrderKey(position.sort_value.clone().into())))
     }
 
     /// Returns at most `limit` children with records of their own, sorted by name, after a name. Reads only these
@@ -105,9 +105,9 @@ impl Node {
         }
         let view = &self.snapshot().0;
         let child = |entry: Result<(Bytes, RangeRecord<'_>)>| {
-            let (key, found) = entry?;
+            let (key, record) = entry?;
             let path = self.path().child_unchecked(record_key::record_name(&key)?);
-            Ok(self.node_from_record(path, found.into_record(&key)?))
+            Ok(self.node_from_record(path, record.into_record(&key)?))
         };
         view.range_records(&range).map(child).filter(is_visible_or_error).take(limit).collect()
     }
@@ -150,13 +150,13 @@ impl Node {
             let Some(last) = page.last() else { break };
             behind = Some(last.name().to_owned());
             for node in page {
-                let place = node.sort_position(sorting);
+                let position = node.sort_position(sorting);
                 let is_behind = after.is_none_or(|after| {
-                    let order = place.cmp(after);
+                    let order = position.cmp(after);
                     order == if is_reversed { Ordering::Less } else { Ordering::Greater }
                 });
                 if is_behind {
-                    best.push(SortedChild { position: place, is_reversed, node });
+                    best.push(SortedChild { position, is_reversed, node });
                 }
                 if best.len() > limit {
                     best.pop();

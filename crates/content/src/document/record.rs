@@ -10,11 +10,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, body as bodies};
 
+use crate::document::body::{self, DocumentBody};
+use crate::document::boundary::is_own_content;
 use crate::document::codec::{
     ByteCursor, write_length_prefixed, write_signed_varint, write_varint,
 };
-use crate::document::document_body::{self, DocumentBody};
-use crate::document::document_boundary::is_own_content;
 use crate::model::order_key::OrderKey;
 use crate::model::subtree::{JCR_CONTENT, PRIMARY_TYPE};
 use crate::{JcrDate, Property, Subtree, Value};
@@ -82,7 +82,7 @@ impl ContentRecord {
     ///
     /// Returns `None` if the tree is deeper than bodies may be.
     pub(crate) fn from_subtree(tree: &Subtree, order: OrderKey) -> Option<Self> {
-        let (bytes, blobs) = document_body::encode_body(tree);
+        let (bytes, blobs) = body::encode_body(tree);
         let body = DocumentBody::open(bytes.into(), blobs)?;
         Some(Self {
             order_key: order,
@@ -246,12 +246,12 @@ impl NodeSummary {
         self.field(field_tag::HIDE_IN_NAV).is_some()
     }
 
-    fn text_field(&self, wanted: u8) -> Option<&str> {
-        std::str::from_utf8(self.field(wanted)?).ok()
+    fn text_field(&self, tag_number: u8) -> Option<&str> {
+        std::str::from_utf8(self.field(tag_number)?).ok()
     }
 
-    fn field(&self, wanted: u8) -> Option<&[u8]> {
-        self.fields()?.find(|(tag, _)| *tag == wanted).map(|(_, bytes)| bytes)
+    fn field(&self, field_tag: u8) -> Option<&[u8]> {
+        self.fields()?.find(|(tag, _)| *tag == field_tag).map(|(_, bytes)| bytes)
     }
 
     fn fields(&self) -> Option<impl Iterator<Item = (u8, &[u8])>> {

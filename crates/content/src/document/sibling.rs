@@ -18,7 +18,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 use tympan_store::{ChunkBatch, MapValue, ReadChunks, SortedMap, StoreRoot};
 
-use crate::document::document_boundary::{has_ordered_children, is_container};
+use crate::document::boundary::{has_ordered_children, is_container};
 use crate::document::record::ContentRecord;
 use crate::document::record_key::{self, KeyRange};
 use crate::index::ORDER_MAP;
@@ -162,15 +162,15 @@ impl OrderedSiblings<'_> {
                     (OrderKey::first().to_rounded(), OrderKey::first().to_rounded() + more)
                 }
             };
-            let room = to.saturating_sub(from) / (count + 1);
-            if room < SPREAD_GAP && (low.is_some() || high.is_some()) {
+            let gap = to.saturating_sub(from) / (count + 1);
+            if gap < SPREAD_GAP && (low.is_some() || high.is_some()) {
                 reach *= 4;
                 continue;
             }
             let own = std::iter::once(own);
             let entries = before.iter().rev().map(Vec::as_slice).chain(own);
             let entries = entries.chain(after.iter().map(Vec::as_slice));
-            let keys = (1..).map(|step| OrderKey::from_rounded(from + room * step));
+            let keys = (1..).map(|step| OrderKey::from_rounded(from + gap * step));
             return entries
                 .zip(keys)
                 .map(|(entry, key)| Ok((self.entry_record_key(entry)?, key)))
@@ -182,16 +182,16 @@ impl OrderedSiblings<'_> {
     fn previous_entry(&self, entry: Option<&[u8]>, own: &[u8]) -> Result<Option<Vec<u8>>> {
         let end = entry.or(self.range.end.as_deref());
         match end.map(|end| self.stored_entry_before(end)).transpose()?.flatten() {
-            Some(found) if found == own => self.stored_entry_before(own),
-            found => Ok(found),
+            Some(sibling_entry) if sibling_entry == own => self.stored_entry_before(own),
+            sibling_entry => Ok(sibling_entry),
         }
     }
 
     /// Returns the entry after a given one, or the first entry; `own` is skipped.
     fn next_entry(&self, entry: Option<&[u8]>, own: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut entries = self
-            .entries_after(entry)
-            .filter(|found| found.as_ref().ok().is_none_or(|found| found != own));
+        let mut entries = self.entries_after(entry).filter(|sibling_entry| {
+            sibling_entry.as_ref().ok().is_none_or(|sibling_entry| sibling_entry != own)
+        });
         entries.next().transpose()
     }
 
@@ -252,8 +252,12 @@ impl OrderedSiblings<'_> {
             let range = (Bound::Included(start), Bound::Excluded(end.as_slice()));
             let last = self.map.last_record_in(self.chunk_reader(), range)?;
             match last.map(|(key, _)| Vec::from(key)) {
-                Some(found) if self.view.order_edits.get(&found) == Some(&false) => end = found,
-                found => break found,
+                Some(deleted_entry)
+                    if self.view.order_edits.get(&deleted_entry) == Some(&false) =>
+                {
+                    end = deleted_entry
+                }
+                sibling_entry => break sibling_entry,
             }
         };
         let mut edits = self
@@ -328,5 +332,7 @@ pub(crate) fn assign_missing_order_keys(
 /// Returns true if the children of the node with this record are ordered.
 pub(crate) fn container_orders_children(path: &NodePath, record: Option<&ContentRecord>) -> bool {
     let primary_type = record.map(|record| record.summary.primary_type());
-    primary_type.is_some_and(|one| is_container(path.name(), one) && has_ordered_children(one))
+    primary_type.is_some_and(|parent_type| {
+        is_container(path.name(), parent_type) && has_ordered_children(parent_type)
+    })
 }

@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 use regex::Regex;
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, SortedMap};
 
+use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::BorrowedValue;
-use crate::document::document_body::{BodyNode, DocumentBody};
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::index::presence_value;
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
@@ -183,10 +183,11 @@ impl PropertyIndex {
         } = terms;
         // Patterns apply only to the values of properties.
         let pattern = pattern.as_ref().filter(|_| reading == IndexFunction::Value);
-        let what = reading.apply_to_name(path);
+        let expression = reading.apply_to_name(path);
         // Includes everything that determines the entries.
-        let definition =
-            format!("{what}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}");
+        let definition = format!(
+            "{expression}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}"
+        );
         let hash = ChunkId::hash_of(definition.as_bytes()).to_string();
         let hash = hash.get(..16).unwrap_or(&hash);
         Self {
@@ -225,18 +226,18 @@ impl PropertyIndex {
             parents => path.strip_suffix(parents)?.strip_suffix('/')?,
         };
         let above = if above.is_empty() { "/" } else { above };
-        let is_in = |place: &NodePath| is_path_within(above, place);
+        let is_in = |node_path: &NodePath| is_path_within(above, node_path);
         let is_included = self.included_paths.is_empty() || self.included_paths.iter().any(is_in);
         (is_included && !self.excluded_paths.iter().any(is_in)).then_some(above)
     }
 
     /// Returns true if all nodes below a path, or all nodes if it is `None`, are indexed.
     pub(crate) fn covers_all_below(&self, below: Option<&NodePath>) -> bool {
-        let place = below.map_or("/", NodePath::as_str);
+        let subtree_path = below.map_or("/", NodePath::as_str);
         let is_included = self.included_paths.is_empty()
-            || self.included_paths.iter().any(|included| is_path_within(place, included));
+            || self.included_paths.iter().any(|included| is_path_within(subtree_path, included));
         let is_free = |excluded: &NodePath| {
-            !is_path_within(place, excluded)
+            !is_path_within(subtree_path, excluded)
                 && !is_path_within(
                     excluded.as_str(),
                     &below.cloned().unwrap_or_else(NodePath::root),
@@ -251,10 +252,10 @@ impl PropertyIndex {
     }
 }
 
-fn is_path_within(path: &str, place: &NodePath) -> bool {
-    place.is_root()
+fn is_path_within(path: &str, ancestor: &NodePath) -> bool {
+    ancestor.is_root()
         || path
-            .strip_prefix(place.as_str())
+            .strip_prefix(ancestor.as_str())
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -315,12 +316,12 @@ impl IndexDefinitions {
             return Self::read_stored(view.content_map, reads);
         }
         let cache = &view.repository_state.cache.index_definitions.0;
-        if let Some(known) = &*cache.lock()
-            && known.definitions_record == record
-            && (!known.definitions.has_type_restrictions()
-                || Arc::ptr_eq(&known.node_types, &view.node_type_rules(None)?.node_types))
+        if let Some(cached) = &*cache.lock()
+            && cached.definitions_record == record
+            && (!cached.definitions.has_type_restrictions()
+                || Arc::ptr_eq(&cached.node_types, &view.node_type_rules(None)?.node_types))
         {
-            return Ok(known.definitions.clone());
+            return Ok(cached.definitions.clone());
         }
         let types = view.node_type_rules(None)?.node_types;
         let definitions = Self::read_stored(view.content_map, reads)?;
@@ -338,8 +339,13 @@ impl IndexDefinitions {
         let mut indexes: Vec<Arc<PropertyIndex>> =
             folder.children.iter().flat_map(read).map(Arc::new).collect();
         let is_replaced = |name: &str| folder.child(name).is_some();
-        indexes
-            .extend(built_in_definitions().0.iter().filter(|one| !is_replaced(&one.name)).cloned());
+        indexes.extend(
+            built_in_definitions()
+                .0
+                .iter()
+                .filter(|definition| !is_replaced(&definition.name))
+                .cloned(),
+        );
         let mut maps = BTreeSet::new();
         indexes.retain(|index| maps.insert(index.map_name.clone()));
         if indexes.len() > MAX_PROPERTY_INDEXES {
@@ -355,7 +361,7 @@ impl IndexDefinitions {
         path: &NodePath,
         body: &DocumentBody,
         chain: &[BodyNode],
-        found: &mut BTreeSet<(String, Vec<u8>)>,
+        entries: &mut BTreeSet<(String, Vec<u8>)>,
     ) {
         let Some(node) = chain.last() else { return };
         for index in self.0.iter().filter(|index| index.function.is_name_function()) {
@@ -368,7 +374,7 @@ impl IndexDefinitions {
                 _ => path.name(),
             };
             let entry = [&ValueKey::text(name).entry_prefix(), subject.as_bytes()].concat();
-            found.insert((index.map_name.clone(), entry));
+            entries.insert((index.map_name.clone(), entry));
         }
         for (name, property) in body.properties(*node) {
             let is_read = |index: &&Arc<PropertyIndex>| {
@@ -389,7 +395,7 @@ impl IndexDefinitions {
                 let keys = property.values().filter_map(|value| index.function.value_key(value));
                 let mut keys = keys.peekable();
                 if keys.peek().is_none() && index.name_pattern.is_none() {
-                    found.insert((
+                    entries.insert((
                         index.map_name.clone(),
                         [&[NO_VALUE_FAMILY], subject.as_bytes()].concat(),
                     ));
@@ -398,7 +404,7 @@ impl IndexDefinitions {
                 for key in keys {
                     count += 1;
                     if count == 2 {
-                        found.insert((
+                        entries.insert((
                             index.map_name.clone(),
                             [&[MULTI_VALUE_MARKER], subject.as_bytes()].concat(),
                         ));
@@ -408,7 +414,7 @@ impl IndexDefinitions {
                     });
                     if is_wanted {
                         let entry = [&key.entry_prefix(), subject.as_bytes()].concat();
-                        found.insert((index.map_name.clone(), entry));
+                        entries.insert((index.map_name.clone(), entry));
                     }
                 }
             }

@@ -154,7 +154,7 @@ fn attribute_values(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> 
         let mut located: Vec<(String, Range<usize>)> = Vec::new();
         for (name, range) in locate_attributes(source, start + 1 + tag.name.len())? {
             // If two attributes have the same name, the first one counts.
-            if !located.iter().any(|(other, _)| *other == name) {
+            if !located.iter().any(|(located_name, _)| *located_name == name) {
                 located.push((name, range));
             }
         }
@@ -174,8 +174,8 @@ fn attribute_values(tag: &Tag, source: &str, offset: usize) -> Vec<MarkupValue> 
 /// Returns the offsets at which a tag with this name can begin.
 fn tag_start_offsets<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     source.match_indices('<').map(|(at, _)| at).filter(move |at| {
-        let found = source.get(at + 1..at + 1 + name.len());
-        found.is_some_and(|found| found.eq_ignore_ascii_case(name))
+        let candidate = source.get(at + 1..at + 1 + name.len());
+        candidate.is_some_and(|candidate| candidate.eq_ignore_ascii_case(name))
     })
 }
 
@@ -301,11 +301,11 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Vec<String> {
-        let shown = |value: MarkupValue| match value {
+        let value_text = |value: MarkupValue| match value {
             MarkupValue::Attribute { name, range } => format!("{name}={}", &text[range]),
             MarkupValue::RawText { range } => format!("raw {}", &text[range]),
         };
-        markup_values(text).into_iter().map(shown).collect()
+        markup_values(text).into_iter().map(value_text).collect()
     }
 
     #[track_caller]

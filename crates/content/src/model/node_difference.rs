@@ -69,9 +69,9 @@ impl Subtree {
     /// Returns the differences of `after` from this tree. The names of the two root nodes are not compared.
     #[must_use]
     pub fn differences(&self, after: &Self) -> Vec<NodeDifference> {
-        let mut found = Vec::new();
-        collect_differences("", self, after, &mut found);
-        found
+        let mut node_differences = Vec::new();
+        collect_differences("", self, after, &mut node_differences);
+        node_differences
     }
 }
 
@@ -95,27 +95,29 @@ fn collect_differences(
     path: &str,
     before: &Subtree,
     after: &Subtree,
-    found: &mut Vec<NodeDifference>,
+    differences: &mut Vec<NodeDifference>,
 ) {
     let properties = property_differences(before, after);
     let is_reordered = is_child_order_changed(before, after);
     if !properties.is_empty() || is_reordered {
         let (path, kind) = (path.to_owned(), ChangeKind::Changed);
-        found.push(NodeDifference { path, kind, properties, is_reordered });
+        differences.push(NodeDifference { path, kind, properties, is_reordered });
     }
     let below = |name: &str| match path {
         "" => name.to_owned(),
         path => format!("{path}/{name}"),
     };
     for child in before.children.iter().filter(|child| after.child(&child.name).is_none()) {
-        found.push(whole_tree_difference(child, ChangeKind::Removed, &below(&child.name)));
+        differences.push(whole_tree_difference(child, ChangeKind::Removed, &below(&child.name)));
     }
     for child in &after.children {
         match before.child(&child.name) {
-            Some(old) => collect_differences(&below(&child.name), old, child, found),
-            None => {
-                found.push(whole_tree_difference(child, ChangeKind::Added, &below(&child.name)))
-            }
+            Some(old) => collect_differences(&below(&child.name), old, child, differences),
+            None => differences.push(whole_tree_difference(
+                child,
+                ChangeKind::Added,
+                &below(&child.name),
+            )),
         }
     }
 }
@@ -137,9 +139,9 @@ fn is_child_order_changed(before: &Subtree, after: &Subtree) -> bool {
         tree.children.iter().map(|child| child.name.clone()).collect()
     };
     let (old, new) = (names(before), names(after));
-    let common = |tree: &Subtree, other: &HashSet<String>| -> Vec<String> {
+    let common = |tree: &Subtree, counterpart_names: &HashSet<String>| -> Vec<String> {
         let names = tree.children.iter().map(|child| child.name.clone());
-        names.filter(|name| other.contains(name)).collect()
+        names.filter(|name| counterpart_names.contains(name)).collect()
     };
     common(before, &new) != common(after, &old)
 }
@@ -152,11 +154,11 @@ mod tests {
         let lines: Vec<String> = before
             .differences(after)
             .iter()
-            .map(|one| {
+            .map(|difference| {
                 let names: Vec<&str> =
-                    one.properties.iter().map(|property| property.name.as_str()).collect();
-                let order = if one.is_reordered { " reordered" } else { "" };
-                format!("{} {} {}{order}", one.kind.name(), one.path, names.join(","))
+                    difference.properties.iter().map(|property| property.name.as_str()).collect();
+                let order = if difference.is_reordered { " reordered" } else { "" };
+                format!("{} {} {}{order}", difference.kind.name(), difference.path, names.join(","))
             })
             .collect();
         assert_eq!(lines, expected);

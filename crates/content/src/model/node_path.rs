@@ -319,10 +319,10 @@ mod tests {
                 is_plain_path(plain) && plain.split('/').all(|name| check_item_name(name).is_ok())
             );
         }
-        for other in [
+        for invalid_path in [
             "", "a/", "a//b", "/a", "a/.", "../b", "...", "a:/b", "a/:b", "a:b:c", "a b", &too_long,
         ] {
-            assert!(!is_plain_path(other), "{other:?}");
+            assert!(!is_plain_path(invalid_path), "{invalid_path:?}");
         }
         let path = |text: &str| NodePath::new(text).unwrap();
         assert_eq!((NodePath::root().depth(), NodePath::root().name()), (0, ""));

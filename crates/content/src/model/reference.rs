@@ -171,8 +171,8 @@ impl Snapshot {
     ) -> Result<()> {
         let mut candidates = BTreeSet::new();
         for map in [LookupIndex::Reference.map_name(), LINK_MAP] {
-            for (target, wanted) in targets.index_path_scopes() {
-                candidates.extend(self.indexed_referrers(map, target.as_str(), wanted)?);
+            for (target, scope) in targets.index_path_scopes() {
+                candidates.extend(self.indexed_referrers(map, target.as_str(), scope)?);
             }
         }
         for path in candidates {
@@ -285,11 +285,13 @@ impl Snapshot {
             let BorrowedValue::Text(value_type, text) = value else { continue };
             for link in find_links(path, name, (value_type, text)) {
                 let target = self.link_target(&link)?;
-                let meant = target.as_ref().map(NodePath::as_str);
+                let target_path = target.as_ref().map(NodePath::as_str);
                 // Such a path is already a reference by path, whether or not its node exists.
-                let is_known =
-                    is_plain_reference(value_type, text) && meant.is_none_or(|path| path == text);
-                let Some(meant) = meant.or(link.candidate_paths.first().map(String::as_str)) else {
+                let is_known = is_plain_reference(value_type, text)
+                    && target_path.is_none_or(|path| path == text);
+                let Some(link_target) =
+                    target_path.or(link.candidate_paths.first().map(String::as_str))
+                else {
                     continue;
                 };
                 // Other properties that may hold tags also hold other names.
@@ -297,7 +299,7 @@ impl Snapshot {
                     link.kind == ReferenceKind::Tag && target.is_none() && name != "cq:tags";
                 let is_prose = target.is_none() && link.can_be_prose(text);
                 if !is_known && !is_other_name && !is_prose {
-                    let text = meant.to_owned();
+                    let text = link_target.to_owned();
                     let (path, property) = (path.clone(), name.to_owned());
                     references.push(NodeReference {
                         path,
@@ -384,8 +386,8 @@ impl Session {
         from: &NodePath,
         to: &NodePath,
     ) -> Result<ReferenceRewriteReport> {
-        let begun = self.base_snapshot();
-        let referrers = begun.find_referrers(from, SubtreeScope::Subtree)?;
+        let base = self.base_snapshot();
+        let referrers = base.find_referrers(from, SubtreeScope::Subtree)?;
         let mut done = ReferenceRewriteReport::default();
         for referrer in referrers {
             if matches!(referrer.kind, ReferenceKind::Strong | ReferenceKind::Weak) {
@@ -395,9 +397,9 @@ impl Session {
             let Some(node) = self.node(&path)? else { continue };
             let Some(property) = node.property(&referrer.property) else { continue };
             let rewriting =
-                ReferenceRewriter { base_snapshot: &begun, node_path: &referrer.path, from, to };
+                ReferenceRewriter { base_snapshot: &base, node_path: &referrer.path, from, to };
             let changed = rewriting.rewrite_property(&referrer.property, &property)?;
-            let kept = |reason| SkippedReference {
+            let skip = |reason| SkippedReference {
                 referrer: Referrer { path: path.clone(), ..referrer.clone() },
                 reason,
             };
@@ -405,19 +407,19 @@ impl Session {
                 // The property was already rewritten because of another reference in it.
                 Some(changed) if changed == property => {}
                 Some(_) if is_policy_path(path.as_str()) => {
-                    done.skipped_references.push(kept("the reference is a part of a policy"));
+                    done.skipped_references.push(skip("the reference is a part of a policy"));
                 }
                 None => done
                     .skipped_references
-                    .push(kept("the spelling of the reference is not understood")),
+                    .push(skip("the spelling of the reference is not understood")),
                 Some(_) if is_read_only(&node)? => {
-                    done.skipped_references.push(kept("the node is checked in"));
+                    done.skipped_references.push(skip("the node is checked in"));
                 }
                 Some(_)
                     if !self.can_alter_property(&path, node.primary_type(), &referrer.property) =>
                 {
                     done.skipped_references
-                        .push(kept("the property may not be changed by the user"));
+                        .push(skip("the property may not be changed by the user"));
                 }
                 Some(changed) => {
                     drop(node);
@@ -493,13 +495,13 @@ pub(crate) fn referring_properties(
     node: BorrowedNode<'_>,
     target: &str,
 ) -> Vec<(String, ReferenceKind)> {
-    let mut found = Vec::new();
+    let mut properties = Vec::new();
     for (name, property) in node.properties() {
         let kind =
             property_targets(property).find(|(_, text)| *text == target).map(|(kind, _)| kind);
-        found.extend(kind.map(|kind| (name.to_owned(), kind)));
+        properties.extend(kind.map(|kind| (name.to_owned(), kind)));
     }
-    found
+    properties
 }
 
 /// Returns the reference targets of a property: identifiers, and texts that are absolute paths.

@@ -189,7 +189,7 @@ fn read_named_link(
     }
     if property == "cq:policy" {
         let candidates =
-            policy_folders(node).iter().map(|place| format!("{place}{text}")).collect();
+            policy_folders(node).iter().map(|folder| format!("{folder}{text}")).collect();
         return Some((ReferenceKind::Policy, LinkSpelling::PolicyName, candidates));
     }
     if is_tag_property(property) {
@@ -210,14 +210,16 @@ fn read_named_link(
 
 /// Returns the folders, in search order, for a policy named by a mapping at a path.
 fn policy_folders(mapping: &NodePath) -> Vec<String> {
-    let mut places = Vec::new();
-    let mut next = mapping.as_str().split_once("/settings/").map(|(place, _)| place);
-    while let Some(place) = next.filter(|place| !place.is_empty() && *place != "/conf") {
-        places.push(format!("{place}{POLICY_FOLDER}"));
-        next = place.rsplit_once('/').map(|(above, _)| above);
+    let mut folders = Vec::new();
+    let mut next = mapping.as_str().split_once("/settings/").map(|(parent, _)| parent);
+    while let Some(folder) = next.filter(|folder| !folder.is_empty() && *folder != "/conf") {
+        folders.push(format!("{folder}{POLICY_FOLDER}"));
+        next = folder.rsplit_once('/').map(|(above, _)| above);
     }
-    places.extend(SHARED_SETTINGS_PATHS.map(|place| format!("{place}{POLICY_FOLDER}")));
-    places
+    folders.extend(
+        SHARED_SETTINGS_PATHS.map(|settings_path| format!("{settings_path}{POLICY_FOLDER}")),
+    );
+    folders
 }
 
 fn trimmed_range(start: usize, line: &str) -> Range<usize> {
@@ -315,15 +317,15 @@ fn address_ranges(text: &str, delimiters: AddressDelimiters) -> Vec<Range<usize>
             }
             AddressDelimiters::Quotes => before.is_some_and(|before| "\"'`(".contains(before)),
         };
-        let found = text.get(start..).unwrap_or_default();
+        let address = text.get(start..).unwrap_or_default();
         let closing = match (delimiters, before) {
             // Inside quotes, only these characters end a URL.
             (AddressDelimiters::Quotes, Some(quote @ ('"' | '\'' | '`'))) => {
-                found.find([quote, '\\', '\n'])
+                address.find([quote, '\\', '\n'])
             }
-            _ => found.find(is_address_end),
+            _ => address.find(is_address_end),
         };
-        let end = start + closing.unwrap_or(found.len());
+        let end = start + closing.unwrap_or(address.len());
         if begins {
             spans.push(start..end);
         }
@@ -369,7 +371,7 @@ fn decode_namespace_names(path: &str) -> Option<String> {
         let is_name = !prefix.is_empty() && !rest.is_empty();
         is_name.then(|| format!("{prefix}:{rest}"))
     };
-    let names = path.split('/').map(|one| name(one).unwrap_or_else(|| one.to_owned()));
+    let names = path.split('/').map(|segment| name(segment).unwrap_or_else(|| segment.to_owned()));
     let decoded = names.collect::<Vec<_>>().join("/");
     (decoded != path).then_some(decoded)
 }
@@ -405,9 +407,9 @@ impl LinkRewrite<'_> {
                 Some((link.range.clone(), name))
             }
             LinkSpelling::PolicyName => {
-                let places =
+                let suffixes =
                     link.candidate_paths.iter().filter_map(|path| path.strip_suffix(source));
-                let mut names = places.filter_map(|place| moved.as_str().strip_prefix(place));
+                let mut names = suffixes.filter_map(|prefix| moved.as_str().strip_prefix(prefix));
                 let name = names.next().unwrap_or(moved.as_str());
                 Some((link.range.clone(), name.to_owned()))
             }
@@ -451,14 +453,14 @@ fn encoded_prefix_length(address: &str, path: &str) -> Option<usize> {
         u8::from_str_radix(digits, 16).ok()
     };
     for byte in path.bytes() {
-        let (found, length) = match bytes.get(at)? {
+        let (decoded_byte, length) = match bytes.get(at)? {
             b'%' => match hex(at + 1) {
                 Some(decoded) if decoded == byte => (decoded, 3),
                 _ => (b'%', 1),
             },
-            other => (*other, 1),
+            literal_byte => (*literal_byte, 1),
         };
-        if found != byte {
+        if decoded_byte != byte {
             return None;
         }
         at += length;
@@ -493,8 +495,8 @@ pub(crate) fn apply_replacements(
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     for (range, new) in replacements {
-        let Some(kept) = text.get(at..range.start) else { continue };
-        out.push_str(kept);
+        let Some(unchanged_text) = text.get(at..range.start) else { continue };
+        out.push_str(unchanged_text);
         out.push_str(&new);
         at = range.end;
     }

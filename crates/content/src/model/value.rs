@@ -75,7 +75,7 @@ impl ValueType {
     /// Finds the type with this name, case-insensitively.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(name))
+        Self::ALL.into_iter().find(|value_type| value_type.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -338,8 +338,8 @@ mod tests {
 
     #[test]
     fn types_are_found_by_name() {
-        for one in ValueType::ALL {
-            assert_eq!(ValueType::find(one.name()), Some(one));
+        for value_type in ValueType::ALL {
+            assert_eq!(ValueType::find(value_type.name()), Some(value_type));
         }
         assert_eq!(ValueType::find("uri"), Some(ValueType::Uri));
         assert_eq!(ValueType::find("Object"), None);

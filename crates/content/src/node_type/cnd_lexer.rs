@@ -160,16 +160,16 @@ impl CndLexer<'_> {
     }
 
     fn scan_word(&mut self, first: char) -> String {
-        let mut word = String::from(first);
+        let mut text = String::from(first);
         while let Some(next) = self.rest.peek().copied() {
-            let begins_comment = word.ends_with('/') && matches!(next, '/' | '*');
+            let begins_comment = text.ends_with('/') && matches!(next, '/' | '*');
             let is_end = next.is_whitespace() || SIGNS.contains(next) || matches!(next, '\'' | '"');
             if is_end || begins_comment {
                 break;
             }
-            word.push(next);
+            text.push(next);
             self.next_character();
         }
-        word
+        text
     }
 }

@@ -40,7 +40,7 @@ pub fn parse_cnd(text: &str) -> CndDocument {
             parser.skip_to_statement();
         }
     }
-    cnd.diagnostics.sort_by_key(|one| (one.line, one.column));
+    cnd.diagnostics.sort_by_key(|entry| (entry.line, entry.column));
     cnd
 }
 
@@ -68,9 +68,9 @@ impl CndParser {
         Some(token.clone())
     }
 
-    fn expected_error<T>(&self, what: &str) -> CndResult<T> {
-        let found = self.peek().map_or_else(|| "the end".to_owned(), CndToken::to_string);
-        Err(self.position().to_diagnostic(format!("expected {what}, found {found}")))
+    fn expected_error<T>(&self, expectation: &str) -> CndResult<T> {
+        let token = self.peek().map_or_else(|| "the end".to_owned(), CndToken::to_string);
+        Err(self.position().to_diagnostic(format!("expected {expectation}, found {token}")))
     }
 
     fn is_sign(&self, sign: char) -> bool {
@@ -91,7 +91,9 @@ impl CndParser {
     /// Consumes one of these keywords, in any case, if it is next, with the `?` that may follow.
     fn take_keyword(&mut self, words: &[&str]) -> CndAttributeState {
         let is_next = match self.peek() {
-            Some(CndToken::Word(word)) => words.iter().any(|one| one.eq_ignore_ascii_case(word)),
+            Some(CndToken::Word(text)) => {
+                words.iter().any(|keyword| keyword.eq_ignore_ascii_case(text))
+            }
             Some(CndToken::Sign(sign)) => words.contains(&sign.to_string().as_str()),
             _ => false,
         };
@@ -126,7 +128,7 @@ impl CndParser {
         }
         let spot = self.position();
         let definition = self.parse_definition()?;
-        if cnd.types.iter().any(|one| one.name == definition.name) {
+        if cnd.types.iter().any(|node_type| node_type.name == definition.name) {
             return Err(spot.to_diagnostic(format!("`{}` is defined twice", definition.name)));
         }
         cnd.types.push(definition);
@@ -142,20 +144,20 @@ impl CndParser {
         Ok((prefix, uri))
     }
 
-    fn parse_text(&mut self, what: &str) -> CndResult<String> {
+    fn parse_text(&mut self, expectation: &str) -> CndResult<String> {
         match self.peek() {
             Some(CndToken::Word(_) | CndToken::Quoted(_)) => match self.next() {
                 Some(CndToken::Word(text) | CndToken::Quoted(text)) => Ok(text),
-                _ => self.expected_error(what),
+                _ => self.expected_error(expectation),
             },
-            _ => self.expected_error(what),
+            _ => self.expected_error(expectation),
         }
     }
 
     /// Reads a name and checks it.
-    fn parse_name(&mut self, what: &str) -> CndResult<String> {
+    fn parse_name(&mut self, expectation: &str) -> CndResult<String> {
         let spot = self.position();
-        let name = self.parse_text(what)?;
+        let name = self.parse_text(expectation)?;
         check_item_name(&name).map_err(|error| spot.to_diagnostic(error.to_string()))?;
         Ok(name)
     }
@@ -175,14 +177,14 @@ impl CndParser {
     /// Reads `a, b` or `?`, which yields an empty list.
     fn parse_list<T>(
         &mut self,
-        mut one: impl FnMut(&mut Self) -> CndResult<T>,
+        mut parse_item: impl FnMut(&mut Self) -> CndResult<T>,
     ) -> CndResult<Vec<T>> {
         let mut list = Vec::new();
         if self.take_sign('?') {
             return Ok(list);
         }
         loop {
-            list.push(one(self)?);
+            list.push(parse_item(self)?);
             if !self.take_sign(',') {
                 return Ok(list);
             }
@@ -293,7 +295,7 @@ impl CndParser {
         }
         let unknown = || {
             let names: Vec<String> =
-                ValueType::ALL.iter().map(|one| one.name().to_uppercase()).collect();
+                ValueType::ALL.iter().map(|value_type| value_type.name().to_uppercase()).collect();
             spot.to_diagnostic(format!(
                 "`{name}` is no type of values; there are {}, UNDEFINED",
                 names.join(", ")
@@ -353,12 +355,12 @@ impl CndParser {
             return true;
         }
         let on_parent_version = match self.peek() {
-            Some(CndToken::Word(word)) => OnParentVersion::find(word),
+            Some(CndToken::Word(text)) => OnParentVersion::find(text),
             _ => None,
         };
-        if let Some(found) = on_parent_version {
+        if let Some(action) = on_parent_version {
             self.token_index += 1;
-            flags.on_parent_version = found;
+            flags.on_parent_version = action;
         }
         on_parent_version.is_some()
     }

@@ -78,7 +78,8 @@ fn write_property(out: &mut String, property: &PropertyDefinition) {
 fn write_child(out: &mut String, child: &ChildDefinition) {
     let _ = write!(out, "  + {}", format_name(&child.name));
     if !child.required_types.is_empty() {
-        let types: Vec<String> = child.required_types.iter().map(|one| format_name(one)).collect();
+        let types: Vec<String> =
+            child.required_types.iter().map(|type_name| format_name(type_name)).collect();
         let _ = write!(out, " ({})", types.join(", "));
     }
     if let Some(default) = &child.default_type {

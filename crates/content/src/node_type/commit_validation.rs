@@ -16,7 +16,7 @@ use super::reference_integrity::ReferenceIntegrity;
 use super::stored_type::{NODE_TYPES_PATH, NodeTypeRules, SYSTEM_PATH};
 use super::type_definition::{ChildDefinition, NodeTypeDefinition, PropertyDefinition};
 use crate::commit::{CommitChecks, CommitDetails};
-use crate::document::document_body::DocumentBody;
+use crate::document::body::DocumentBody;
 use crate::document::record::ContentRecord;
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{BorrowedNode, Error, LookupIndex, NodePath, Result, Snapshot, document::record_key};
@@ -177,10 +177,11 @@ fn revalidate_node(
         parent.map(|parent| DeclaredNodeTypes::from_node(parent).effective_type(judge.rules));
     let Some(node) = node.as_borrowed() else { return Ok(()) };
     let types = DeclaredNodeTypes::from_node(node);
-    let place = ValidatedNode { path, parent_type: parent.as_ref(), is_parent_changed: true };
-    if judge.validate_types(place, &types) {
+    let node_context =
+        ValidatedNode { path, parent_type: parent.as_ref(), is_parent_changed: true };
+    if judge.validate_types(node_context, &types) {
         let effective = types.effective_type(judge.rules);
-        judge.validate_own_items(place, &effective, None, node)?;
+        judge.validate_own_items(node_context, &effective, None, node)?;
     }
     Ok(())
 }

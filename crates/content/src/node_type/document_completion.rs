@@ -19,7 +19,7 @@ use super::effective_type::EffectiveNodeType;
 use super::node_type_validator::{ChildLookup, DeclaredNodeTypes};
 use super::stored_type::NodeTypeRules;
 use super::type_definition::PropertyDefinition;
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::model::reference::UUID_PROPERTY;
 use crate::model::subtree::PRIMARY_TYPE;
 use crate::{BorrowedNode, JcrDate, Property, Subtree, Value, ValueType};
@@ -132,17 +132,20 @@ impl<'a> DocumentCompleter<'a> {
         (old, is_settled): (Option<BorrowedNode<'_>>, bool),
         new: BorrowedNode<'_>,
     ) {
-        for definition in effective.property_definitions().filter(|one| one.flags.is_autocreated) {
+        for definition in
+            effective.property_definitions().filter(|candidate| candidate.flags.is_autocreated)
+        {
             let name = definition.name.as_str();
             if new.property(name).is_some() {
                 continue;
             }
-            let kept = old.and_then(|old| old.property(name)).map(|old| old.to_property());
+            let existing_value =
+                old.and_then(|old| old.property(name)).map(|old| old.to_property());
             // A node that already had these types came without the item, from a package or from before the rule; it
             // gets only mandatory items.
             let is_wanted = !is_settled || definition.flags.is_mandatory;
             let first = || if is_wanted { self.default_value(definition) } else { None };
-            if let Some(value) = kept.or_else(first) {
+            if let Some(value) = existing_value.or_else(first) {
                 self.set_property(at, name, value);
             }
         }
@@ -212,26 +215,28 @@ impl<'a> DocumentCompleter<'a> {
                 .is_some_and(|old| old.has_equal_values(property));
             let rule = effective.property_rule(name, value_type, is_list);
             let fits = rule.is_some_and(|rule| {
-                rule.definition.value_type.is_none_or(|wanted| wanted == value_type)
+                rule.definition.value_type.is_none_or(|required_type| required_type == value_type)
             });
             // The text form of a binary would be its blob's id.
             if is_old || fits || value_type == ValueType::Binary {
                 continue;
             }
             let rule = effective.named_property_rule(name, is_list);
-            let Some(wanted) = rule.and_then(|rule| rule.definition.value_type) else { continue };
+            let Some(required_type) = rule.and_then(|rule| rule.definition.value_type) else {
+                continue;
+            };
             let values = property.values().map(|value| {
                 let value = value.to_value();
                 let text = value.to_text();
                 // JCR would convert any text other than `true` to `false`.
                 let is_truth = matches!(&*text, "true" | "false");
-                (wanted != ValueType::Boolean || is_truth)
-                    .then(|| Value::parse(wanted, &text).ok())
+                (required_type != ValueType::Boolean || is_truth)
+                    .then(|| Value::parse(required_type, &text).ok())
                     .flatten()
             });
             let Some(values) = values.collect::<Option<Vec<Value>>>() else { continue };
             match (is_list, values.as_slice()) {
-                (true, _) => self.set_property(at, name, Property::List(wanted, values)),
+                (true, _) => self.set_property(at, name, Property::List(required_type, values)),
                 (false, [value]) => self.set_property(at, name, Property::Single(value.clone())),
                 (false, _) => {}
             }
@@ -246,8 +251,8 @@ impl<'a> DocumentCompleter<'a> {
             .filter_map(|child| Some((child.name.as_str(), child.default_type.as_deref()?)))
             .collect();
         for (name, default) in missing {
-            let what = CompletedItem::Child(name.to_owned(), default.to_owned());
-            self.completions.push(NodeCompletion { node_index: at, item: what });
+            let item = CompletedItem::Child(name.to_owned(), default.to_owned());
+            self.completions.push(NodeCompletion { node_index: at, item });
         }
     }
 }

@@ -22,7 +22,7 @@ impl EffectiveNodeType {
     /// Returns true if the node is of a type, by its own types or their supertypes.
     #[must_use]
     pub fn is_of_type(&self, name: &str) -> bool {
-        self.types.iter().any(|one| one.is_of_type(name))
+        self.types.iter().any(|node_type| node_type.is_of_type(name))
     }
 
     /// Finds the definition of a property by its name, type and multiplicity.
@@ -49,8 +49,8 @@ impl EffectiveNodeType {
         let open = |rule: &&PropertyRule| {
             rule.definition.value_type.is_none() && rule.definition.is_multiple == is_list
         };
-        let named = self.types.iter().find_map(|one| {
-            let rules = one.properties.by_name.get(name)?;
+        let named = self.types.iter().find_map(|node_type| {
+            let rules = node_type.properties.by_name.get(name)?;
             let rules = || rules.iter().map(|rule| &**rule);
             rules()
                 .find(exact)
@@ -58,8 +58,8 @@ impl EffectiveNodeType {
                 .or_else(|| rules().find(|rule| rule.definition.flags.is_mandatory))
         });
         named.or_else(|| {
-            self.types.iter().find_map(|one| {
-                let rules = || one.properties.residual.iter().map(|rule| &**rule);
+            self.types.iter().find_map(|node_type| {
+                let rules = || node_type.properties.residual.iter().map(|rule| &**rule);
                 rules().find(exact).or_else(|| rules().find(open))
             })
         })
@@ -67,32 +67,48 @@ impl EffectiveNodeType {
 
     /// Finds the named definition to whose type a value would have to be converted.
     pub(super) fn named_property_rule(&self, name: &str, is_list: bool) -> Option<&PropertyRule> {
-        let rules = self.types.iter().filter_map(|one| one.properties.by_name.get(name)).flatten();
+        let rules = self
+            .types
+            .iter()
+            .filter_map(|node_type| node_type.properties.by_name.get(name))
+            .flatten();
         rules.map(|rule| &**rule).find(|rule| rule.definition.is_multiple == is_list)
     }
 
     /// Returns the property definitions of the type.
     pub fn property_definitions(&self) -> impl Iterator<Item = &PropertyDefinition> {
-        let rules = self.types.iter().flat_map(|one| one.properties.by_name.values().flatten());
+        let rules =
+            self.types.iter().flat_map(|node_type| node_type.properties.by_name.values().flatten());
         rules.map(|rule| &rule.definition)
     }
 
     /// Returns the child definitions of the type.
     pub fn child_definitions(&self) -> impl Iterator<Item = &ChildDefinition> {
-        self.types.iter().flat_map(|one| one.children.by_name.values().flatten()).map(|one| &**one)
+        self.types
+            .iter()
+            .flat_map(|node_type| node_type.children.by_name.values().flatten())
+            .map(|definition| &**definition)
     }
 
     /// Returns true if a property is mandatory.
     #[must_use]
     pub fn is_mandatory_property(&self, name: &str) -> bool {
-        let rules = self.types.iter().filter_map(|one| one.properties.by_name.get(name)).flatten();
+        let rules = self
+            .types
+            .iter()
+            .filter_map(|node_type| node_type.properties.by_name.get(name))
+            .flatten();
         rules.into_iter().any(|rule| rule.definition.flags.is_mandatory)
     }
 
     /// Returns true if a child is mandatory.
     #[must_use]
     pub fn is_mandatory_child(&self, name: &str) -> bool {
-        let children = self.types.iter().filter_map(|one| one.children.by_name.get(name)).flatten();
+        let children = self
+            .types
+            .iter()
+            .filter_map(|node_type| node_type.children.by_name.get(name))
+            .flatten();
         children.into_iter().any(|child| child.flags.is_mandatory)
     }
 
@@ -111,8 +127,8 @@ impl EffectiveNodeType {
         let fits = |definition: &Arc<ChildDefinition>| {
             definition.effective_required_types().all(|required| child.is_of_type(required))
         };
-        for one in &self.types {
-            let Some(definitions) = one.children.by_name.get(name) else { continue };
+        for node_type in &self.types {
+            let Some(definitions) = node_type.children.by_name.get(name) else { continue };
             if definitions.iter().any(fits) {
                 return true;
             }
@@ -120,7 +136,7 @@ impl EffectiveNodeType {
                 return false;
             }
         }
-        self.types.iter().any(|one| one.children.residual.iter().any(fits))
+        self.types.iter().any(|node_type| node_type.children.residual.iter().any(fits))
     }
 
     /// Returns true if children may have any name and type.
@@ -131,17 +147,17 @@ impl EffectiveNodeType {
                 .effective_required_types()
                 .all(|required| required == super::type_definition::BASE_TYPE)
         };
-        self.types.iter().any(|one| one.children.residual.iter().any(is_open))
+        self.types.iter().any(|node_type| node_type.children.residual.iter().any(is_open))
             && !self.child_definitions().any(|child| child.flags.is_mandatory)
     }
 
     /// Returns the default primary type of a child.
     #[must_use]
     pub fn default_child_type(&self, name: &str) -> Option<&str> {
-        self.types.iter().find_map(|one| {
-            let named = one.children.by_name.get(name).into_iter().flatten();
+        self.types.iter().find_map(|node_type| {
+            let named = node_type.children.by_name.get(name).into_iter().flatten();
             named
-                .chain(&one.children.residual)
+                .chain(&node_type.children.residual)
                 .find_map(|definition| definition.default_type.as_deref())
         })
     }
@@ -149,13 +165,14 @@ impl EffectiveNodeType {
     /// Returns true if the order of children is content.
     #[must_use]
     pub fn has_orderable_children(&self) -> bool {
-        self.types.iter().any(|one| one.definition.flags.has_orderable_children)
+        self.types.iter().any(|node_type| node_type.definition.flags.has_orderable_children)
     }
 }
 
 impl fmt::Display for EffectiveNodeType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.types.iter().map(|one| one.definition.name.as_str()).collect();
+        let names: Vec<&str> =
+            self.types.iter().map(|node_type| node_type.definition.name.as_str()).collect();
         f.write_str(&names.join(", "))
     }
 }

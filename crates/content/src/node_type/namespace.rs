@@ -72,7 +72,10 @@ impl NamespaceRegistry {
     /// Returns the prefix of a URI.
     #[must_use]
     pub fn prefix(&self, uri: &str) -> Option<&str> {
-        self.uris.iter().find(|(_, one)| *one == uri).map(|(prefix, _)| prefix.as_str())
+        self.uris
+            .iter()
+            .find(|(_, namespace_uri)| *namespace_uri == uri)
+            .map(|(prefix, _)| prefix.as_str())
     }
 
     /// Returns all prefixes with their URIs, sorted.

@@ -137,8 +137,9 @@ impl<'a> NodeTypeValidator<'a> {
         new: BorrowedNode<'_>,
     ) -> Result<()> {
         let parent = self.stored_parent_type(path)?;
-        let place = ValidatedNode { path, parent_type: parent.as_ref(), is_parent_changed: false };
-        self.validate_node(place, old, new)
+        let node_context =
+            ValidatedNode { path, parent_type: parent.as_ref(), is_parent_changed: false };
+        self.validate_node(node_context, old, new)
     }
 
     /// Validates the removal of a document.
@@ -159,8 +160,8 @@ impl<'a> NodeTypeValidator<'a> {
         path: &NodePath,
     ) -> Result<Option<EffectiveNodeType>> {
         let Some(parent) = path.parent() else { return Ok(None) };
-        if let Some(known) = self.parent_types.get(&parent) {
-            return Ok(Some(known.clone()));
+        if let Some(cached_type) = self.parent_types.get(&parent) {
+            return Ok(Some(cached_type.clone()));
         }
         let key = record_key::record_key(&parent)?;
         let record = match self.edits.get(&key) {
@@ -177,28 +178,29 @@ impl<'a> NodeTypeValidator<'a> {
 
     fn validate_node(
         &mut self,
-        place: ValidatedNode<'_>,
+        context: ValidatedNode<'_>,
         old: Option<BorrowedNode<'_>>,
         new: BorrowedNode<'_>,
     ) -> Result<()> {
-        let path = place.path;
+        let path = context.path;
         if old.is_none() {
             self.validate_name(path, path.name());
         }
         let types = DeclaredNodeTypes::from_node(new);
         let settled = old.filter(|old| DeclaredNodeTypes::from_node(*old) == types);
         let effective = types.effective_type(self.rules);
-        let is_known = settled.is_some() || self.validate_types(place, &types);
+        let is_known = settled.is_some() || self.validate_types(context, &types);
         if is_known {
-            self.validate_own_items(place, &effective, settled, new)?;
+            self.validate_own_items(context, &effective, settled, new)?;
         }
         let before = ChildLookup::from_node(old);
         let parent = is_known.then_some(&effective);
         for child in new.children() {
             let path = path.child_unchecked(child.name());
             let is_parent_changed = settled.is_none();
-            let place = ValidatedNode { path: &path, parent_type: parent, is_parent_changed };
-            self.validate_node(place, before.find(child.name()), child)?;
+            let child_context =
+                ValidatedNode { path: &path, parent_type: parent, is_parent_changed };
+            self.validate_node(child_context, before.find(child.name()), child)?;
         }
         Ok(())
     }
@@ -206,14 +208,15 @@ impl<'a> NodeTypeValidator<'a> {
     /// Validates a node without its descendants.
     pub(super) fn validate_own_items(
         &mut self,
-        place: ValidatedNode<'_>,
+        context: ValidatedNode<'_>,
         effective: &EffectiveNodeType,
         settled: Option<BorrowedNode<'_>>,
         new: BorrowedNode<'_>,
     ) -> Result<()> {
-        let path = place.path;
-        let is_changed = settled.is_none() || place.is_parent_changed;
-        if let (true, Some(parent), Some(above)) = (is_changed, place.parent_type, path.parent()) {
+        let path = context.path;
+        let is_changed = settled.is_none() || context.is_parent_changed;
+        if let (true, Some(parent), Some(above)) = (is_changed, context.parent_type, path.parent())
+        {
             self.validate_child(&above, parent, path, effective);
         }
         self.validate_properties(path, effective, settled, new);
@@ -234,10 +237,10 @@ impl<'a> NodeTypeValidator<'a> {
     /// Validates the types that a node declares; returns true if its content can be validated against them.
     pub(super) fn validate_types(
         &mut self,
-        place: ValidatedNode<'_>,
+        context: ValidatedNode<'_>,
         types: &DeclaredNodeTypes<'_>,
     ) -> bool {
-        let path = place.path;
+        let path = context.path;
         let registry = self.rules.node_types.clone();
         let is_known = match types.primary_type {
             None => {
@@ -262,10 +265,11 @@ impl<'a> NodeTypeValidator<'a> {
                     );
                     false
                 }
-                Some(known) => {
-                    let flags = known.definition.flags;
-                    let default =
-                        place.parent_type.and_then(|parent| parent.default_child_type(path.name()));
+                Some(node_type) => {
+                    let flags = node_type.definition.flags;
+                    let default = context
+                        .parent_type
+                        .and_then(|parent| parent.default_child_type(path.name()));
                     if flags.is_mixin {
                         let kind = ConstraintViolationKind::MixinAsPrimaryType;
                         self.report_violation(path, kind, primary, String::new());
@@ -280,10 +284,10 @@ impl<'a> NodeTypeValidator<'a> {
         for mixin in &types.mixins {
             let kind = match registry.find(mixin) {
                 None => ConstraintViolationKind::UnknownMixin,
-                Some(known) if !known.definition.flags.is_mixin => {
+                Some(mixin_type) if !mixin_type.definition.flags.is_mixin => {
                     ConstraintViolationKind::PrimaryTypeAsMixin
                 }
-                Some(known) if known.definition.flags.is_abstract => {
+                Some(mixin_type) if mixin_type.definition.flags.is_abstract => {
                     ConstraintViolationKind::AbstractMixin
                 }
                 Some(_) => continue,
@@ -303,8 +307,8 @@ impl<'a> NodeTypeValidator<'a> {
         let mut before = settled.into_iter().flat_map(BorrowedNode::properties).peekable();
         for (name, property) in new.properties() {
             // Both sides are sorted by name: an old item before this name was removed.
-            while let Some((gone, _)) = before.next_if(|(old, _)| *old < name) {
-                self.validate_property_removal(path, effective, gone);
+            while let Some((removed_name, _)) = before.next_if(|(old, _)| *old < name) {
+                self.validate_property_removal(path, effective, removed_name);
             }
             let old = before.next_if(|(old, _)| *old == name);
             if old.is_some_and(|(_, old)| old.has_equal_values(property)) {
@@ -312,13 +316,15 @@ impl<'a> NodeTypeValidator<'a> {
             }
             self.validate_property(path, effective, (name, property));
         }
-        for (gone, _) in before {
-            self.validate_property_removal(path, effective, gone);
+        for (removed_name, _) in before {
+            self.validate_property_removal(path, effective, removed_name);
         }
         if settled.is_some() {
             return;
         }
-        for definition in effective.property_definitions().filter(|one| one.flags.is_mandatory) {
+        for definition in
+            effective.property_definitions().filter(|candidate| candidate.flags.is_mandatory)
+        {
             let name = definition.name.as_str();
             let is_to_come = self.is_lenient && definition.flags.is_autocreated;
             if name != PRIMARY_TYPE && !is_to_come && new.property(name).is_none() {
@@ -385,12 +391,13 @@ impl<'a> NodeTypeValidator<'a> {
             }
             return;
         }
-        let wanted = rule.definition.value_type;
-        if wanted.is_some_and(|wanted| wanted != value_type)
+        let required_type = rule.definition.value_type;
+        if required_type.is_some_and(|required_type| required_type != value_type)
             || rule.definition.is_multiple != is_list
         {
             let form = if rule.definition.is_multiple { "a list of" } else { "a single" };
-            let detail = format!("it must be {form} {}", wanted.map_or("value", ValueType::name));
+            let detail =
+                format!("it must be {form} {}", required_type.map_or("value", ValueType::name));
             self.report_violation(path, ConstraintViolationKind::RequiredType, name, detail);
             return;
         }
@@ -413,7 +420,9 @@ impl<'a> NodeTypeValidator<'a> {
         effective: &EffectiveNodeType,
         new: BorrowedNode<'_>,
     ) -> Result<()> {
-        for definition in effective.child_definitions().filter(|one| one.flags.is_mandatory) {
+        for definition in
+            effective.child_definitions().filter(|candidate| candidate.flags.is_mandatory)
+        {
             let name = definition.name.as_str();
             if new.child(name).is_none() && !self.has_record(&path.child_unchecked(name))? {
                 let detail = format!("the types are {effective}");

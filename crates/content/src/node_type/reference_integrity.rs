@@ -77,9 +77,9 @@ impl ReferenceIntegrity {
         new: Option<BorrowedNode<'_>>,
         rules: &NodeTypeRules,
     ) {
-        for (held, node) in [(&mut self.before, old), (&mut self.after, new)] {
+        for (usage, node) in [(&mut self.before, old), (&mut self.after, new)] {
             if let Some(node) = node {
-                held.record_document(path, node, rules);
+                usage.record_document(path, node, rules);
             }
         }
     }
@@ -120,7 +120,8 @@ impl ReferenceIntegrity {
         }
         for (identifier, referrers) in &self.after.references {
             let old = self.before.references.get(identifier);
-            let new = referrers.iter().filter(|one| old.is_none_or(|old| !old.contains(one)));
+            let new =
+                referrers.iter().filter(|candidate| old.is_none_or(|old| !old.contains(candidate)));
             let new: Vec<&Referrer> = new.collect();
             let is_settled = new.is_empty() || removed.contains(identifier);
             if is_settled || !self.identifier_holders(&head, identifier)?.is_empty() {
@@ -144,15 +145,15 @@ impl ReferenceIntegrity {
         let is_changed = |(path, names): &(&NodePath, &[String; 2])| {
             self.before.accounts.get(*path) != Some(*names)
         };
-        if !self.after.accounts.iter().any(|one| is_changed(&one)) {
+        if !self.after.accounts.iter().any(|account| is_changed(&account)) {
             return Ok(());
         }
         let policies = judge.head.repository_state.cache.access_policies.policies_of(judge.head)?;
         // Ids and principal names are separate kinds of names.
-        let mut taken: BTreeMap<(usize, String), BTreeSet<NodePath>> = BTreeMap::new();
+        let mut paths_by_name: BTreeMap<(usize, String), BTreeSet<NodePath>> = BTreeMap::new();
         let mut take = |names: [&str; 2], path: &NodePath| {
             for (kind, name) in names.into_iter().enumerate() {
-                taken.entry((kind, name.to_owned())).or_default().insert(path.clone());
+                paths_by_name.entry((kind, name.to_owned())).or_default().insert(path.clone());
             }
         };
         for (id, principal, path) in policies.accounts.iter() {
@@ -163,10 +164,11 @@ impl ReferenceIntegrity {
         for (path, [id, principal]) in &self.after.accounts {
             take([id, principal], path);
         }
-        for (path, names) in self.after.accounts.iter().filter(|one| is_changed(one)) {
+        for (path, names) in self.after.accounts.iter().filter(|account| is_changed(account)) {
             for (kind, name) in names.iter().enumerate() {
-                let holders = taken.get(&(kind, name.clone())).into_iter().flatten();
-                let others: Vec<NodePath> = holders.filter(|one| *one != path).cloned().collect();
+                let holders = paths_by_name.get(&(kind, name.clone())).into_iter().flatten();
+                let others: Vec<NodePath> =
+                    holders.filter(|holder| *holder != path).cloned().collect();
                 if !others.is_empty() {
                     let kind = ConstraintViolationKind::DuplicateAccount;
                     judge.add_violation(ConstraintViolation {
@@ -181,14 +183,18 @@ impl ReferenceIntegrity {
 
     /// Returns the nodes that have an identifier after the commit.
     fn identifier_holders(&self, head: &Snapshot, identifier: &str) -> Result<BTreeSet<NodePath>> {
-        let of = |held: &IdentifierUsage| -> BTreeSet<NodePath> {
+        let of = |usage: &IdentifierUsage| -> BTreeSet<NodePath> {
             let from = (identifier.to_owned(), NodePath::root());
-            let own = held.identifiers.range(from..).take_while(|(one, _)| one == identifier);
+            let own = usage
+                .identifiers
+                .range(from..)
+                .take_while(|(entry_identifier, _)| entry_identifier == identifier);
             own.map(|(_, path)| path.clone()).collect()
         };
-        let gone = of(&self.before);
+        let former_holders = of(&self.before);
         let stored = head.look_up_paths(LookupIndex::Uuid, identifier)?.into_iter();
-        let mut holders: BTreeSet<NodePath> = stored.filter(|path| !gone.contains(path)).collect();
+        let mut holders: BTreeSet<NodePath> =
+            stored.filter(|path| !former_holders.contains(path)).collect();
         holders.extend(of(&self.after));
         Ok(holders)
     }
@@ -207,11 +213,11 @@ impl ReferenceIntegrity {
             if judge.edits.contains_key(&record_key::record_key(node.record_path())?) {
                 continue;
             }
-            let mut held = IdentifierUsage::default();
+            let mut usage = IdentifierUsage::default();
             if let Some(node) = node.as_borrowed() {
-                held.record_node(&path, node, judge.rules);
+                usage.record_node(&path, node, judge.rules);
             }
-            referrers.extend(held.references.remove(identifier).unwrap_or_default());
+            referrers.extend(usage.references.remove(identifier).unwrap_or_default());
         }
         Ok(referrers)
     }

@@ -13,7 +13,7 @@ use super::type_definition::{
     OnParentVersion, PropertyDefinition, PropertyQueryUse, RESIDUAL_NAME,
 };
 use super::type_registry::NodeTypes;
-use crate::document::document_body::{BodyNode, DocumentBody};
+use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{Error, NodePath, Property, Result, Subtree, Value, ValueType, document::record_key};
@@ -54,8 +54,8 @@ impl SnapshotView {
         let types = self.system_node(edits, NODE_TYPES_PATH)?;
         let namespaces = self.system_node(edits, NAMESPACES_PATH)?;
         let nothing = ChunkId::from_bytes([0; 32]);
-        let id = |place: &Option<SystemNode>| {
-            place.as_ref().map_or(Some(nothing), |place| place.document_id)
+        let id = |system_node: &Option<SystemNode>| {
+            system_node.as_ref().map_or(Some(nothing), |system_node| system_node.document_id)
         };
         let cache = &self.repository_state.cache.node_type_rules;
         let read = || -> Result<NodeTypeRules> {
@@ -114,8 +114,8 @@ pub(crate) fn read_stored_types(
     Ok(NodeTypes::standard())
 }
 
-fn read_types(place: Option<&SystemNode>) -> Result<Arc<NodeTypes>> {
-    let Some(SystemNode { body, body_node: node, .. }) = place else {
+fn read_types(system_node: Option<&SystemNode>) -> Result<Arc<NodeTypes>> {
+    let Some(SystemNode { body, body_node: node, .. }) = system_node else {
         return Ok(NodeTypes::standard());
     };
     let tree = body.subtree(*node);
@@ -124,9 +124,9 @@ fn read_types(place: Option<&SystemNode>) -> Result<Arc<NodeTypes>> {
     Ok(Arc::new(types.map_err(Error::InvalidNodeTypes)?))
 }
 
-fn read_namespaces(place: Option<&SystemNode>) -> Arc<NamespaceRegistry> {
+fn read_namespaces(system_node: Option<&SystemNode>) -> Arc<NamespaceRegistry> {
     let mut namespaces = NamespaceRegistry::default();
-    if let Some(SystemNode { body, body_node: node, .. }) = place {
+    if let Some(SystemNode { body, body_node: node, .. }) = system_node {
         for (prefix, property) in body.properties(*node) {
             if let (false, Some(uri)) = (prefix.contains(':'), property.first()) {
                 namespaces.add_mapping(prefix, uri.as_str().unwrap_or_default());
@@ -171,7 +171,7 @@ fn type_node(definition: &NodeTypeDefinition) -> Subtree {
 fn property_node(property: &PropertyDefinition) -> Subtree {
     let value_type = property.value_type.map_or("UNDEFINED", ValueType::name).to_uppercase();
     let operators: Vec<String> =
-        property.query_use.operators.iter().map(|one| one.name().to_owned()).collect();
+        property.query_use.operators.iter().map(|operator| operator.name().to_owned()).collect();
     let mut node =
         with_flags(Subtree::new(PROPERTY_DEFINITION_NAME, "nt:propertyDefinition"), property.flags)
             .with_property("jcr:requiredType", Property::text(value_type))

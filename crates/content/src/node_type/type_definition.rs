@@ -154,7 +154,9 @@ impl OnParentVersion {
     /// Finds a value by name, ignoring case.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(name))
+        Self::ALL
+            .into_iter()
+            .find(|version_action| version_action.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -220,13 +222,13 @@ impl AvailableQueryOperator {
     /// Finds an operator by its sign, ignoring case.
     #[must_use]
     pub fn find_sign(sign: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.sign().eq_ignore_ascii_case(sign))
+        Self::ALL.into_iter().find(|operator| operator.sign().eq_ignore_ascii_case(sign))
     }
 
     /// Finds an operator by its name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|one| one.name() == name)
+        Self::ALL.into_iter().find(|operator| operator.name() == name)
     }
 }
 

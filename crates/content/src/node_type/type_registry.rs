@@ -73,7 +73,7 @@ impl<T> ItemDefinitions<T> {
 
     /// Adds a definition unless an equal one exists.
     fn add(&mut self, name: &str, definition: &Arc<T>, is_same: impl Fn(&T, &T) -> bool) {
-        if self.for_name(name).iter().any(|one| is_same(one, definition)) {
+        if self.for_name(name).iter().any(|namesake| is_same(namesake, definition)) {
             return;
         }
         match name {
@@ -101,7 +101,11 @@ impl NodeTypes {
     pub fn standard() -> Arc<Self> {
         static TYPES: LazyLock<Arc<NodeTypes>> = LazyLock::new(|| {
             let cnd = parse_cnd(STANDARD_CND);
-            let definitions = cnd.types.into_iter().map(|one| (one.name.clone(), one)).collect();
+            let definitions = cnd
+                .types
+                .into_iter()
+                .map(|definition| (definition.name.clone(), definition))
+                .collect();
             // A test ensures that the standard set has no faults.
             let (types, _) = resolve_types(&definitions);
             Arc::new(NodeTypes { types, custom_names: BTreeSet::new() })
@@ -117,8 +121,11 @@ impl NodeTypes {
         &self,
         definitions: &[NodeTypeDefinition],
     ) -> Result<Self, Vec<CndDiagnostic>> {
-        let mut all: BTreeMap<String, NodeTypeDefinition> =
-            self.types.iter().map(|(name, one)| (name.clone(), one.definition.clone())).collect();
+        let mut all: BTreeMap<String, NodeTypeDefinition> = self
+            .types
+            .iter()
+            .map(|(name, node_type)| (name.clone(), node_type.definition.clone()))
+            .collect();
         let mut own = self.custom_names.clone();
         for definition in definitions {
             let standard = Self::standard();
@@ -141,8 +148,11 @@ impl NodeTypes {
     /// # Errors
     /// If other types depend on one of them.
     pub fn without_types(&self, names: &[&str]) -> Result<Self, Vec<CndDiagnostic>> {
-        let mut all: BTreeMap<String, NodeTypeDefinition> =
-            self.types.iter().map(|(name, one)| (name.clone(), one.definition.clone())).collect();
+        let mut all: BTreeMap<String, NodeTypeDefinition> = self
+            .types
+            .iter()
+            .map(|(name, node_type)| (name.clone(), node_type.definition.clone()))
+            .collect();
         let mut own = self.custom_names.clone();
         for name in names {
             own.remove(*name);
@@ -174,23 +184,26 @@ impl NodeTypes {
 
     /// Returns all types, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &NodeType> {
-        self.types.values().map(|one| &**one)
+        self.types.values().map(|node_type| &**node_type)
     }
 
     /// Returns the registered definitions, sorted by name.
     pub fn custom_definitions(&self) -> impl Iterator<Item = &NodeTypeDefinition> {
-        self.custom_names.iter().filter_map(|name| self.types.get(name)).map(|one| &one.definition)
+        self.custom_names
+            .iter()
+            .filter_map(|name| self.types.get(name))
+            .map(|node_type| &node_type.definition)
     }
 
     /// Returns true if a type is another one or inherits from it.
     #[must_use]
     pub fn is_type(&self, name: &str, of: &str) -> bool {
-        name == of || self.find(name).is_some_and(|one| one.is_of_type(of))
+        name == of || self.find(name).is_some_and(|node_type| node_type.is_of_type(of))
     }
 
     /// Returns the names of a type and of all types that inherit from it, sorted.
     pub fn subtypes<'a>(&'a self, of: &'a str) -> impl Iterator<Item = &'a str> {
-        let names = self.types.iter().filter(move |(_, one)| one.is_of_type(of));
+        let names = self.types.iter().filter(move |(_, node_type)| node_type.is_of_type(of));
         names.map(|(name, _)| name.as_str())
     }
 
@@ -202,7 +215,9 @@ impl NodeTypes {
         mixins: impl IntoIterator<Item = &'a str>,
     ) -> EffectiveNodeType {
         let of_kind = |name: &str, is_mixin: bool| {
-            self.find(name).filter(|one| one.definition.flags.is_mixin == is_mixin).cloned()
+            self.find(name)
+                .filter(|node_type| node_type.definition.flags.is_mixin == is_mixin)
+                .cloned()
         };
         let primary = of_kind(primary, false);
         let mixins = mixins.into_iter().filter_map(|name| of_kind(name, true));
@@ -276,9 +291,9 @@ impl<'a> NodeTypeResolver<'a> {
         };
         for property in &definition.properties {
             let rule = Arc::new(self.property_rule(name, property)?);
-            resolved.properties.add(&property.name, &rule, |one, other| {
-                one.definition.value_type == other.definition.value_type
-                    && one.definition.is_multiple == other.definition.is_multiple
+            resolved.properties.add(&property.name, &rule, |left, right| {
+                left.definition.value_type == right.definition.value_type
+                    && left.definition.is_multiple == right.definition.is_multiple
             });
         }
         for child in &definition.children {
@@ -287,7 +302,8 @@ impl<'a> NodeTypeResolver<'a> {
             resolved.children.add(&child.name, &child, has_same_types);
         }
         let all = self.definitions;
-        let is_mixin = |name: &str| all.get(name).is_some_and(|one| one.flags.is_mixin);
+        let is_mixin =
+            |name: &str| all.get(name).is_some_and(|named_type| named_type.flags.is_mixin);
         for supertype in definition.all_supertypes(is_mixin) {
             if !all.contains_key(supertype) {
                 self.report_error(format!("the supertype `{supertype}` of `{name}` is not known"));
@@ -302,9 +318,9 @@ impl<'a> NodeTypeResolver<'a> {
             let supertype = self.resolve_type(supertype, above)?;
             resolved.type_names.extend(supertype.type_names.iter().cloned());
             for rule in supertype.properties.iter() {
-                resolved.properties.add(&rule.definition.name, rule, |one, other| {
-                    one.definition.value_type == other.definition.value_type
-                        && one.definition.is_multiple == other.definition.is_multiple
+                resolved.properties.add(&rule.definition.name, rule, |left, right| {
+                    left.definition.value_type == right.definition.value_type
+                        && left.definition.is_multiple == right.definition.is_multiple
                 });
             }
             for child in supertype.children.iter() {
@@ -333,9 +349,9 @@ impl<'a> NodeTypeResolver<'a> {
         let value_type = property.value_type.unwrap_or(ValueType::String);
         for text in &property.default_values {
             if Value::parse(value_type, text).is_err() {
-                let wanted = value_type.name();
+                let type_name = value_type.name();
                 self.report_error(format!(
-                    "the default `{text}` of `{name}` of `{owner}` is no {wanted}"
+                    "the default `{text}` of `{name}` of `{owner}` is no {type_name}"
                 ));
                 return None;
             }
@@ -364,15 +380,15 @@ impl<'a> NodeTypeResolver<'a> {
     }
 }
 
-fn has_same_types(one: &ChildDefinition, other: &ChildDefinition) -> bool {
-    one.effective_required_types().eq(other.effective_required_types())
+fn has_same_types(left: &ChildDefinition, right: &ChildDefinition) -> bool {
+    left.effective_required_types().eq(right.effective_required_types())
 }
 
 impl NodeTypes {
     /// Returns true if a type with this name is a mixin.
     #[must_use]
     pub fn is_mixin(&self, name: &str) -> bool {
-        self.find(name).is_some_and(|one| one.definition.flags.is_mixin)
+        self.find(name).is_some_and(|node_type| node_type.definition.flags.is_mixin)
     }
 }
 
@@ -385,7 +401,8 @@ mod tests {
         let cnd = parse_cnd(STANDARD_CND);
         assert_eq!(cnd.diagnostics, []);
         let count = cnd.types.len();
-        let definitions = cnd.types.into_iter().map(|one| (one.name.clone(), one)).collect();
+        let definitions =
+            cnd.types.into_iter().map(|definition| (definition.name.clone(), definition)).collect();
         let (types, diagnostics) = resolve_types(&definitions);
         assert_eq!(diagnostics, []);
         assert_eq!(types.len(), count);

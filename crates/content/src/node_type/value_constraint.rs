@@ -63,13 +63,14 @@ impl ValueConstraint {
                 })
             }
             Self::Range { lower_bound: low, upper_bound: high } => {
-                let is_within = |bound: &Option<ConstraintBound>, wanted: Ordering| match bound {
-                    None => true,
-                    Some(bound) => match compare_values(value, &bound.value) {
-                        Some(Ordering::Equal) => bound.is_inclusive,
-                        order => order == Some(wanted),
-                    },
-                };
+                let is_within =
+                    |bound: &Option<ConstraintBound>, outside_order: Ordering| match bound {
+                        None => true,
+                        Some(bound) => match compare_values(value, &bound.value) {
+                            Some(Ordering::Equal) => bound.is_inclusive,
+                            order => order == Some(outside_order),
+                        },
+                    };
                 is_within(low, Ordering::Greater) && is_within(high, Ordering::Less)
             }
             Self::Any => true,
@@ -88,7 +89,7 @@ fn parse_range(value_type: ValueType, text: &str) -> Option<ValueConstraint> {
         let value = match value_type {
             ValueType::Binary => Value::Long(text.parse().ok()?),
             ValueType::Date => Value::Date(JcrDate::parse_lenient(text).ok()?),
-            other => Value::parse(other, text).ok()?,
+            scalar_type => Value::parse(scalar_type, text).ok()?,
         };
         Some(Some(ConstraintBound { value, is_inclusive: is_included }))
     };

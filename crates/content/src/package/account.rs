@@ -26,8 +26,8 @@ pub(super) fn find_relocated_accounts(
     }
     let existing = target.accounts()?;
     let moved = brought.into_iter().filter_map(|(id, path)| {
-        let place = existing.get(&id)?.clone();
-        (place != path).then_some((path, place))
+        let stored_path = existing.get(&id)?.clone();
+        (stored_path != path).then_some((path, stored_path))
     });
     Ok(moved.collect())
 }
@@ -59,7 +59,7 @@ impl<R: Read + Seek> PackageInstaller<'_, R> {
 pub(super) fn merge_member_list(
     node: &ImportNode,
     old: &BTreeMap<String, Property>,
-    place: &NodePath,
+    group_path: &NodePath,
     target: &mut dyn InstallTarget,
 ) -> Result<BTreeMap<String, Property>> {
     let mut merged = old.clone();
@@ -68,12 +68,14 @@ pub(super) fn merge_member_list(
     }
     let mut brought = Vec::new();
     collect_package_members(node, &mut brought);
-    let known =
-        target.read_subtree(place)?.map(|group| stored_member_ids(&group)).unwrap_or_default();
-    brought.retain(|member| !known.contains(member));
+    let stored_ids =
+        target.read_subtree(group_path)?.map(|group| stored_member_ids(&group)).unwrap_or_default();
+    brought.retain(|member| !stored_ids.contains(member));
     if !brought.is_empty() {
-        let brought =
-            Property::parse_list(ValueType::WeakReference, brought.iter().map(|one| &**one))?;
+        let brought = Property::parse_list(
+            ValueType::WeakReference,
+            brought.iter().map(|member_id| &**member_id),
+        )?;
         let joined = policy::union_values(old.get(MEMBERS_PROPERTY), Some(&brought));
         merged.extend(joined.map(|joined| (MEMBERS_PROPERTY.to_owned(), joined)));
     }

@@ -417,12 +417,12 @@ fn is_archive_damage(error: &std::io::Error) -> bool {
     matches!(error.kind(), InvalidData | InvalidInput | Other | UnexpectedEof)
 }
 
-fn archive_error(file: &PackageFileName, error: &ZipError, what: &str) -> Error {
+fn archive_error(file: &PackageFileName, error: &ZipError, action: &str) -> Error {
     match error {
         ZipError::Io(source) if !is_archive_damage(source) => Error::Read {
             input_name: format!("`{file}`"),
             source: std::io::Error::new(source.kind(), source.to_string()),
         },
-        other => file.to_error(0, format!("{what} ({other})")),
+        zip_error => file.to_error(0, format!("{action} ({zip_error})")),
     }
 }

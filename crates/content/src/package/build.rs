@@ -75,14 +75,15 @@ impl PackageManifest {
         id: PackageId,
         filter: PackageFilter,
     ) -> Result<Self> {
-        let known = snapshot.namespaces()?;
-        let known: BTreeMap<String, String> =
-            known.iter().map(|(prefix, uri)| (prefix.to_owned(), uri.to_owned())).collect();
+        let registry = snapshot.namespaces()?;
+        let registry_entries: BTreeMap<String, String> =
+            registry.iter().map(|(prefix, uri)| (prefix.to_owned(), uri.to_owned())).collect();
         let mut namespaces = DocviewNamespaces::default();
-        namespaces.extend(known.clone());
+        namespaces.extend(registry_entries.clone());
         let types = snapshot.node_types()?;
         let own: Vec<NodeTypeDefinition> = types.custom_definitions().cloned().collect();
-        let node_types = if own.is_empty() { String::new() } else { write_cnd(&own, &known) };
+        let node_types =
+            if own.is_empty() { String::new() } else { write_cnd(&own, &registry_entries) };
         Ok(Self { id, filter, namespaces, node_types, ..Self::default() })
     }
 }
@@ -130,7 +131,7 @@ pub fn write_package<W: Write + Seek>(
         blobs: plan
             .entries
             .iter()
-            .filter(|(_, what)| matches!(what, PackageEntryPayload::Blob(_)))
+            .filter(|(_, entry_payload)| matches!(entry_payload, PackageEntryPayload::Blob(_)))
             .count(),
     };
     let mut zip = ZipWriter::new(out).set_auto_large_file();
@@ -147,7 +148,7 @@ pub fn write_package<W: Write + Seek>(
 fn entry_write_error(name: &str, error: ZipError) -> Error {
     let source = match error {
         ZipError::Io(source) => source,
-        other => std::io::Error::other(other),
+        source_error => std::io::Error::other(source_error),
     };
     Error::Read { input_name: format!("or write `{name}`"), source }
 }
@@ -213,9 +214,9 @@ fn restore_child_order(
         return Ok(());
     }
     let names = source.read_node(path)?.map(|node| node.children).unwrap_or_default();
-    let places: HashMap<&str, usize> =
-        names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
-    node.children.sort_by_key(|child| places.get(child.name.as_str()).copied());
+    let positions: HashMap<&str, usize> =
+        names.iter().enumerate().map(|(position, name)| (name.as_str(), position)).collect();
+    node.children.sort_by_key(|child| positions.get(child.name.as_str()).copied());
     node.children.iter_mut().try_for_each(|child| {
         let path = path.child_unchecked(&child.name);
         restore_child_order(child, &path, filter, source)
@@ -374,11 +375,11 @@ impl<'a> PackageBuildPlan<'a> {
     }
 
     fn add_binary(&mut self, path: &NodePath, name: &str, property: &Property) -> Result<()> {
-        for (place, value) in property.values().iter().enumerate() {
+        for (position, value) in property.values().iter().enumerate() {
             let Value::Binary(blob) = value else {
                 return Ok(());
             };
-            let index = if property.is_list() { format!("[{place}]") } else { String::new() };
+            let index = if property.is_list() { format!("[{position}]") } else { String::new() };
             let entry = format!(
                 "{}/{}{index}.binary",
                 packable_folder_name(path)?,

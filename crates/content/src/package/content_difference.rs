@@ -75,14 +75,14 @@ impl ContentDifference {
         let mut reordered = BTreeSet::new();
         for (key, record) in &after.record_edits {
             let path = record_key::record_path(key)?;
-            let known = before.read_record(key, &path)?;
-            if let (Some(known), Some(record)) = (&known, record)
-                && known.order_key != record.order_key
+            let old_record = before.read_record(key, &path)?;
+            if let (Some(old_record), Some(record)) = (&old_record, record)
+                && old_record.order_key != record.order_key
             {
                 reordered.extend(path.parent());
             }
             for (view, record, nodes) in
-                [(before, known.as_ref(), &mut old), (after, record.as_ref(), &mut new)]
+                [(before, old_record.as_ref(), &mut old), (after, record.as_ref(), &mut new)]
             {
                 if let Some(record) = record {
                     let body = view.load_body(record, &path)?;
@@ -178,10 +178,14 @@ impl NodesByPath {
 
 /// Returns true if the names that both lists have are in the same order.
 fn has_same_order(left: &[String], right: &[String]) -> bool {
-    let (known, wanted): (BTreeSet<_>, BTreeSet<_>) =
+    let (left_names, right_names): (BTreeSet<_>, BTreeSet<_>) =
         (left.iter().collect(), right.iter().collect());
     let common = |names: &[String]| -> Vec<String> {
-        names.iter().filter(|name| known.contains(name) && wanted.contains(name)).cloned().collect()
+        names
+            .iter()
+            .filter(|name| left_names.contains(name) && right_names.contains(name))
+            .cloned()
+            .collect()
     };
     common(left) == common(right)
 }

@@ -104,7 +104,8 @@ pub(super) fn build_definition_node(
 }
 
 fn set_dependencies(node: &mut Subtree, dependencies: &[PackageDependency]) {
-    let values = dependencies.iter().map(|one| Value::String(one.to_string())).collect();
+    let values =
+        dependencies.iter().map(|dependency| Value::String(dependency.to_string())).collect();
     node.properties.insert("dependencies".into(), Property::List(ValueType::String, values));
 }
 
@@ -209,15 +210,17 @@ pub(super) fn find_newer_installed(
             continue;
         };
         let node = Subtree { properties: node.properties, ..Subtree::default() };
-        let known = PackageDefinition::from_node(&path, Some(&node));
+        let stored_definition = PackageDefinition::from_node(&path, Some(&node));
         let is_newer = |than: &PackageId| {
-            PackageVersion::new(&known.id.version)
+            PackageVersion::new(&stored_definition.id.version)
                 .compare(&PackageVersion::new(&than.version))
                 .is_gt()
         };
-        let is_it = known.is_installed() && known.id.name == id.name && known.id.group == id.group;
+        let is_it = stored_definition.is_installed()
+            && stored_definition.id.name == id.name
+            && stored_definition.id.group == id.group;
         if is_it && is_newer(id) && newest.as_ref().is_none_or(is_newer) {
-            newest = Some(known.id);
+            newest = Some(stored_definition.id);
         }
     }
     Ok(newest)

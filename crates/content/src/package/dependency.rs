@@ -84,9 +84,9 @@ mod tests {
     fn lists_are_cut_outside_of_ranges() {
         let list = "my_packages:test_b, my_packages:test_c:[1.0,2.0),plain,g:old:(,3],";
         let parsed = PackageDependency::parse_list(list).unwrap();
-        let shown: Vec<_> = parsed.iter().map(ToString::to_string).collect();
+        let texts: Vec<_> = parsed.iter().map(ToString::to_string).collect();
         assert_eq!(
-            shown,
+            texts,
             ["my_packages:test_b", "my_packages:test_c:[1.0,2.0)", ":plain", "g:old:[,3]"]
         );
         assert_eq!(PackageDependency::parse_list(" \n").unwrap(), []);
@@ -101,8 +101,8 @@ mod tests {
         let need = PackageDependency::parse("g:n:[1.0,2.0)").unwrap();
         let id = |text: &str| PackageId::parse(text);
         assert!(need.is_met_by(&id("g:n:1.5")));
-        for other in ["g:n:2.0", "g:m:1.5", "h:n:1.5", "g:n"] {
-            assert!(!need.is_met_by(&id(other)), "{other}");
+        for package_id in ["g:n:2.0", "g:m:1.5", "h:n:1.5", "g:n"] {
+            assert!(!need.is_met_by(&id(package_id)), "{package_id}");
         }
         assert!(PackageDependency::exactly(&id("g:n:1.5")).is_met_by(&id("g:n:1.5")));
         assert!(!PackageDependency::exactly(&id("g:n:1.5")).is_met_by(&id("g:n:1.6")));

@@ -156,7 +156,7 @@ pub(super) fn decode_file_name(name: &str) -> String {
                 }
                 None => out.push('%'),
             },
-            other => out.push(other),
+            code_point => out.push(code_point),
         }
     }
     out
@@ -192,7 +192,7 @@ fn escape_segment(name: &str) -> String {
             '/' => out.push_str("%2f"),
             '?' => out.push_str("%3f"),
             '%' => out.push_str("%25"),
-            other => out.push(other),
+            code_point => out.push(code_point),
         }
     }
     out

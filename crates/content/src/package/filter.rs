@@ -103,8 +103,12 @@ struct PackageFilterRule {
 }
 
 impl PackageFilterRule {
-    fn parse(includes: bool, pattern: &str, room: &mut RegexMemoryBudget) -> Result<Self, String> {
-        let regex = room.compile_regex(&format!("^(?:{})$", translate_java_pattern(pattern)));
+    fn parse(
+        includes: bool,
+        pattern: &str,
+        budget: &mut RegexMemoryBudget,
+    ) -> Result<Self, String> {
+        let regex = budget.compile_regex(&format!("^(?:{})$", translate_java_pattern(pattern)));
         let regex = regex.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => format!(
                 "the pattern `{pattern}` is too large, or all of them are; state it with `.*` in place of counts"
@@ -189,15 +193,15 @@ impl FilterRoot {
         &mut self,
         file: &PackageFileName,
         text: &str,
-        room: &mut RegexMemoryBudget,
+        budget: &mut RegexMemoryBudget,
     ) -> Result<()> {
         let (rule, rules) = match text.strip_prefix('@') {
             Some(rule) => (rule, &mut self.property_rules),
             None => (text, &mut self.node_rules),
         };
         let parsed = match rule.split_once(':') {
-            Some(("include", pattern)) => PackageFilterRule::parse(true, pattern, room),
-            Some(("exclude", pattern)) => PackageFilterRule::parse(false, pattern, room),
+            Some(("include", pattern)) => PackageFilterRule::parse(true, pattern, budget),
+            Some(("exclude", pattern)) => PackageFilterRule::parse(false, pattern, budget),
             _ => Err(format!("the rule `{text}` begins with neither `include:` nor `exclude:`")),
         };
         rules.0.push(parsed.map_err(|message| file.to_error(0, message))?);
@@ -214,16 +218,16 @@ impl PackageFilter {
     /// Creates a filter from roots, in order of evaluation.
     #[must_use]
     pub fn new(roots: Vec<FilterRoot>) -> Self {
-        let (mut places, mut above) = (HashMap::new(), HashSet::new());
-        for (place, set) in roots.iter().enumerate() {
-            places.entry(set.root.as_str().to_owned()).or_insert(place);
+        let (mut positions, mut above) = (HashMap::new(), HashSet::new());
+        for (position, set) in roots.iter().enumerate() {
+            positions.entry(set.root.as_str().to_owned()).or_insert(position);
             let mut parent = set.root.parent();
             // If an ancestor is already recorded, all of its ancestors are.
             while let Some(path) = parent.take_if(|path| above.insert(path.as_str().to_owned())) {
                 parent = path.parent();
             }
         }
-        Self { roots, first_by_root: places, ancestor_paths: above }
+        Self { roots, first_by_root: positions, ancestor_paths: above }
     }
 
     /// Parses the text of a `filter.xml`.
@@ -288,9 +292,9 @@ impl PackageFilter {
     fn covering_root(&self, path: &NodePath) -> Option<&FilterRoot> {
         let text = path.as_str();
         let parents = text.rmatch_indices('/').filter_map(|(at, _)| text.get(..at.max(1)));
-        let place =
+        let position =
             std::iter::once(text).chain(parents).filter_map(|above| self.first_by_root.get(above));
-        self.roots.get(*place.min()?)
+        self.roots.get(*position.min()?)
     }
 
     /// Returns true if a path is the root of a filter or lies below one.
@@ -307,9 +311,9 @@ impl PackageFilter {
     /// Writes the filter as nodes, in the form of stored package definitions.
     pub(super) fn to_node(&self, name: &str) -> Subtree {
         let mut node = Subtree::new(name, "nt:unstructured");
-        for (place, set) in self.roots.iter().enumerate() {
+        for (position, set) in self.roots.iter().enumerate() {
             let rules = set.rule_texts().into_iter().map(Value::String).collect();
-            let mut child = Subtree::new(format!("f{place}"), "nt:unstructured")
+            let mut child = Subtree::new(format!("f{position}"), "nt:unstructured")
                 .with_property("root", set.root.as_str())
                 .with_property("rules", Property::List(ValueType::String, rules));
             if set.mode != ImportMode::Replace {
@@ -325,7 +329,7 @@ impl PackageFilter {
     /// # Errors
     /// [`crate::Error::InvalidPackage`] with the name of the invalid node.
     pub(super) fn from_node(node: &Subtree) -> Result<Self> {
-        let (mut roots, mut room) = (Vec::new(), RegexMemoryBudget::default());
+        let (mut roots, mut budget) = (Vec::new(), RegexMemoryBudget::default());
         for child in &node.children {
             let file = PackageFileName::new(&format!("filter/{}", child.name));
             let text = child.text("root").unwrap_or_default();
@@ -335,7 +339,7 @@ impl PackageFilter {
             let mode = mode.ok_or_else(|| file.to_error(0, "its mode is not known"))?;
             let mut set = FilterRoot::new(root, mode);
             for value in child.properties.get("rules").map(Property::values).unwrap_or_default() {
-                set.add_rule(&file, &value.to_text(), &mut room)?;
+                set.add_rule(&file, &value.to_text(), &mut budget)?;
             }
             roots.push(set);
         }
@@ -387,7 +391,7 @@ fn push_filter_root(out: &mut String, set: &FilterRoot) {
 pub(super) fn parse_filter(file: &PackageFileName, text: &[u8]) -> Result<PackageFilter> {
     let mut xml = XmlReader::new(file, text)?;
     let mut roots: Vec<FilterRoot> = Vec::new();
-    let mut room = RegexMemoryBudget::default();
+    let mut budget = RegexMemoryBudget::default();
     let mut depth = 0;
     loop {
         match xml.next_item()? {
@@ -397,7 +401,7 @@ pub(super) fn parse_filter(file: &PackageFileName, text: &[u8]) -> Result<Packag
                     1 => roots.push(read_filter_root(file, &element)?),
                     2 => {
                         let (rule, is_for_properties) =
-                            read_filter_rule(file, &element, &mut room)?;
+                            read_filter_rule(file, &element, &mut budget)?;
                         if let Some(set) = roots.last_mut() {
                             let rules = if is_for_properties {
                                 &mut set.property_rules
@@ -443,16 +447,16 @@ fn read_filter_root(file: &PackageFileName, element: &XmlElement) -> Result<Filt
     let mode = match element.attribute("mode").filter(|text| !text.is_empty()) {
         None => ImportMode::Replace,
         Some(text) => ImportMode::from_name(text).ok_or_else(|| {
-            let known: Vec<&str> = ImportMode::ALL.iter().map(|(_, name)| *name).collect();
-            let message = format!("the mode `{text}` is not one of {}", known.join(", "));
+            let mode_names: Vec<&str> = ImportMode::ALL.iter().map(|(_, name)| *name).collect();
+            let message = format!("the mode `{text}` is not one of {}", mode_names.join(", "));
             file.to_error(element.line, message)
         })?,
     };
     let is_cleanup = match element.attribute("type").filter(|text| !text.is_empty()) {
         None => false,
         Some("cleanup") => true,
-        Some(other) => {
-            let message = format!("the type `{other}` is not known; `cleanup` is");
+        Some(filter_type) => {
+            let message = format!("the type `{filter_type}` is not known; `cleanup` is");
             return Err(file.to_error(element.line, message));
         }
     };
@@ -462,7 +466,7 @@ fn read_filter_root(file: &PackageFileName, element: &XmlElement) -> Result<Filt
 fn read_filter_rule(
     file: &PackageFileName,
     element: &XmlElement,
-    room: &mut RegexMemoryBudget,
+    budget: &mut RegexMemoryBudget,
 ) -> Result<(PackageFilterRule, bool)> {
     let includes = match element.name.as_str() {
         "include" => true,
@@ -474,7 +478,7 @@ fn read_filter_rule(
         let message = format!("`{}` needs a `pattern`", element.name);
         return Err(file.to_error(element.line, message));
     }
-    let rule = PackageFilterRule::parse(includes, pattern, room)
+    let rule = PackageFilterRule::parse(includes, pattern, budget)
         .map_err(|message| file.to_error(element.line, message))?;
     let is_for_properties =
         element.attribute("matchProperties").is_some_and(|text| text.eq_ignore_ascii_case("true"));
@@ -504,7 +508,7 @@ fn translate_java_pattern(pattern: &str) -> String {
             'D' => out.push_str("[^0-9]"),
             's' => out.push_str("[ \\t\\n\\x0b\\f\\r]"),
             'S' => out.push_str("[^ \\t\\n\\x0b\\f\\r]"),
-            other => out.extend(['\\', other]),
+            code_point => out.extend(['\\', code_point]),
         }
     }
     out.push_str(rest);
@@ -514,7 +518,10 @@ fn translate_java_pattern(pattern: &str) -> String {
 fn unexpected_element_error(
     file: &PackageFileName,
     element: &XmlElement,
-    wanted: &str,
+    expectation: &str,
 ) -> crate::Error {
-    file.to_error(element.line, format!("`{}` stands where {wanted} is expected", element.name))
+    file.to_error(
+        element.line,
+        format!("`{}` stands where {expectation} is expected", element.name),
+    )
 }

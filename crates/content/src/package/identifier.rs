@@ -39,46 +39,49 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
     /// Finds remaining nodes elsewhere that have the same identifiers as nodes of the package, and applies the rule to
     /// them.
     pub(super) fn resolve_identifier_conflicts(&mut self, rule: IdentifierRule) -> Result<()> {
-        let mut known: BTreeMap<String, NodePath> = BTreeMap::new();
-        for one in std::mem::take(&mut self.assigned_identifiers) {
-            let others = self.target.find_by_identifier(&one.identifier)?;
-            let own = known.get(&one.identifier).cloned();
-            for other in others.into_iter().chain(own.clone()) {
-                if other != one.path && self.has_identifier(&other, &one.identifier)? {
+        let mut path_by_identifier: BTreeMap<String, NodePath> = BTreeMap::new();
+        for assignment in std::mem::take(&mut self.assigned_identifiers) {
+            let others = self.target.find_by_identifier(&assignment.identifier)?;
+            let own = path_by_identifier.get(&assignment.identifier).cloned();
+            for holder in others.into_iter().chain(own.clone()) {
+                if holder != assignment.path
+                    && self.has_identifier(&holder, &assignment.identifier)?
+                {
                     // Both nodes belong to the package, so no existing node is affected, and neither is removed.
-                    let is_own = own.as_ref() == Some(&other);
+                    let is_own = own.as_ref() == Some(&holder);
                     let rule = match rule {
                         IdentifierRule::Refuse if is_own => IdentifierRule::Regenerate,
                         rule => rule,
                     };
-                    self.resolve_identifier_conflict(rule, &one, &other)?;
+                    self.resolve_identifier_conflict(rule, &assignment, &holder)?;
                 }
             }
-            known.insert(one.identifier, one.path);
+            path_by_identifier.insert(assignment.identifier, assignment.path);
         }
         Ok(())
     }
 
     fn has_identifier(&mut self, path: &NodePath, identifier: &str) -> Result<bool> {
         let node = self.target.read_node(path)?;
-        let known = node.as_ref().and_then(|node| node.properties.get(UUID_PROPERTY)?.first());
-        Ok(known.is_some_and(|known| known.to_text() == identifier))
+        let identifier_value =
+            node.as_ref().and_then(|node| node.properties.get(UUID_PROPERTY)?.first());
+        Ok(identifier_value.is_some_and(|value| value.to_text() == identifier))
     }
 
     fn resolve_identifier_conflict(
         &mut self,
         rule: IdentifierRule,
-        one: &AssignedIdentifier<'_>,
-        other: &NodePath,
+        assignment: &AssignedIdentifier<'_>,
+        holder: &NodePath,
     ) -> Result<()> {
-        let AssignedIdentifier { path, identifier, location: source } = one;
+        let AssignedIdentifier { path, identifier, location: source } = assignment;
         match rule {
-            IdentifierRule::RemoveExisting if !path.is_within(other) => {
+            IdentifierRule::RemoveExisting if !path.is_within(holder) => {
                 self.report
                     .warnings
-                    .push(format!("`{other}` is removed: `{path}` has its identifier"));
+                    .push(format!("`{holder}` is removed: `{path}` has its identifier"));
                 self.report.subtrees_removed += 1;
-                self.target.remove(other)
+                self.target.remove(holder)
             }
             IdentifierRule::Regenerate => {
                 let Some(node) = self.target.read_node(path)? else {
@@ -88,7 +91,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 let fresh = uuid::Uuid::new_v4().to_string();
                 properties.insert(UUID_PROPERTY.to_owned(), Property::text(fresh));
                 self.report.warnings.push(format!(
-                    "`{path}` gets an identifier of its own: `{other}` has the package's"
+                    "`{path}` gets an identifier of its own: `{holder}` has the package's"
                 ));
                 self.target.set_properties(path, properties)
             }
@@ -96,7 +99,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 file: source.file_name(),
                 line: source.line(),
                 message: format!(
-                    "`{path}` has the identifier `{identifier}`, which `{other}` has already; \
+                    "`{path}` has the identifier `{identifier}`, which `{holder}` has already; \
                      give one of them another, or install with another rule for identifiers"
                 ),
             }),

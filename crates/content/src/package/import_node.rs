@@ -186,9 +186,9 @@ impl ImportNode {
         let mut node = self;
         node.upgrade_kind(if last == 0 { kind } else { ImportNodeKind::Folder });
         for (at, name) in path.names().enumerate() {
-            let wanted = if at + 1 == last { kind } else { ImportNodeKind::Folder };
-            node = node.ensure_child(name, wanted, source);
-            node.upgrade_kind(wanted);
+            let node_kind = if at + 1 == last { kind } else { ImportNodeKind::Folder };
+            node = node.ensure_child(name, node_kind, source);
+            node.upgrade_kind(node_kind);
         }
         node
     }
@@ -200,8 +200,8 @@ impl ImportNode {
         source: &PackageLocation,
     ) -> &mut Self {
         let next = self.children.len();
-        let place = *self.child_positions.entry(name.to_owned()).or_insert(next);
-        if place == next {
+        let position = *self.child_positions.entry(name.to_owned()).or_insert(next);
+        if position == next {
             let mut child = Self::new(name.to_owned(), kind, BTreeMap::new(), source.clone());
             child.is_element = false;
             self.children.push(child);
@@ -210,7 +210,7 @@ impl ImportNode {
             clippy::indexing_slicing,
             reason = "every place in the map is below the number of children"
         )]
-        &mut self.children[place]
+        &mut self.children[position]
     }
 
     fn upgrade_kind(&mut self, kind: ImportNodeKind) {
@@ -253,11 +253,11 @@ impl ImportNode {
             match self
                 .child_positions
                 .get(&child.name)
-                .and_then(|place| self.children.get_mut(*place))
+                .and_then(|position| self.children.get_mut(*position))
             {
-                Some(known) => {
+                Some(existing_child) => {
                     let path = format!("{path}/{}", child.name);
-                    known.merge_document(child, &path, superseded);
+                    existing_child.merge_document(child, &path, superseded);
                 }
                 None => self.push_child(child),
             }
@@ -272,12 +272,15 @@ impl ImportNode {
         path: &str,
         superseded: &mut Vec<SupersededElement>,
     ) {
-        match self.child_positions.get(&child.name).and_then(|place| self.children.get_mut(*place))
+        match self
+            .child_positions
+            .get(&child.name)
+            .and_then(|position| self.children.get_mut(*position))
         {
-            Some(known) if child.kind != ImportNodeKind::OrderOnly => {
-                let path = format!("{path}/{}", known.name);
-                known.collect_elements(&path, SkipReason::Superseded, superseded);
-                *known = child;
+            Some(existing_child) if child.kind != ImportNodeKind::OrderOnly => {
+                let path = format!("{path}/{}", existing_child.name);
+                existing_child.collect_elements(&path, SkipReason::Superseded, superseded);
+                *existing_child = child;
             }
             Some(_) => {}
             None => self.push_child(child),

@@ -155,6 +155,6 @@ impl fmt::Display for InstallReport {
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
         }
-        self.nested.iter().chain(&self.required).try_for_each(|other| write!(f, "{other}"))
+        self.nested.iter().chain(&self.required).try_for_each(|report| write!(f, "{report}"))
     }
 }

@@ -116,8 +116,8 @@ pub trait InstallTarget {
         let Some(mut subtree) = self.read_subtree(path)? else {
             return Ok(());
         };
-        let place = |child: &Subtree| names.iter().position(|name| *name == child.name);
-        subtree.children.sort_by_key(place);
+        let position = |child: &Subtree| names.iter().position(|name| *name == child.name);
+        subtree.children.sort_by_key(position);
         self.put(path, subtree)
     }
 }

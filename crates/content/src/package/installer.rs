@@ -108,10 +108,10 @@ impl<R: Read + Seek> ContentPackage<R> {
                     self.root.find_descendant(&path).filter(|node| node.location().line() > 0)
                 {
                     let (file, line) = (node.location().file_name(), node.location().line());
-                    let place = format!("{file}:{line}");
+                    let location = format!("{file}:{line}");
                     violation.detail = match violation.detail.as_str() {
-                        "" => place,
-                        detail => format!("{detail}; {place}"),
+                        "" => location,
+                        detail => format!("{detail}; {location}"),
                     };
                     break;
                 }
@@ -145,11 +145,11 @@ impl<R: Read + Seek> ContentPackage<R> {
             outcomes
                 .push((format!("the type `{}`", open.name), target.register_node_types(&open.cnd)));
         }
-        for (what, outcome) in outcomes {
+        for (subject, outcome) in outcomes {
             match outcome {
                 Ok(()) => {}
                 Err(error @ (Error::InvalidNodeTypes(_) | Error::InvalidNamespace { .. })) => {
-                    report.warnings.push(format!("cannot register {what}: {error}"));
+                    report.warnings.push(format!("cannot register {subject}: {error}"));
                 }
                 Err(error) => return Err(error),
             }
@@ -255,11 +255,11 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             self.skip_subtree(node, path, SkipReason::System);
             return Ok(());
         }
-        let place = self.stored_path(path);
-        match self.target.read_node(&place)? {
+        let stored_path = self.stored_path(path);
+        match self.target.read_node(&stored_path)? {
             Some(existing) => self.merge_into_existing(node, path, &existing),
             None => match self.build_subtree(node, path, parent_type)? {
-                Some(subtree) => self.target.put(&place, subtree),
+                Some(subtree) => self.target.put(&stored_path, subtree),
                 None => Ok(()),
             },
         }
@@ -333,8 +333,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         if merged.get(UUID_PROPERTY) != existing.properties.get(UUID_PROPERTY) {
             self.record_identifier(node, path, &merged);
         }
-        let place = self.stored_path(path);
-        self.target.set_properties(&place, merged)
+        let stored_path = self.stored_path(path);
+        self.target.set_properties(&stored_path, merged)
     }
 
     fn merged_properties(
@@ -393,7 +393,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 || (name == PRIMARY_TYPE && node.primary_type().is_none())
                 || !self.filter.includes_property(path, name)
         };
-        let mut kept: BTreeMap<String, Property> = existing
+        let mut preserved: BTreeMap<String, Property> = existing
             .properties
             .iter()
             .filter(|(name, _)| is_kept(name))
@@ -407,10 +407,10 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             let mixins: Vec<Value> =
                 mixins.values().iter().filter(is_for_policy).cloned().collect();
             if !mixins.is_empty() {
-                kept.insert(MIXIN_TYPES.to_owned(), Property::List(ValueType::Name, mixins));
+                preserved.insert(MIXIN_TYPES.to_owned(), Property::List(ValueType::Name, mixins));
             }
         }
-        kept
+        preserved
     }
 
     /// Builds the subtree of a missing node from the content that the filter contains.
@@ -498,19 +498,19 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             self.skip_subtree(node, path, self.skip_reason_for_existing(path));
             return Ok(());
         }
-        let (place, handling) = (self.stored_path(path), self.policy_handling(node.name()));
-        let existing = self.target.read_subtree(&place)?;
+        let (stored_path, handling) = (self.stored_path(path), self.policy_handling(node.name()));
+        let existing = self.target.read_subtree(&stored_path)?;
         if handling == AccessControlHandling::Clear && existing.is_some() {
             self.report.subtrees_removed += 1;
-            self.target.remove(&place)?;
+            self.target.remove(&stored_path)?;
         }
         let created_before = self.report.nodes_created;
         let Some(package) = self.build_subtree(node, path, "")? else {
             return Ok(());
         };
         let Some(existing) = existing else {
-            self.target.put(&place, package)?;
-            return policy::require_policy_mixin(self.target, &place);
+            self.target.put(&stored_path, package)?;
+            return policy::require_policy_mixin(self.target, &stored_path);
         };
         let merged = match handling {
             AccessControlHandling::Merge | AccessControlHandling::MergePreserve => {
@@ -527,7 +527,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             return Ok(());
         }
         self.report.nodes_changed += met;
-        self.target.put(&place, merged)
+        self.target.put(&stored_path, merged)
     }
 
     /// Removes the policies of a node that the package lacks, if the package defines the policies; the filter's mode
@@ -547,8 +547,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 && !self.preserves_policies(name)
             {
                 self.report.subtrees_removed += 1;
-                let place = self.stored_path(&policy);
-                self.target.remove(&place)?;
+                let policy_path = self.stored_path(&policy);
+                self.target.remove(&policy_path)?;
             }
         }
         Ok(())
@@ -577,15 +577,16 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             return Ok(false);
         }
         // An account with another path in the package keeps its own path.
-        let place = self.stored_path(path);
-        let kept = || self.relocated_accounts.values().chain(&self.protected_paths);
-        if kept().any(|kept| *kept == place) {
+        let stored_path = self.stored_path(path);
+        let retained_paths = || self.relocated_accounts.values().chain(&self.protected_paths);
+        if retained_paths().any(|retained_path| *retained_path == stored_path) {
             return Ok(false);
         }
-        let has_kept_below = kept().any(|kept| kept.is_within(&place));
+        let has_kept_below =
+            retained_paths().any(|retained_path| retained_path.is_within(&stored_path));
         let mut is_empty = true;
         if has_kept_below || !self.filter.is_uniform_below(path) {
-            let Some(existing) = self.target.read_node(&place)? else {
+            let Some(existing) = self.target.read_node(&stored_path)? else {
                 return Ok(true);
             };
             for name in &existing.children {
@@ -594,7 +595,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         }
         if is_empty {
             self.report.subtrees_removed += 1;
-            self.target.remove(&place)?;
+            self.target.remove(&stored_path)?;
         }
         Ok(is_empty)
     }
@@ -603,8 +604,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
     fn remove_missing_roots(&mut self, package: &ImportNode) -> Result<()> {
         for set in self.filter.roots() {
             let is_missing = package.find_descendant(&set.root).is_none();
-            let place = self.stored_path(&set.root);
-            if is_missing && !set.root.is_root() && self.target.read_node(&place)?.is_some() {
+            let stored_path = self.stored_path(&set.root);
+            if is_missing && !set.root.is_root() && self.target.read_node(&stored_path)?.is_some() {
                 self.remove_covered_nodes(&set.root)?;
             }
         }
@@ -617,25 +618,28 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         if node.children().len() < 2 {
             return Ok(());
         }
-        let place = self.stored_path(path);
-        let Some(current) = self.target.read_node(&place)? else {
+        let stored_path = self.stored_path(path);
+        let Some(current) = self.target.read_node(&stored_path)? else {
             return Ok(());
         };
         let names: BTreeSet<&str> = current.children.iter().map(String::as_str).collect();
-        let wanted: Vec<&str> = node
+        let package_order: Vec<&str> = node
             .children()
             .iter()
             .map(ImportNode::name)
             .filter(|name| names.contains(name))
             .collect();
-        let (known, others): (Vec<&String>, Vec<&String>) =
+        let (common_names, others): (Vec<&String>, Vec<&String>) =
             current.children.iter().partition(|name| node.child(name).is_some());
-        if known == wanted {
+        if common_names == package_order {
             return Ok(());
         }
-        let order: Vec<String> =
-            others.into_iter().cloned().chain(wanted.into_iter().map(str::to_owned)).collect();
-        self.target.order_children(&place, &order)
+        let order: Vec<String> = others
+            .into_iter()
+            .cloned()
+            .chain(package_order.into_iter().map(str::to_owned))
+            .collect();
+        self.target.order_children(&stored_path, &order)
     }
 
     /// Returns the value of a property, with its bytes stored; `None` if the existing value stays.
@@ -652,10 +656,10 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
         match property {
             ImportProperty::Value(property) => Ok(Some(property.clone())),
             ImportProperty::Preserved => {
-                let place = self.stored_path(path);
+                let stored_path = self.stored_path(path);
                 let has_value = self
                     .target
-                    .read_node(&place)?
+                    .read_node(&stored_path)?
                     .is_some_and(|existing| existing.properties.contains_key(name));
                 if !has_value {
                     self.report.warnings.push(format!(

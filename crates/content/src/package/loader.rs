@@ -53,7 +53,7 @@ pub(super) fn read_package<R: Read + Seek>(
         counts,
         namespaces,
         node_types,
-        memory_usage: held,
+        memory_usage: usage,
         ..
     } = loader;
     let PackageLoader { superseded, junk_entries: junk, warnings, .. } = loader;
@@ -68,7 +68,7 @@ pub(super) fn read_package<R: Read + Seek>(
         namespaces,
         node_types,
         nested,
-        memory_usage: held,
+        memory_usage: usage,
         superseded,
         junk_entries: junk,
         warnings,
@@ -301,10 +301,10 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         self.counts.pages += document.counts.pages;
         self.counts.assets += document.counts.assets;
         for (prefix, uri) in document.namespaces {
-            let known = self.namespaces.entry(prefix.clone()).or_insert_with(|| uri.clone());
-            if *known != uri {
+            let declared_uri = self.namespaces.entry(prefix.clone()).or_insert_with(|| uri.clone());
+            if *declared_uri != uri {
                 self.warnings.push(format!(
-                    "{file}: the prefix `{prefix}` stands for `{uri}` here and for `{known}` elsewhere"
+                    "{file}: the prefix `{prefix}` stands for `{uri}` here and for `{declared_uri}` elsewhere"
                 ));
             }
         }
@@ -341,12 +341,12 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
                 add_file_entry(node, index, modified, &source)
                     .map_err(|message| file.to_error(0, message))?;
             }
-            PackageEntryRole::Binary { node, property, index: place } => {
+            PackageEntryRole::Binary { node, property, index: position } => {
                 check_path_depth(&file, node, self.limits)?;
                 crate::check_item_name(property)
                     .map_err(|error| file.to_error(0, error.to_string()))?;
                 let node = self.root.ensure_node(node, ImportNodeKind::Folder, &source);
-                add_binary_entry(node, property, *place, index);
+                add_binary_entry(node, property, *position, index);
             }
             PackageEntryRole::Metadata
             | PackageEntryRole::Junk
@@ -445,7 +445,7 @@ fn collect_fault(added: Result<()>, faults: &mut Vec<Error>) -> Result<()> {
             }
             Error::from_package_faults(std::mem::take(faults)).map_or(Ok(()), Err)
         }
-        other => other,
+        error => error,
     }
 }
 
@@ -490,15 +490,15 @@ fn add_file_entry(
 }
 
 /// Adds one value of a binary property to a node.
-fn add_binary_entry(node: &mut ImportNode, property: &str, place: Option<usize>, entry: usize) {
-    let joined = match (place, node.properties().get(property)) {
+fn add_binary_entry(node: &mut ImportNode, property: &str, position: Option<usize>, entry: usize) {
+    let joined = match (position, node.properties().get(property)) {
         (None, _) => ImportProperty::Binary(entry),
-        (Some(place), Some(ImportProperty::BinaryList(known))) => {
-            let mut known = known.clone();
-            known.insert(place, entry);
-            ImportProperty::BinaryList(known)
+        (Some(position), Some(ImportProperty::BinaryList(entries))) => {
+            let mut entries = entries.clone();
+            entries.insert(position, entry);
+            ImportProperty::BinaryList(entries)
         }
-        (Some(place), _) => ImportProperty::BinaryList(BTreeMap::from([(place, entry)])),
+        (Some(position), _) => ImportProperty::BinaryList(BTreeMap::from([(position, entry)])),
     };
     node.set_property(property, joined);
 }

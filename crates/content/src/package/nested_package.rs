@@ -64,15 +64,15 @@ pub(super) fn install_nested<R: Read + Seek>(
 fn sort_by_dependencies(nested: &mut Vec<NestedPackage>) {
     let mut sorted: Vec<NestedPackage> = Vec::with_capacity(nested.len());
     while !nested.is_empty() {
-        let needs_another = |one: &NestedPackage| {
-            one.package.properties.dependencies.iter().any(|need| {
-                nested
-                    .iter()
-                    .any(|other| other.path != one.path && need.is_met_by(&other.package.id))
+        let needs_another = |package: &NestedPackage| {
+            package.package.properties.dependencies.iter().any(|need| {
+                nested.iter().any(|dependency| {
+                    dependency.path != package.path && need.is_met_by(&dependency.package.id)
+                })
             })
         };
         // Packages that depend on each other are installed in their given order.
-        let next = nested.iter().position(|one| !needs_another(one)).unwrap_or(0);
+        let next = nested.iter().position(|package| !needs_another(package)).unwrap_or(0);
         sorted.push(nested.remove(next));
     }
     *nested = sorted;

@@ -179,9 +179,9 @@ impl PackageProperties {
 /// Parses `properties.xml`, in the XML format of Java properties.
 pub(super) fn parse_properties(file: &PackageFileName, text: &[u8]) -> Result<PackageProperties> {
     let entries = parse_property_entries(file, text)?;
-    let refuse = |key: &str, wanted: &str| {
+    let refuse = |key: &str, expectation: &str| {
         let value = entries.get(key).map_or("", String::as_str);
-        file.to_error(0, format!("`{key}` is `{value}`; it must be {wanted}"))
+        file.to_error(0, format!("`{key}` is `{value}`; it must be {expectation}"))
     };
     let find = |key: &str| entries.get(key).map(|text| text.trim()).filter(|text| !text.is_empty());
     match find("packageFormatVersion").map(str::parse::<u32>) {
@@ -245,9 +245,9 @@ fn parse_property_entries(file: &PackageFileName, text: &[u8]) -> Result<BTreeMa
                         let key = element.attribute("key").unwrap_or_default().to_owned();
                         open = Some((key, String::new()));
                     }
-                    (_, other) => {
+                    (_, tag_name) => {
                         let message = format!(
-                            "`{other}` stands where `properties` with `entry` elements is expected"
+                            "`{tag_name}` stands where `properties` with `entry` elements is expected"
                         );
                         return Err(file.to_error(element.line, message));
                     }

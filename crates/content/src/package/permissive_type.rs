@@ -41,7 +41,7 @@ pub(super) fn find_permissive_types(
     let mut named = BTreeMap::new();
     collect_named_types(root, &mut named);
     let mut open = Vec::new();
-    for (name, NamedNodeType { first_mention: place, is_primary }) in named {
+    for (name, NamedNodeType { first_mention: mention, is_primary }) in named {
         let prefix = name.split_once(':').map(|(prefix, _)| prefix);
         let uri = prefix.and_then(|prefix| namespaces.get(prefix));
         let is_product = uri.is_some_and(|uri| {
@@ -60,7 +60,7 @@ pub(super) fn find_permissive_types(
             cnd,
             "[{name}] {form}\n  - * (undefined)\n  - * (undefined) multiple\n  + * (nt:base) = nt:unstructured version"
         );
-        open.push(PermissiveNodeType { name, first_mention: place, cnd });
+        open.push(PermissiveNodeType { name, first_mention: mention, cnd });
     }
     Ok(open)
 }
@@ -71,11 +71,11 @@ fn collect_named_types(node: &ImportNode, named: &mut BTreeMap<String, NamedNode
         for name in types.values() {
             let name = name.to_text();
             let source = node.location();
-            let known = named.entry(name.into_owned()).or_insert_with(|| NamedNodeType {
+            let node_type = named.entry(name.into_owned()).or_insert_with(|| NamedNodeType {
                 first_mention: format!("{}:{}", source.file_name(), source.line()),
                 is_primary: false,
             });
-            known.is_primary |= property == PRIMARY_TYPE;
+            node_type.is_primary |= property == PRIMARY_TYPE;
         }
     }
     node.children().iter().for_each(|child| collect_named_types(child, named));

@@ -62,12 +62,14 @@ pub(super) fn require_policy_mixin(
 
 /// Adds a mixin if it is missing; returns true if it was.
 fn add_mixin(properties: &mut BTreeMap<String, Property>, mixin: &str) -> bool {
-    let known = properties.get(MIXIN_TYPES);
-    if known.is_some_and(|known| known.values().iter().any(|one| one.to_text() == mixin)) {
+    let existing_mixins = properties.get(MIXIN_TYPES);
+    if existing_mixins.is_some_and(|mixins| {
+        mixins.values().iter().any(|existing_mixin| existing_mixin.to_text() == mixin)
+    }) {
         return false;
     }
-    let wanted = Property::List(ValueType::Name, vec![Value::Name(mixin.into())]);
-    let joined = union_values(known, Some(&wanted));
+    let added_mixins = Property::List(ValueType::Name, vec![Value::Name(mixin.into())]);
+    let joined = union_values(existing_mixins, Some(&added_mixins));
     properties.extend(joined.map(|joined| (MIXIN_TYPES.to_owned(), joined)));
     true
 }
@@ -159,7 +161,7 @@ pub(super) fn union_values(
     };
     let mut values: Vec<Value> = first.values().to_vec();
     for value in second.values() {
-        if !values.iter().any(|known| known.to_text() == value.to_text()) {
+        if !values.iter().any(|existing_value| existing_value.to_text() == value.to_text()) {
             values.push(value.clone());
         }
     }

@@ -17,7 +17,7 @@ use tympan_store::{ChunkBatch, ChunkId, RefUpdate, SortedMap, StoreRoot};
 use super::install_options::AuditStamp;
 use super::package_properties::PackageId;
 use super::undo_merge::undo_node_change;
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::document::sibling::container_orders_children;
 use crate::snapshot::SnapshotView;
@@ -342,7 +342,7 @@ fn plan_document_undo(
     replaced: &ReplacedRecords,
     key: Vec<u8>,
     path: &NodePath,
-    kept: &mut Vec<MergeConflict>,
+    conflicts: &mut Vec<MergeConflict>,
 ) -> Result<DocumentUndo> {
     let snapshot = session.snapshot()?;
     let view = &snapshot.0;
@@ -355,9 +355,10 @@ fn plan_document_undo(
     };
     let (before, after) = (replaced.records_before.get(&key), replaced.records_after.get(&key));
     let now = view.read_record(&key, path)?;
-    let (wanted, left, there) = (tree(before)?, tree(after)?, tree(now.as_ref())?);
-    let settled = undo_node_change(path, [left.as_ref(), wanted.as_ref(), there.as_ref()], kept);
-    let is_whole = settled == wanted;
+    let (target, left, there) = (tree(before)?, tree(after)?, tree(now.as_ref())?);
+    let settled =
+        undo_node_change(path, [left.as_ref(), target.as_ref(), there.as_ref()], conflicts);
+    let is_whole = settled == target;
     let order = |record: Option<&Arc<ContentRecord>>| record.map(|record| record.order_key.clone());
     // A position among siblings that was changed since stays, too.
     let is_placed_since = now.is_some() && order(now.as_ref()) != order(after);
@@ -382,7 +383,7 @@ fn plan_document_undo(
 fn skip_recut_documents(
     replaced: &ReplacedRecords,
     fates: &mut BTreeMap<NodePath, DocumentUndo>,
-    kept: &mut Vec<MergeConflict>,
+    conflicts: &mut Vec<MergeConflict>,
 ) {
     let holds = |record: Option<&Arc<ContentRecord>>, path: &NodePath| {
         record.map(|record| is_container(path.name(), record.summary.primary_type()))
@@ -400,7 +401,7 @@ fn skip_recut_documents(
         let is_hindered =
             fates.iter().any(|(path, fate)| path.is_within(&top) && !fate.is_complete);
         if is_hindered {
-            kept.push(MergeConflict::for_node(&top, ConflictKind::RemoveChangedNode));
+            conflicts.push(MergeConflict::for_node(&top, ConflictKind::RemoveChangedNode));
             let below = fates.iter_mut().filter(|(path, _)| path.is_within(&top));
             below.for_each(|(_, fate)| fate.action = UndoAction::Leave);
         }

@@ -141,7 +141,8 @@ impl Snapshot {
             }
         }
         packages.sort_by(|left, right| {
-            let names = |one: &StoredPackage| (one.id.group.clone(), one.id.name.clone());
+            let names =
+                |package: &StoredPackage| (package.id.group.clone(), package.id.name.clone());
             let versions = || {
                 PackageVersion::new(&left.id.version)
                     .compare(&PackageVersion::new(&right.id.version))
@@ -164,10 +165,10 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn find_stored_package(&self, id: &PackageId) -> Result<Option<StoredPackage>> {
-        let fits = |one: &StoredPackage| {
-            one.id.group == id.group
-                && one.id.name == id.name
-                && (id.version.is_empty() || one.id.version == id.version)
+        let fits = |package: &StoredPackage| {
+            package.id.group == id.group
+                && package.id.name == id.name
+                && (id.version.is_empty() || package.id.version == id.version)
         };
         Ok(self.stored_packages()?.into_iter().rfind(fits))
     }
@@ -230,8 +231,8 @@ impl Session {
         stamp: &AuditStamp,
     ) -> Result<StoredPackage> {
         let path = package.id.path()?;
-        let known = self.snapshot()?.stored_package_at(&path)?;
-        if known.is_some() && if_exists == IfPackageExists::Refuse {
+        let existing = self.snapshot()?.stored_package_at(&path)?;
+        if existing.is_some() && if_exists == IfPackageExists::Refuse {
             return Err(Error::NodeExists(path));
         }
         let data = self.put_blob(bytes)?;
@@ -241,8 +242,12 @@ impl Session {
             &package.filter,
             stamp,
         );
-        match known {
-            Some(known) if known.data == data && known.id == package.id => return Ok(known),
+        match existing {
+            Some(existing_package)
+                if existing_package.data == data && existing_package.id == package.id =>
+            {
+                return Ok(existing_package);
+            }
             // The file is replaced; the installed content stays.
             Some(StoredPackage {
                 last_unpacked: Some(at), last_unpacked_by: Some(user), ..
@@ -299,13 +304,15 @@ impl Session {
         plan.add_package(package)?;
         let mut keeping = UndoRefUpdates::default();
         let mut reports = Vec::new();
-        for one in &plan.packages {
+        for planned_package in &plan.packages {
             let before = self.snapshot()?;
-            let newer = find_newer_installed(self, &one.id)?;
-            let mut report = match opened.as_mut().filter(|_| one.path == package.path) {
+            let newer = find_newer_installed(self, &planned_package.id)?;
+            let mut report = match opened.as_mut().filter(|_| planned_package.path == package.path)
+            {
                 Some(opened) => opened.install_with_options(self, &options, progress)?,
                 None => {
-                    let mut opened = before.open_stored_package(one, &PackageLimits::default())?;
+                    let mut opened =
+                        before.open_stored_package(planned_package, &PackageLimits::default())?;
                     opened.install_with_options(self, &options, progress)?
                 }
             };
@@ -313,18 +320,18 @@ impl Session {
                 .warnings
                 .extend(newer.map(|newer| format!("a newer version is installed, too: `{newer}`")));
             let after = self.snapshot()?;
-            let replaced = ReplacedRecords::between(&before.0, &after.0, &one.path)?;
+            let replaced = ReplacedRecords::between(&before.0, &after.0, &planned_package.path)?;
             drop((before, after));
             // A package whose content is already installed needs no undo record.
-            if !(one.is_installed() && replaced.is_empty()) {
+            if !(planned_package.is_installed() && replaced.is_empty()) {
                 // Records of a failed attempt are ignored.
-                let replaced = if one.is_installed() {
-                    replaced.on_top_of_stored(self.repository(), &one.path)?
+                let replaced = if planned_package.is_installed() {
+                    replaced.on_top_of_stored(self.repository(), &planned_package.path)?
                 } else {
                     replaced
                 };
-                keeping.add_replaced(self.repository(), &one.path, &replaced, stamp)?;
-                definition::mark_installed(self, &one.path, Some(stamp))?;
+                keeping.add_replaced(self.repository(), &planned_package.path, &replaced, stamp)?;
+                definition::mark_installed(self, &planned_package.path, Some(stamp))?;
             }
             reports.push(report);
         }
@@ -377,10 +384,10 @@ impl Session {
         }
         let mut out = UninstallReport { package: package.id.clone(), ..UninstallReport::default() };
         let others = self.snapshot()?.stored_packages()?;
-        let needs = |one: &&StoredPackage| {
-            one.is_installed()
-                && one.path != package.path
-                && one.dependencies.iter().any(|need| need.is_met_by(&package.id))
+        let needs = |candidate: &&StoredPackage| {
+            candidate.is_installed()
+                && candidate.path != package.path
+                && candidate.dependencies.iter().any(|need| need.is_met_by(&package.id))
         };
         let replaced = replaced_records::load_replaced(self.repository(), path)?;
         let Some(replaced) = replaced else {
@@ -396,11 +403,14 @@ impl Session {
         // Nested packages of this one depend on it and are uninstalled with it.
         let after = self.snapshot()?;
         drop(before);
-        for other in others.iter().filter(needs) {
-            if after.stored_package_at(&other.path)?.is_none_or(|one| !one.is_installed()) {
+        for dependent in others.iter().filter(needs) {
+            if after
+                .stored_package_at(&dependent.path)?
+                .is_none_or(|dependent_package| !dependent_package.is_installed())
+            {
                 continue;
             }
-            let message = format!("the installed package `{}` needs it", other.id);
+            let message = format!("the installed package `{}` needs it", dependent.id);
             if matches!(dependencies, DependencyRule::Ignore | DependencyRule::BestEffort) {
                 out.warnings.push(message);
             } else {
@@ -464,9 +474,10 @@ impl Session {
         let package = self.stored_package_at(path)?;
         let snapshot = self.snapshot()?;
         let content = path.child_unchecked(JCR_CONTENT);
-        let place = content.child_unchecked(DEFINITION_NODE);
-        let mut node =
-            snapshot.read_subtree(&place)?.ok_or_else(|| Error::NodeMissing(place.clone()))?;
+        let definition_path = content.child_unchecked(DEFINITION_NODE);
+        let mut node = snapshot
+            .read_subtree(&definition_path)?
+            .ok_or_else(|| Error::NodeMissing(definition_path.clone()))?;
         const KEPT: [&str; 4] = ["description", "acHandling", "cugHandling", "subPackageHandling"];
         let properties =
             KEPT.iter().filter_map(|key| Some(((*key).to_owned(), node.text(key)?.to_owned())));
@@ -488,7 +499,7 @@ impl Session {
         self.set_property(&content, "jcr:lastModified", now())?;
         node.properties.insert("lastWrapped".into(), now());
         node.properties.insert("lastWrappedBy".into(), stamp.user.as_str().into());
-        self.replace_properties(&place, node.properties)?;
+        self.replace_properties(&definition_path, node.properties)?;
         Ok(report)
     }
 
@@ -593,13 +604,14 @@ impl PackageInstallPlan {
     }
 
     fn resolve_dependency(&mut self, need: &PackageDependency, asking: &PackageId) -> Result<()> {
-        let fitting = || self.stored_packages.iter().filter(|one| need.is_met_by(&one.id));
+        let fitting =
+            || self.stored_packages.iter().filter(|candidate| need.is_met_by(&candidate.id));
         if fitting().any(StoredPackage::is_installed) {
             return Ok(());
         }
         // The newest is last.
         match fitting().next_back().cloned() {
-            Some(best) if self.packages.iter().any(|one| one.path == best.path) => Ok(()),
+            Some(best) if self.packages.iter().any(|package| package.path == best.path) => Ok(()),
             Some(best) if self.open_ids.contains(&best.id) => {
                 self.report_missing(asking, format!("`{}` and `{asking}` need each other", best.id))
             }

@@ -10,31 +10,31 @@ use crate::{ConflictKind, MergeConflict, NodePath, Property, Subtree};
 /// Undoes the change of a node as far as possible; `None` if the node is removed.
 pub(super) fn undo_node_change(
     path: &NodePath,
-    [base, wanted, there]: [Option<&Subtree>; 3],
-    kept: &mut Vec<MergeConflict>,
+    [base, target, there]: [Option<&Subtree>; 3],
+    conflicts: &mut Vec<MergeConflict>,
 ) -> Option<Subtree> {
-    if there == base || there == wanted {
-        return wanted.cloned();
+    if there == base || there == target {
+        return target.cloned();
     }
-    if wanted == base {
+    if target == base {
         return there.cloned();
     }
     let Some(there) = there else {
-        kept.push(MergeConflict::for_node(path, ConflictKind::ChangeRemovedNode));
+        conflicts.push(MergeConflict::for_node(path, ConflictKind::ChangeRemovedNode));
         return None;
     };
     let Some(base) = base else {
-        kept.push(MergeConflict::for_node(path, ConflictKind::AddExistingNode));
+        conflicts.push(MergeConflict::for_node(path, ConflictKind::AddExistingNode));
         return Some(there.clone());
     };
-    let Some(wanted) = wanted else {
-        return remove_unless_changed(path, base, there, kept);
+    let Some(target_node) = target else {
+        return remove_unless_changed(path, base, there, conflicts);
     };
-    let properties = undo_property_changes(path, [base, wanted, there], kept);
+    let properties = undo_property_changes(path, [base, target_node, there], conflicts);
     let mut out = Subtree { name: there.name.clone(), properties, children: Vec::new() };
-    for name in undo_child_order(base, wanted, there) {
-        let sides = [base.child(name), wanted.child(name), there.child(name)];
-        out.children.extend(undo_node_change(&path.child_unchecked(name), sides, kept));
+    for name in undo_child_order(base, target_node, there) {
+        let sides = [base.child(name), target_node.child(name), there.child(name)];
+        out.children.extend(undo_node_change(&path.child_unchecked(name), sides, conflicts));
     }
     Some(out)
 }
@@ -44,50 +44,50 @@ fn remove_unless_changed(
     path: &NodePath,
     base: &Subtree,
     there: &Subtree,
-    kept: &mut Vec<MergeConflict>,
+    conflicts: &mut Vec<MergeConflict>,
 ) -> Option<Subtree> {
     let children: Vec<Subtree> = there
         .children
         .iter()
         .filter_map(|child| {
             let path = path.child_unchecked(&child.name);
-            undo_node_change(&path, [base.child(&child.name), None, Some(child)], kept)
+            undo_node_change(&path, [base.child(&child.name), None, Some(child)], conflicts)
         })
         .collect();
     if children.is_empty() && there.properties == base.properties {
         return None;
     }
-    kept.push(MergeConflict::for_node(path, ConflictKind::RemoveChangedNode));
+    conflicts.push(MergeConflict::for_node(path, ConflictKind::RemoveChangedNode));
     Some(Subtree { children, ..Subtree { children: Vec::new(), ..there.clone() } })
 }
 
 fn undo_property_changes(
     path: &NodePath,
-    [base, wanted, there]: [&Subtree; 3],
-    kept: &mut Vec<MergeConflict>,
+    [base, target, there]: [&Subtree; 3],
+    conflicts: &mut Vec<MergeConflict>,
 ) -> BTreeMap<String, Property> {
-    let sides = [&base.properties, &wanted.properties, &there.properties];
+    let sides = [&base.properties, &target.properties, &there.properties];
     let names: BTreeSet<&String> = sides.iter().flat_map(|side| side.keys()).collect();
     let mut out = BTreeMap::new();
     for name in names {
-        let [base, wanted, there] = sides.map(|side| side.get(name));
-        let value = if there == base || there == wanted {
-            wanted
-        } else if wanted == base {
+        let [base, target_value, there] = sides.map(|side| side.get(name));
+        let value = if there == base || there == target_value {
+            target_value
+        } else if target_value == base {
             there
         } else {
-            let kind = match (base, wanted, there) {
+            let kind = match (base, target_value, there) {
                 (None, ..) => ConflictKind::AddExistingProperty,
                 (Some(_), None, _) => ConflictKind::RemoveChangedProperty,
                 (Some(_), Some(_), None) => ConflictKind::ChangeRemovedProperty,
                 (Some(_), Some(_), Some(_)) => ConflictKind::ChangeChangedProperty,
             };
-            kept.push(MergeConflict {
+            conflicts.push(MergeConflict {
                 path: path.clone(),
                 kind,
                 property: Some(name.clone()),
                 base: base.cloned(),
-                ours: wanted.cloned(),
+                ours: target_value.cloned(),
                 theirs: there.cloned(),
                 last_change: None,
             });
@@ -100,7 +100,7 @@ fn undo_property_changes(
 
 /// Returns the names of all children that may stay: in the wanted order if it has not changed since, with the others
 /// after the sibling that they follow on their side.
-fn undo_child_order<'a>(base: &Subtree, wanted: &'a Subtree, there: &'a Subtree) -> Vec<&'a str> {
+fn undo_child_order<'a>(base: &Subtree, target: &'a Subtree, there: &'a Subtree) -> Vec<&'a str> {
     fn names(node: &Subtree) -> Vec<&str> {
         node.children.iter().map(|child| child.name.as_str()).collect()
     }
@@ -110,12 +110,13 @@ fn undo_child_order<'a>(base: &Subtree, wanted: &'a Subtree, there: &'a Subtree)
     };
     let is_as_left = common(there, base) == common(base, there);
     let (mut out, others) =
-        if is_as_left { (names(wanted), names(there)) } else { (names(there), names(wanted)) };
+        if is_as_left { (names(target), names(there)) } else { (names(there), names(target)) };
     let mut previous = None;
     for name in others {
         if !out.contains(&name) {
-            let place = previous.and_then(|before| out.iter().position(|one| *one == before));
-            out.insert(place.map_or(0, |place| place + 1), name);
+            let position =
+                previous.and_then(|before| out.iter().position(|sibling| *sibling == before));
+            out.insert(position.map_or(0, |position| position + 1), name);
         }
         previous = Some(name);
     }
@@ -148,19 +149,25 @@ mod tests {
         Some(node)
     }
 
-    fn check(base: &str, wanted: &str, there: &str, expected: &str, conflicts: &[&str]) {
+    fn check(base: &str, target: &str, there: &str, expected: &str, conflicts: &[&str]) {
         let path = NodePath::new("/n").unwrap();
-        let mut kept = Vec::new();
-        let sides = [node(base), node(wanted), node(there)];
-        let settled = undo_node_change(&path, sides.each_ref().map(Option::as_ref), &mut kept);
-        assert_eq!(settled, node(expected), "{base}|{wanted}|{there}");
-        let kept: Vec<String> = kept
+        let mut recorded_conflicts = Vec::new();
+        let sides = [node(base), node(target), node(there)];
+        let settled =
+            undo_node_change(&path, sides.each_ref().map(Option::as_ref), &mut recorded_conflicts);
+        assert_eq!(settled, node(expected), "{base}|{target}|{there}");
+        let conflict_texts: Vec<String> = recorded_conflicts
             .iter()
-            .map(|one| {
-                format!("{}{} {}", one.path, one.property.as_deref().unwrap_or(""), one.kind.name())
+            .map(|conflict| {
+                format!(
+                    "{}{} {}",
+                    conflict.path,
+                    conflict.property.as_deref().unwrap_or(""),
+                    conflict.kind.name()
+                )
             })
             .collect();
-        assert_eq!(kept, conflicts, "{base}|{wanted}|{there}");
+        assert_eq!(conflict_texts, conflicts, "{base}|{target}|{there}");
     }
 
     #[test]

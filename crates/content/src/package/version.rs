@@ -33,16 +33,16 @@ impl VersionItem {
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Self::Number(text.trim_start_matches('0').to_owned());
         }
-        let word = text.to_lowercase();
-        let word = match (word.as_str(), is_before_digit) {
+        let qualifier = text.to_lowercase();
+        let qualifier = match (qualifier.as_str(), is_before_digit) {
             ("a", true) => "alpha",
             ("b", true) => "beta",
             ("m", true) => "milestone",
             ("cr", _) => "rc",
             ("ga" | "final" | "release", _) => "",
-            (other, _) => other,
+            (text_qualifier, _) => text_qualifier,
         };
-        Self::Qualifier(word.to_owned())
+        Self::Qualifier(qualifier.to_owned())
     }
 
     fn is_zero_or_release(&self) -> bool {
@@ -90,8 +90,8 @@ impl PackageVersion {
     /// Compares two versions; different spellings of one version are equal.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
-        for place in 0..self.tokens.len().max(other.tokens.len()) {
-            let (left, right) = (self.tokens.get(place), other.tokens.get(place));
+        for position in 0..self.tokens.len().max(other.tokens.len()) {
+            let (left, right) = (self.tokens.get(position), other.tokens.get(position));
             let order = match (left, right) {
                 (Some(left), Some(right)) => compare_tokens(left, right),
                 (Some(left), None) => compare_tokens(left, &padding_token(left)),
@@ -107,12 +107,12 @@ impl PackageVersion {
 }
 
 /// Returns the token to compare with a token of the other version if this one has no more.
-fn padding_token(other: &VersionToken) -> VersionToken {
-    let item = match other.item {
+fn padding_token(counterpart: &VersionToken) -> VersionToken {
+    let item = match counterpart.item {
         VersionItem::Number(_) => VersionItem::Number(String::new()),
         VersionItem::Qualifier(_) => VersionItem::Qualifier(String::new()),
     };
-    VersionToken { item, ..*other }
+    VersionToken { item, ..*counterpart }
 }
 
 fn compare_tokens(left: &VersionToken, right: &VersionToken) -> Ordering {
@@ -122,18 +122,20 @@ fn compare_tokens(left: &VersionToken, right: &VersionToken) -> Ordering {
         (VersionItem::Qualifier(left), VersionItem::Qualifier(right)) => {
             qualifier_rank(left).cmp(&qualifier_rank(right))
         }
-        (VersionItem::Number(one), VersionItem::Number(two)) => {
+        (VersionItem::Number(left_number), VersionItem::Number(right_number)) => {
             // `1-1` is before `1.1`.
             let separators = right.is_after_hyphen.cmp(&left.is_after_hyphen);
-            separators.then(one.len().cmp(&two.len())).then_with(|| one.cmp(two))
+            separators
+                .then(left_number.len().cmp(&right_number.len()))
+                .then_with(|| left_number.cmp(right_number))
         }
     }
 }
 
-fn qualifier_rank(word: &str) -> (usize, &str) {
-    match ORDERED_QUALIFIERS.iter().position(|known| *known == word) {
-        Some(place) => (place, ""),
-        None => (ORDERED_QUALIFIERS.len(), word),
+fn qualifier_rank(qualifier: &str) -> (usize, &str) {
+    match ORDERED_QUALIFIERS.iter().position(|candidate| *candidate == qualifier) {
+        Some(rank) => (rank, ""),
+        None => (ORDERED_QUALIFIERS.len(), qualifier),
     }
 }
 
@@ -144,7 +146,9 @@ fn tokenize(text: &str) -> Vec<VersionToken> {
     let mut rest = text;
     while !rest.is_empty() {
         let is_number = rest.starts_with(|first: char| first.is_ascii_digit());
-        let ends = |one: char| one == '.' || one == '-' || one.is_ascii_digit() != is_number;
+        let ends = |character: char| {
+            character == '.' || character == '-' || character.is_ascii_digit() != is_number
+        };
         let (token, after) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
         let is_before_digit = after.starts_with(|next: char| next.is_ascii_digit());
         // An empty part between two separators is 0.
@@ -274,10 +278,10 @@ impl fmt::Display for VersionRange {
             }
             (low, high) => {
                 let is_open = |bound: &Option<VersionBound>| {
-                    bound.as_ref().is_some_and(|one| !one.is_inclusive)
+                    bound.as_ref().is_some_and(|limit| !limit.is_inclusive)
                 };
                 let text = |bound: &Option<VersionBound>| {
-                    bound.as_ref().map_or(String::new(), |one| one.version.to_string())
+                    bound.as_ref().map_or(String::new(), |limit| limit.version.to_string())
                 };
                 let (open, close) = (
                     if is_open(low) { '(' } else { '[' },
@@ -319,10 +323,10 @@ mod tests {
             "2.11",
             "10.0",
         ];
-        for (place, left) in rising.iter().enumerate() {
-            for (other, right) in rising.iter().enumerate() {
+        for (left_rank, left) in rising.iter().enumerate() {
+            for (right_rank, right) in rising.iter().enumerate() {
                 let order = PackageVersion::new(left).compare(&PackageVersion::new(right));
-                assert_eq!(order, place.cmp(&other), "{left} and {right}");
+                assert_eq!(order, left_rank.cmp(&right_rank), "{left} and {right}");
             }
         }
         for (left, right) in [

@@ -40,7 +40,10 @@ pub(super) struct XmlElement {
 impl XmlElement {
     /// Finds an attribute's value by its qualified name.
     pub(super) fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes.iter().find(|one| one.name == name).map(|one| one.value.as_str())
+        self.attributes
+            .iter()
+            .find(|candidate| candidate.name == name)
+            .map(|candidate| candidate.value.as_str())
     }
 }
 
@@ -237,7 +240,7 @@ pub(super) fn push_escaped_attribute(out: &mut String, value: &str) {
             '\t' => out.push_str("&#x9;"),
             '\n' => out.push_str("&#xa;"),
             '\r' => out.push_str("&#xd;"),
-            other => out.push(other),
+            code_point => out.push(code_point),
         }
     }
 }

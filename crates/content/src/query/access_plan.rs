@@ -17,7 +17,7 @@ use super::node_source::{
     IndexKeyLayout, IndexSpans, NodeSource, NodeSourcePosition, QueryContext,
 };
 use super::row_filter::{RowFilter, bound_value};
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::index::MAX_VALUE_KEY_BYTES;
 use crate::index::property_index::{IndexFunction, PropertyIndex};
 use crate::model::subtree::JCR_CONTENT;
@@ -167,14 +167,17 @@ impl PathRestriction {
 /// [`Error::QueryRefused`] if only a traversal is possible and the query forbids it; errors of the store.
 pub(crate) fn plan_access(
     ground: &QueryContext<'_>,
-    wanted: &SelectorRequirements<'_>,
+    requirements: &SelectorRequirements<'_>,
 ) -> Result<AccessPlan> {
-    let types = accepted_types(ground, wanted.node_type);
-    let constraints: Vec<QueryConstraint> =
-        wanted.constraints.iter().flat_map(|one| one.conjuncts().into_iter().cloned()).collect();
+    let types = accepted_types(ground, requirements.node_type);
+    let constraints: Vec<QueryConstraint> = requirements
+        .constraints
+        .iter()
+        .flat_map(|requirement| requirement.conjuncts().into_iter().cloned())
+        .collect();
     let planner = AccessPlanner {
         context: ground,
-        requirements: wanted,
+        requirements,
         accepted_types: &types,
         path_restriction: PathRestriction::from_constraints(&constraints),
         constraints: &constraints,
@@ -187,7 +190,7 @@ pub(crate) fn plan_access(
         None => (planner.cheapest_candidate()?, None, None),
     };
     let choice = planner.with_lag_note(choice);
-    let ordered = match (text_at, wanted.position) {
+    let ordered = match (text_at, requirements.position) {
         (None, None) => planner.ordered_candidate(&choice)?,
         _ => None,
     };
@@ -205,11 +208,14 @@ pub(crate) fn plan_access(
         .filter(|(at, _)| text_at != Some(*at))
         .map(|(_, constraint)| constraint.clone())
         .collect();
-    let filters = rest.iter().map(|one| RowFilter::new(one, &|_| 0)).collect::<Result<Vec<_>>>()?;
+    let filters = rest
+        .iter()
+        .map(|remaining_constraint| RowFilter::new(remaining_constraint, &|_| 0))
+        .collect::<Result<Vec<_>>>()?;
     let (about_paths, others): (Vec<_>, Vec<_>) =
         filters.into_iter().partition(RowFilter::is_path_only);
     Ok(AccessPlan {
-        selector: wanted.selector.to_owned(),
+        selector: requirements.selector.to_owned(),
         source: choice.source,
         index_name: choice.index_name,
         estimated_nodes: choice.estimated_nodes,
@@ -263,14 +269,15 @@ impl AccessPlanner<'_> {
     /// constraint it serves.
     fn full_text_candidate(&self) -> Result<Option<(SourceCandidate, usize)>> {
         let Some(index) = self.context.full_text else { return Ok(None) };
-        let found = self.constraints.iter().enumerate().find_map(|(at, one)| match one {
-            QueryConstraint::Contains { property, text, .. } => {
-                Some((at, property.clone(), text, false))
-            }
-            QueryConstraint::Similar { path, .. } => Some((at, None, path, true)),
-            _ => None,
-        });
-        let Some((at, property, text, is_similar)) = found else { return Ok(None) };
+        let full_text =
+            self.constraints.iter().enumerate().find_map(|(at, constraint)| match constraint {
+                QueryConstraint::Contains { property, text, .. } => {
+                    Some((at, property.clone(), text, false))
+                }
+                QueryConstraint::Similar { path, .. } => Some((at, None, path, true)),
+                _ => None,
+            });
+        let Some((at, property, text, is_similar)) = full_text else { return Ok(None) };
         // A node whose path is known is checked individually.
         let is_known = self.path_restriction.exact_path.is_some() && !is_similar;
         let is_outside =
@@ -386,7 +393,7 @@ impl AccessPlanner<'_> {
                 .context
                 .node_types
                 .find(name)
-                .is_some_and(|one| !one.definition.flags.is_mixin);
+                .is_some_and(|node_type| !node_type.definition.flags.is_mixin);
             is_primary && (!is_container("", name) || (name == "cq:Page" && parents == JCR_CONTENT))
         };
         !self.accepted_types.as_ref().is_some_and(|types| types.iter().all(is_closed))
@@ -417,8 +424,12 @@ impl AccessPlanner<'_> {
 
     fn is_requested_index(&self, choice: &SourceCandidate) -> bool {
         let NodeSource::Spans(spans) = &choice.source else { return false };
-        let index =
-            self.context.index_definitions.0.iter().find(|one| one.map_name == spans.map_name);
+        let index = self
+            .context
+            .index_definitions
+            .0
+            .iter()
+            .find(|definition| definition.map_name == spans.map_name);
         let options = self.requirements.options;
         index.is_some_and(|index| {
             options.index_name.as_ref().is_none_or(|name| index.name == *name)
@@ -475,11 +486,11 @@ impl AccessPlanner<'_> {
     fn type_candidate(&self) -> Result<Option<SourceCandidate>> {
         let Some(types) = self.accepted_types else { return Ok(None) };
         let names = types.iter().map(String::as_str);
-        let found = self.text_map_candidate("type", "node type", &names.collect::<Vec<_>>())?;
+        let candidate = self.text_map_candidate("type", "node type", &names.collect::<Vec<_>>())?;
         // The root of the content has no index entry.
         let takes_root =
             types.contains("rep:root") && self.path_restriction.containing_path().is_none();
-        Ok(found.map(|choice| {
+        Ok(candidate.map(|choice| {
             if !takes_root {
                 return choice;
             }
@@ -521,16 +532,16 @@ impl AccessPlanner<'_> {
 
     fn index_candidate(&self, mut spans: IndexSpans, index: String) -> Result<SourceCandidate> {
         let mut estimate = 0_u64;
-        let mut kept = Vec::new();
+        let mut merged_spans = Vec::new();
         for (start, end) in std::mem::take(&mut spans.spans) {
             let range = KeyRange { start: start.clone(), end: Some(end.clone()) };
             let count = spans.map.count_records_in(&self.context.chunk_reader, &range)?;
             if count > 0 {
                 estimate = estimate.saturating_add(count);
-                kept.push((start, end));
+                merged_spans.push((start, end));
             }
         }
-        spans.spans = kept;
+        spans.spans = merged_spans;
         let cost = estimate.saturating_mul(INDEX_LOOKUP_COST).saturating_add(1);
         Ok(SourceCandidate {
             source: NodeSource::Spans(spans),
@@ -594,10 +605,10 @@ impl AccessPlanner<'_> {
         &self,
         condition: &IndexCondition<'_>,
     ) -> Result<Option<SourceCandidate>> {
-        let wish = condition
+        let value_match = condition
             .value_match_for(IndexFunction::Value)
             .filter(|_| condition.function == IndexFunction::Value);
-        let Some(IndexValueMatch::Equal(values)) = wish else { return Ok(None) };
+        let Some(IndexValueMatch::Equal(values)) = value_match else { return Ok(None) };
         let (map, index) = match condition.property {
             "sling:resourceType" => ("resource", "resource type"),
             "jcr:uuid" => ("uuid", "identifier"),
@@ -646,14 +657,14 @@ impl AccessPlanner<'_> {
         index: &PropertyIndex,
         condition: &IndexCondition<'_>,
     ) -> Result<Option<SourceCandidate>> {
-        let Some(wish) = condition.value_match_for(index.function) else { return Ok(None) };
+        let Some(value_match) = condition.value_match_for(index.function) else { return Ok(None) };
         let Some(suffix) = self.index_path_suffix(index, condition.property) else {
             return Ok(None);
         };
         let is_in_pattern = |value: &Value| {
             index.name_pattern.as_ref().is_none_or(|pattern| pattern.is_match(&value.to_text()))
         };
-        let has_values = match wish {
+        let has_values = match value_match {
             IndexValueMatch::Equal(values) => values.iter().all(is_in_pattern),
             _ => index.name_pattern.is_none(),
         };
@@ -663,11 +674,11 @@ impl AccessPlanner<'_> {
         let Some(map) = self.context.index_maps.get(&index.map_name).copied() else {
             return Ok(None);
         };
-        let is_merged = matches!(wish, IndexValueMatch::Equal(_));
+        let is_merged = matches!(value_match, IndexValueMatch::Equal(_));
         let mut spans = IndexSpans {
             map_name: index.map_name.clone(),
             map,
-            spans: wish.key_spans(),
+            spans: value_match.key_spans(),
             is_merged,
             is_descending: false,
             has_multiple_entries: false,
@@ -680,8 +691,9 @@ impl AccessPlanner<'_> {
         }
         spans.has_multiple_entries = !is_merged && self.has_multi_value_entries(map)?;
         let has_several = spans.has_multiple_entries;
-        let what = index.function.apply_to_name(condition.property);
-        let choice = self.index_candidate(spans, format!("property {} [{what}]", index.name))?;
+        let expression = index.function.apply_to_name(condition.property);
+        let choice =
+            self.index_candidate(spans, format!("property {} [{expression}]", index.name))?;
         Ok(Some(choice)
             .filter(|choice| !has_several || choice.estimated_nodes <= MAX_GATHERED_PATHS))
     }
@@ -722,7 +734,9 @@ impl AccessPlanner<'_> {
             .map(IndexCondition::from_constraint)
             .collect::<Result<Vec<_>>>()?;
         let mut about = conditions.into_iter().flatten();
-        let same = about.find(|one| one.property == name && one.value_match_for(reading).is_some());
+        let same = about.find(|candidate| {
+            candidate.property == name && candidate.value_match_for(reading).is_some()
+        });
         let same = same.as_ref().and_then(|condition| condition.value_match_for(reading));
         let lacks_empty = same.is_none();
         // Nodes without a value come first in ascending order, so only descending order can append them at the end.
@@ -747,18 +761,19 @@ impl AccessPlanner<'_> {
                 key_layout: IndexKeyLayout::Property,
                 path_suffix: suffix.to_owned(),
             };
-            let what = reading.apply_to_name(name);
-            let mut found = self.index_candidate(
+            let expression = reading.apply_to_name(name);
+            let mut ordered_choice = self.index_candidate(
                 spans,
-                format!("property {} [{what}], in its order", index.name),
+                format!("property {} [{expression}], in its order", index.name),
             )?;
             // About as many entries pass the other constraints as the other source yields.
             let limit = self.requirements.limit.unwrap_or(u64::MAX).max(1);
-            let share = found.estimated_nodes.max(1).div_ceil(choice.estimated_nodes.max(1));
-            let reads = found.estimated_nodes.min(limit.saturating_mul(share));
-            found.cost = reads.saturating_mul(INDEX_LOOKUP_COST).saturating_add(1);
-            if found.cost < choice.cost {
-                return Ok(Some((found, lacks_empty)));
+            let share =
+                ordered_choice.estimated_nodes.max(1).div_ceil(choice.estimated_nodes.max(1));
+            let reads = ordered_choice.estimated_nodes.min(limit.saturating_mul(share));
+            ordered_choice.cost = reads.saturating_mul(INDEX_LOOKUP_COST).saturating_add(1);
+            if ordered_choice.cost < choice.cost {
+                return Ok(Some((ordered_choice, lacks_empty)));
             }
         }
         Ok(None)

@@ -367,7 +367,7 @@ impl QueryConstraint {
     pub fn conjuncts(&self) -> Vec<&Self> {
         match self {
             Self::And(parts) => parts.iter().flat_map(Self::conjuncts).collect(),
-            other => vec![other],
+            constraint => vec![constraint],
         }
     }
 
@@ -390,16 +390,16 @@ impl QueryConstraint {
     }
 
     /// Collects the selectors that the constraint depends on.
-    pub(crate) fn collect_selectors<'a>(&'a self, found: &mut Vec<&'a str>) {
+    pub(crate) fn collect_selectors<'a>(&'a self, selectors: &mut Vec<&'a str>) {
         match self {
             Self::And(parts) | Self::Or(parts) => {
-                parts.iter().for_each(|part| part.collect_selectors(found));
+                parts.iter().for_each(|part| part.collect_selectors(selectors));
             }
-            Self::Not(inner) => inner.collect_selectors(found),
+            Self::Not(inner) => inner.collect_selectors(selectors),
             Self::Compare { operand, .. } | Self::In { operand, .. } => {
-                found.push(operand.selector());
-                if let QueryOperand::Coalesce(_, other) = operand {
-                    found.push(other.selector());
+                selectors.push(operand.selector());
+                if let QueryOperand::Coalesce(_, fallback) = operand {
+                    selectors.push(fallback.selector());
                 }
             }
             Self::Exists { selector, .. }
@@ -409,7 +409,7 @@ impl QueryConstraint {
             | Self::Descendant { selector, .. }
             | Self::Similar { selector, .. }
             | Self::Spellcheck { selector, .. }
-            | Self::Suggest { selector, .. } => found.push(selector),
+            | Self::Suggest { selector, .. } => selectors.push(selector),
         }
     }
 

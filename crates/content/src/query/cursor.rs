@@ -129,9 +129,9 @@ struct CursorDecoder<'a>(&'a [u8]);
 
 impl<'a> CursorDecoder<'a> {
     fn read_exact(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
+        let (prefix, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
-        Some(taken)
+        Some(prefix)
     }
 
     fn read_byte(&mut self) -> Option<u8> {

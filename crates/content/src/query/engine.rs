@@ -265,8 +265,8 @@ impl QueryEngine {
         };
         let used = position.as_ref().map_or(0, |(_, used)| *used);
         let position = position.map(|(position, _)| position);
-        let wanted = limit.map(|limit| limit.saturating_add(offset).saturating_add(1));
-        let plan = plan_query(&ground, &query, wanted, position.as_ref())?;
+        let row_limit = limit.map(|limit| limit.saturating_add(offset).saturating_add(1));
+        let plan = plan_query(&ground, &query, row_limit, position.as_ref())?;
         let mut page = QueryPage {
             columns: query_columns(&query),
             full_text_status: words_by,
@@ -274,8 +274,8 @@ impl QueryEngine {
         };
         let mut last = None;
         let mut skip = offset;
-        for found in plan.matched_rows(&ground, position.as_ref()) {
-            let found = found?;
+        for row in plan.matched_rows(&ground, position.as_ref()) {
+            let row = row?;
             if skip > 0 {
                 skip -= 1;
                 continue;
@@ -288,8 +288,8 @@ impl QueryEngine {
                 page.cursor = position.map(|last| cursor::encode_cursor(&last, count, &statement));
                 break;
             }
-            last = Some(found.cursor_position(plan.is_sorted));
-            page.rows.push(to_query_row(&query, found));
+            last = Some(row.cursor_position(plan.is_sorted));
+            page.rows.push(to_query_row(&query, row));
         }
         page.facets = count_facets(&ground, &query)?;
         let statement = NormalizedStatement { text: &statement, component: request.component };
@@ -312,8 +312,8 @@ impl QueryEngine {
         let snapshot = &without_pending_edits(snapshot);
         let ground = self.create_context(snapshot, full_text.as_deref())?;
         let limit = min_option(request.limit, query.options.limit);
-        let wanted = limit.map(|limit| limit.saturating_add(1));
-        let plan = plan_query(&ground, &query, wanted, None)?;
+        let row_limit = limit.map(|limit| limit.saturating_add(1));
+        let plan = plan_query(&ground, &query, row_limit, None)?;
         let mut explanation = describe_plan(&query, &plan);
         if is_run {
             let planned_in = ground.elapsed();
@@ -321,8 +321,8 @@ impl QueryEngine {
                 limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
             let mut rows = 0;
             let mut first = None;
-            for found in plan.matched_rows(&ground, None).take(limit) {
-                found?;
+            for row in plan.matched_rows(&ground, None).take(limit) {
+                row?;
                 rows += 1;
                 first.get_or_insert_with(|| ground.elapsed());
             }
@@ -352,8 +352,8 @@ impl QueryEngine {
         let unordered = ContentQuery { orderings: Vec::new(), ..query.clone() };
         let plan = plan_query(&ground, &unordered, Some(bound), None)?;
         let mut count = 0;
-        for found in plan.matched_rows(&ground, None) {
-            found?;
+        for row in plan.matched_rows(&ground, None) {
+            row?;
             count += 1;
             if count >= bound {
                 break;
@@ -457,10 +457,11 @@ fn query_columns(query: &ContentQuery) -> Vec<QueryColumn> {
     query.selects.first().map(|part| part.columns.clone()).unwrap_or_default()
 }
 
-fn to_query_row(query: &ContentQuery, found: MatchedRow) -> QueryRow {
-    let part = query.selects.get(found.part_index);
-    let names = part.into_iter().flat_map(|part| part.selectors().map(|one| one.name.clone()));
-    QueryRow { nodes: names.zip(found.nodes).collect(), score: found.score, excerpt: found.excerpt }
+fn to_query_row(query: &ContentQuery, row: MatchedRow) -> QueryRow {
+    let part = query.selects.get(row.part_index);
+    let names =
+        part.into_iter().flat_map(|part| part.selectors().map(|selector| selector.name.clone()));
+    QueryRow { nodes: names.zip(row.nodes).collect(), score: row.score, excerpt: row.excerpt }
 }
 
 /// Runs queries that return words instead of nodes; `None` for other queries.
@@ -468,8 +469,8 @@ fn suggest_words(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Opti
     /// Maximum number of words returned.
     const LIMIT: usize = 10;
     for constraint in query.selects.iter().filter_map(|part| part.constraint.as_ref()) {
-        for one in constraint.conjuncts() {
-            let (text, is_suggestion) = match one {
+        for conjunct in constraint.conjuncts() {
+            let (text, is_suggestion) = match conjunct {
                 QueryConstraint::Suggest { text, .. } => (text, true),
                 QueryConstraint::Spellcheck { text, .. } => (text, false),
                 _ => continue,
@@ -512,23 +513,23 @@ fn readable_text(ground: &QueryContext<'_>, document: &NodePath) -> Result<Reada
 /// Counts the values of the requested properties that no index has counted.
 fn count_facets(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Vec<FacetCounts>> {
     let columns = query_columns(query);
-    let wanted = columns.iter().filter_map(|column| match &column.content {
+    let facet_paths = columns.iter().filter_map(|column| match &column.content {
         QueryColumnContent::Facet(property) => Some(property.clone()),
         _ => None,
     });
-    let wanted: Vec<String> = wanted.collect();
+    let facet_paths: Vec<String> = facet_paths.collect();
     let counted = ground.facet_counts.borrow().clone();
-    if wanted.is_empty() || !counted.is_empty() {
+    if facet_paths.is_empty() || !counted.is_empty() {
         return Ok(counted);
     }
     // A sorting plan holds the rows of one page, and temporarily some more.
     let whole = ContentQuery { orderings: Vec::new(), ..query.clone() };
     let plan = plan_query(ground, &whole, None, None)?;
-    let mut counts: Vec<HashMap<String, u64>> = vec![HashMap::new(); wanted.len()];
-    for found in plan.matched_rows(ground, None) {
-        let found = found?;
-        let Some(Some(node)) = found.nodes.first() else { continue };
-        for (path, counts) in wanted.iter().zip(&mut counts) {
+    let mut counts: Vec<HashMap<String, u64>> = vec![HashMap::new(); facet_paths.len()];
+    for row in plan.matched_rows(ground, None) {
+        let row = row?;
+        let Some(Some(node)) = row.nodes.first() else { continue };
+        for (path, counts) in facet_paths.iter().zip(&mut counts) {
             let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
             let property = node.find_descendant(parents)?.and_then(|node| node.property(name));
             for value in property.iter().flat_map(|property| property.values()) {
@@ -546,7 +547,7 @@ fn count_facets(ground: &QueryContext<'_>, query: &ContentQuery) -> Result<Vec<F
         counts.sort_by(|left, right| right.1.cmp(&left.1).then_with(|| left.0.cmp(&right.0)));
         counts
     };
-    Ok(wanted.into_iter().zip(counts.into_iter().map(sorted)).collect())
+    Ok(facet_paths.into_iter().zip(counts.into_iter().map(sorted)).collect())
 }
 
 impl std::fmt::Debug for QueryEngine {

@@ -149,11 +149,13 @@ fn describe_span((start, end): &KeySpan, shape: IndexKeyLayout) -> String {
             bytes
         };
         let mut text = String::new();
-        for one in String::from_utf8_lossy(bytes).chars() {
-            match one {
+        for character in String::from_utf8_lossy(bytes).chars() {
+            match character {
                 '\0' | '\u{1}' => text.push(' '),
-                one if one.is_control() || one == '\u{fffd}' => text.extend(one.escape_unicode()),
-                one => text.push(one),
+                character if character.is_control() || character == '\u{fffd}' => {
+                    text.extend(character.escape_unicode())
+                }
+                character => text.push(character),
             }
         }
         text.trim().to_owned()

@@ -148,7 +148,7 @@ fn required_expression(expression: &FullTextExpression) -> Option<FullTextExpres
         FullTextExpression::Boost(inner, by) => {
             FullTextExpression::Boost(Box::new(required_expression(inner)?), *by)
         }
-        word => word.clone(),
+        leaf => leaf.clone(),
     })
 }
 
@@ -212,24 +212,24 @@ impl FullTextSearch {
     fn collect_nodes(
         &self,
         ground: &QueryContext<'_>,
-        found: &FullTextHit,
+        hit: &FullTextHit,
         into: &mut VecDeque<CandidateNode>,
     ) -> Result<()> {
         let whole = Snapshot(ground.snapshot.0.clone(), None);
-        let Some(node) = whole.document_node(&found.path)? else { return Ok(()) };
+        let Some(node) = whole.document_node(&hit.path)? else { return Ok(()) };
         let Some(body) = node.as_borrowed() else { return Ok(()) };
         let mut paths = Vec::new();
-        self.collect_matching_paths(ground, found.path.as_str(), body, &mut paths)?;
+        self.collect_matching_paths(ground, hit.path.as_str(), body, &mut paths)?;
         paths.sort();
         into.extend(paths.into_iter().map(|path| CandidateNode {
             position: NodeSourcePosition::Score {
-                score: found.score,
-                document: found.path.clone(),
+                score: hit.score,
+                document: hit.path.clone(),
                 path: path.clone(),
             },
             path,
-            score: found.score,
-            excerpt: found.excerpt.clone(),
+            score: hit.score,
+            excerpt: hit.excerpt.clone(),
             node: None,
         }));
         Ok(())
@@ -250,7 +250,8 @@ impl FullTextSearch {
         let has_type = self.node_types.as_ref().is_none_or(|types| {
             let own =
                 [PRIMARY_TYPE, MIXIN_TYPES].into_iter().filter_map(|name| node.property(name));
-            let mut own = own.flat_map(|one| one.values().filter_map(|value| value.as_str()));
+            let mut own =
+                own.flat_map(|property| property.values().filter_map(|value| value.as_str()));
             own.any(|name| types.contains(name))
         });
         if has_type {
@@ -278,8 +279,8 @@ fn matches_hit(
 }
 
 /// Compares hits by their position in the result order; the earlier hit is less.
-fn compare_hits(one: &FullTextHit, other: &FullTextHit) -> Ordering {
-    other.score.total_cmp(&one.score).then_with(|| one.path.cmp(&other.path))
+fn compare_hits(left: &FullTextHit, right: &FullTextHit) -> Ordering {
+    right.score.total_cmp(&left.score).then_with(|| left.path.cmp(&right.path))
 }
 
 /// Reads the hits of one search in order.
@@ -353,19 +354,19 @@ impl FullTextHitReader<'_> {
         let Some(index) = self.context.full_text else { return Ok(()) };
         while self.page_hits.is_empty() && !self.is_last_page {
             let request = &mut self.search.request;
-            let found = index.search(request)?;
-            self.is_last_page = found.hits.len() < request.limit;
-            if let Some(last) = found.hits.last() {
+            let results = index.search(request)?;
+            self.is_last_page = results.hits.len() < request.limit;
+            if let Some(last) = results.hits.last() {
                 request.after =
                     Some(FullTextPosition { score: last.score, path: last.path.clone() });
             }
             // The facet counts of the index include documents that the viewer may not read.
-            if !found.facets.is_empty() && self.context.snapshot.1.is_none() {
-                *self.context.facet_counts.borrow_mut() = found.facets;
+            if !results.facets.is_empty() && self.context.snapshot.1.is_none() {
+                *self.context.facet_counts.borrow_mut() = results.facets;
             }
             // Facets are counted once for all pages.
             request.facets.clear();
-            self.page_hits.extend(found.hits);
+            self.page_hits.extend(results.hits);
             let search = &self.search;
             self.page_hits.retain(|hit| !search.is_changed(&hit.path));
         }

@@ -50,8 +50,8 @@ impl FullTextParser<'_> {
         self.characters.get(self.offset).copied()
     }
 
-    fn expected_error(&self, what: &str) -> QuerySyntaxError {
-        QuerySyntaxError::new(self.offset + 1, format!("expected {what}"))
+    fn expected_error(&self, expectation: &str) -> QuerySyntaxError {
+        QuerySyntaxError::new(self.offset + 1, format!("expected {expectation}"))
     }
 
     fn skip_blanks(&mut self) {
@@ -62,10 +62,10 @@ impl FullTextParser<'_> {
 
     /// Consumes the keyword `OR` if it stands alone.
     fn take_or_keyword(&mut self) -> bool {
-        let word = self.characters.get(self.offset..self.offset + 2);
+        let keyword = self.characters.get(self.offset..self.offset + 2);
         let next = self.characters.get(self.offset + 2);
         let ends = next.is_none_or(|next| next.is_whitespace() || matches!(next, '(' | ')' | '"'));
-        let is_or = word == Some(&['O', 'R']) && ends;
+        let is_or = keyword == Some(&['O', 'R']) && ends;
         if is_or {
             self.offset += 2;
         }
@@ -243,7 +243,7 @@ fn unescape_text(text: &str) -> String {
     let mut characters = text.chars();
     std::iter::from_fn(|| match characters.next()? {
         '\\' => characters.next(),
-        other => Some(other),
+        escaped => Some(escaped),
     })
     .collect()
 }
@@ -251,12 +251,12 @@ fn unescape_text(text: &str) -> String {
 impl fmt::Display for FullTextExpression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Term(word) => write_escaped_word(f, word),
+            Self::Term(term) => write_escaped_word(f, term),
             Self::Phrase(text) => {
                 write!(f, "\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
             }
-            Self::Prefix(word) => {
-                write_escaped_word(f, word)?;
+            Self::Prefix(prefix) => {
+                write_escaped_word(f, prefix)?;
                 f.write_str("*")
             }
             Self::Wildcard(pattern) => write_wildcard(f, pattern),
@@ -303,11 +303,11 @@ fn write_group(f: &mut fmt::Formatter<'_>, inner: &FullTextExpression) -> fmt::R
 }
 
 /// Writes a word with all special characters escaped.
-fn write_escaped_word(f: &mut fmt::Formatter<'_>, word: &str) -> fmt::Result {
-    if word == "OR" {
+fn write_escaped_word(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    if text == "OR" {
         return f.write_str("\\OR");
     }
-    for character in word.chars() {
+    for character in text.chars() {
         let is_special = matches!(character, '\\' | '"' | '(' | ')' | '^' | '*' | '?' | '-');
         if is_special || character.is_whitespace() {
             f.write_str("\\")?;
@@ -338,11 +338,11 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let found = match FullTextExpression::parse(text) {
+        let outcome = match FullTextExpression::parse(text) {
             Ok(expression) => format!("{expression:?}").replace('"', "'"),
             Err(error) => format!("{}: {}", error.column, error.message),
         };
-        assert_eq!(found, expected, "{text}");
+        assert_eq!(outcome, expected, "{text}");
     }
 
     #[test]

@@ -49,9 +49,12 @@ impl JoinPartners {
             let Some(mut node) = row?.nodes.into_iter().flatten().next() else { continue };
             let mut values = BTreeSet::new();
             if let Some(subject) = FilteredNode::from_node(&node, 1.0, ground.snapshot) {
-                subject.any_property(property, &mut |found| {
+                subject.any_property(property, &mut |property_values| {
                     values.extend(
-                        found.values().filter_map(ValueKey::from_value).map(|key| key.to_bytes()),
+                        property_values
+                            .values()
+                            .filter_map(ValueKey::from_value)
+                            .map(|key| key.to_bytes()),
                     );
                     false
                 })?;
@@ -77,13 +80,13 @@ impl JoinPartners {
 
     /// Returns the nodes that have at least one of the given values.
     pub(crate) fn nodes_with_values(&self, values: &[Value]) -> impl Iterator<Item = &Node> {
-        let mut found = BTreeSet::new();
+        let mut positions = BTreeSet::new();
         for value in values {
             let comparand = Comparand::new(value);
-            let places =
+            let matching_positions =
                 comparand.keys().iter().filter_map(|key| self.nodes_by_value.get(&key.to_bytes()));
-            found.extend(places.flatten().copied());
+            positions.extend(matching_positions.flatten().copied());
         }
-        found.into_iter().filter_map(|at| self.nodes.get(at))
+        positions.into_iter().filter_map(|at| self.nodes.get(at))
     }
 }

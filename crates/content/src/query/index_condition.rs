@@ -29,18 +29,18 @@ pub(crate) enum IndexValueMatch {
 
 impl<'a> IndexCondition<'a> {
     pub(crate) fn from_constraint(constraint: &'a QueryConstraint) -> Result<Option<Self>> {
-        let (operand, wish) = match constraint {
+        let (operand, value_match) = match constraint {
             QueryConstraint::Compare { operand, operator, value } => {
                 let value = bound_value(value)?;
-                let wish = match operator {
+                let value_match = match operator {
                     ComparisonOperator::Equal => IndexValueMatch::Equal(vec![value.clone()]),
                     ComparisonOperator::NotEqual => IndexValueMatch::Any,
                     ComparisonOperator::Like => {
                         IndexValueMatch::Prefix(like_prefix(&like_pattern(&value.to_text())))
                     }
-                    other => IndexValueMatch::Range(value.clone(), *other),
+                    comparison => IndexValueMatch::Range(value.clone(), *comparison),
                 };
-                (operand, wish)
+                (operand, value_match)
             }
             QueryConstraint::In { operand, values } => {
                 let values = values.iter().map(|value| bound_value(value).cloned());
@@ -56,7 +56,7 @@ impl<'a> IndexCondition<'a> {
             _ => return Ok(None),
         };
         let read = indexed_operand(operand);
-        Ok(read.map(|(property, reading)| Self { property, function: reading, value_match: wish }))
+        Ok(read.map(|(property, reading)| Self { property, function: reading, value_match }))
     }
 
     /// Returns the values that an index with the given function must contain; `None` if the index is of no use.

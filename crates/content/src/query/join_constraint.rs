@@ -69,9 +69,9 @@ pub(crate) fn outer_values<'a>(
     node: &dyn Fn(&str) -> Option<&'a Node>,
 ) -> Result<Option<Vec<Value>>> {
     let JoinCondition::Equal { left, right } = on else { return Ok(None) };
-    let other = if left.0 == new { right } else { left };
-    let Some(node) = node(&other.0) else { return Ok(None) };
-    let (parents, name) = other.1.rsplit_once('/').unwrap_or(("", &other.1));
+    let outer = if left.0 == new { right } else { left };
+    let Some(node) = node(&outer.0) else { return Ok(None) };
+    let (parents, name) = outer.1.rsplit_once('/').unwrap_or(("", &outer.1));
     let property = node.find_descendant(parents)?.and_then(|node| node.property(name));
     let values = property.map(|property| property.values().to_vec()).unwrap_or_default();
     Ok((!values.is_empty()).then_some(values))
@@ -84,7 +84,7 @@ fn same_node_constraint<'a>(
     node: &dyn Fn(&str) -> Option<&'a Node>,
 ) -> Result<Option<Vec<QueryConstraint>>> {
     let path = path.filter(|path| !path.is_empty() && *path != ".");
-    let place = if left == new {
+    let sides = if left == new {
         let Some(right) = node(right) else { return Ok(None) };
         Some(right.path().resolve(path.unwrap_or("."))?)
     } else {
@@ -101,5 +101,5 @@ fn same_node_constraint<'a>(
         }
     };
     let constraint = |path| vec![QueryConstraint::Same { selector: new.to_owned(), path }];
-    Ok(place.map(constraint))
+    Ok(sides.map(constraint))
 }

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use super::access_plan::AccessPlan;
 use super::node_source::{CandidateIterator, CandidateNode, NodeSourcePosition, QueryContext};
 use super::row_filter::{FilteredNode, RowFilter};
+use crate::document::body::BodyNode;
 use crate::document::borrowed_node::BorrowedNode;
-use crate::document::document_body::BodyNode;
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::{Error, NodePath, Result, Snapshot, document::record_key};
@@ -63,7 +63,7 @@ fn begin_scan<'a>(
     };
     let owner = start.record_path().clone();
     let is_past_owner = after.as_ref().is_some_and(|(document, _)| *document != owner);
-    let (mut admitted, mut found) = (Vec::new(), VecDeque::new());
+    let (mut admitted, mut candidates) = (Vec::new(), VecDeque::new());
     if let (false, Some(node)) = (is_past_owner, start.as_borrowed()) {
         let mut path = above.as_str().to_owned();
         // The content root is below no node, but a scan of everything includes it.
@@ -72,12 +72,12 @@ fn begin_scan<'a>(
         }
         let depth = if is_flat { 1 } else { usize::MAX };
         sieve.scan_children(&mut path, node, depth, &mut admitted)?;
-        found.extend(
+        candidates.extend(
             admitted
                 .into_iter()
                 .map(|(path, _)| CandidateNode::new(path.clone(), NodeSourcePosition::Path(path))),
         );
-        finish_document(&mut found, &owner, after.as_ref());
+        finish_document(&mut candidates, &owner, after.as_ref());
     }
     let content = ground.index_maps.get("content").copied().unwrap_or_default();
     let mut range = if is_flat {
@@ -98,12 +98,12 @@ fn begin_scan<'a>(
     let after = after.filter(|_| resumes);
     Ok(Box::new(std::iter::from_fn(move || {
         loop {
-            if let Some(candidate) = found.pop_front() {
+            if let Some(candidate) = candidates.pop_front() {
                 return Some(Ok(candidate));
             }
             let entry = records.as_mut()?.next()?;
             let read = entry.map_err(Error::from).and_then(|(key, stored)| {
-                sieve.scan_document((&key, &stored), is_flat, after.as_ref(), &mut found)
+                sieve.scan_document((&key, &stored), is_flat, after.as_ref(), &mut candidates)
             });
             if let Err(error) = read {
                 records = None;
@@ -115,14 +115,14 @@ fn begin_scan<'a>(
 
 /// Sorts the nodes found in a document, and drops those already returned.
 fn finish_document(
-    found: &mut VecDeque<CandidateNode>,
+    candidates: &mut VecDeque<CandidateNode>,
     document: &NodePath,
     after: Option<&(NodePath, NodePath)>,
 ) {
     let last = after.filter(|(before, _)| before == document).map(|(_, path)| path);
-    found.retain(|candidate| last.is_none_or(|last| candidate.path > *last));
-    found.make_contiguous().sort_by(|left, right| left.path.cmp(&right.path));
-    for candidate in found {
+    candidates.retain(|candidate| last.is_none_or(|last| candidate.path > *last));
+    candidates.make_contiguous().sort_by(|left, right| left.path.cmp(&right.path));
+    for candidate in candidates {
         let path = candidate.path.clone();
         candidate.position = NodeSourcePosition::Scan { document: document.clone(), path };
     }
@@ -135,7 +135,7 @@ impl NodeScan<'_> {
         (key, stored): (&[u8], &tympan_store::MapValue),
         is_flat: bool,
         after: Option<&(NodePath, NodePath)>,
-        found: &mut VecDeque<CandidateNode>,
+        candidates: &mut VecDeque<CandidateNode>,
     ) -> Result<()> {
         let damaged = |reason| -> Result<Error> {
             Ok(Error::Damaged { path: record_key::record_path(key)?, reason })
@@ -163,14 +163,14 @@ impl NodeScan<'_> {
             record,
             body.clone(),
         );
-        found.extend(admitted.into_iter().map(|(path, at)| {
+        candidates.extend(admitted.into_iter().map(|(path, at)| {
             let node = Some(opened.node_at(path.clone(), at));
             CandidateNode {
                 node,
                 ..CandidateNode::new(path.clone(), NodeSourcePosition::Path(path))
             }
         }));
-        finish_document(found, opened.path(), after);
+        finish_document(candidates, opened.path(), after);
         Ok(())
     }
 
@@ -240,6 +240,6 @@ fn record_path_text(key: &[u8]) -> String {
     path.push('/');
     let text = String::from_utf8_lossy(key);
     let text = text.strip_prefix('\0').unwrap_or(&text);
-    path.extend(text.chars().map(|one| if one < '\u{2}' { '/' } else { one }));
+    path.extend(text.chars().map(|character| if character < '\u{2}' { '/' } else { character }));
     path
 }

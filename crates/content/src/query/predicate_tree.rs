@@ -125,14 +125,14 @@ impl BuilderPredicate {
     /// Returns the values of `name`, `1_name`, `2_name`, and so on.
     pub(crate) fn values(&self, name: &str) -> Vec<String> {
         let is_one = |key: &str| key == name || (!name.is_empty() && predicate_kind(key) == name);
-        let mut found: Vec<(u64, &String)> = self
+        let mut numbered_values: Vec<(u64, &String)> = self
             .parameters
             .iter()
             .filter(|(key, _)| is_one(key))
             .map(|(key, value)| (predicate_number(key), value))
             .collect();
-        found.sort_by_key(|(number, _)| *number);
-        found.into_iter().map(|(_, value)| value.clone()).collect()
+        numbered_values.sort_by_key(|(number, _)| *number);
+        numbered_values.into_iter().map(|(_, value)| value.clone()).collect()
     }
 }
 
@@ -140,7 +140,7 @@ impl BuilderPredicate {
 fn predicate_kind(name: &str) -> &str {
     match name.split_once('_') {
         Some((number, kind))
-            if !number.is_empty() && number.bytes().all(|one| one.is_ascii_digit()) =>
+            if !number.is_empty() && number.bytes().all(|character| character.is_ascii_digit()) =>
         {
             kind
         }

@@ -159,10 +159,10 @@ impl PredicateTranslator {
             }
             "boolproperty" => bool_property_constraint(predicate, &value)?,
             "tagid" => tag_constraint(predicate)?,
-            other => {
-                let known = "path, type, nodename, property, fulltext, daterange, relativedaterange, rangeproperty, boolproperty, tagid, group";
+            predicate_name => {
+                let predicate_names = "path, type, nodename, property, fulltext, daterange, relativedaterange, rangeproperty, boolproperty, tagid, group";
                 return Err(builder_error(&format!(
-                    "there is no predicate `{other}`; there are {known}"
+                    "there is no predicate `{predicate_name}`; there are {predicate_names}"
                 )));
             }
         }))
@@ -238,7 +238,7 @@ fn glob_to_like(pattern: &str) -> String {
             '*' => like.push('%'),
             '?' => like.push('_'),
             '%' | '_' | '\\' => like.extend(['\\', character]),
-            other => like.push(other),
+            code_point => like.push(code_point),
         }
     }
     like
@@ -284,9 +284,9 @@ fn single_property_constraint(
             let is_wanted = (operation == "exists") != (predicate.value("value") == "false");
             return Ok(if is_wanted { exists() } else { QueryConstraint::Not(Box::new(exists())) });
         }
-        other => {
+        unknown_operation => {
             let message = format!(
-                "`{}.operation` cannot be `{other}`; use equals, unequals, like, not or exists",
+                "`{}.operation` cannot be `{unknown_operation}`; use equals, unequals, like, not or exists",
                 predicate.name
             );
             return Err(builder_error(&message));
@@ -347,9 +347,9 @@ fn range_constraint(
             ">=" => ComparisonOperator::GreaterOrEqual,
             "<" => ComparisonOperator::Less,
             "<=" => ComparisonOperator::LessOrEqual,
-            other => {
+            bound_text => {
                 let message =
-                    format!("`{}`: `{other}` is no bound; use >, >=, < or <=", predicate.name);
+                    format!("`{}`: `{bound_text}` is no bound; use >, >=, < or <=", predicate.name);
                 return Err(builder_error(&message));
             }
         };
@@ -384,7 +384,8 @@ fn parse_relative_date(
     };
     let mut millis = now.millis;
     for part in text.split_whitespace() {
-        let unit_at = part.find(|one: char| one.is_ascii_alphabetic()).unwrap_or(part.len());
+        let unit_at =
+            part.find(|character: char| character.is_ascii_alphabetic()).unwrap_or(part.len());
         let (number, unit) = part.split_at(unit_at);
         let number: i64 = number.parse().map_err(|_| bad())?;
         let scale: i64 = match unit {
@@ -454,7 +455,7 @@ fn read_orderings(root: &PredicateGroup) -> BuilderResult<Vec<QueryOrdering>> {
     let mut orderings = Vec::new();
     for predicate in root.predicates_of_kind("orderby") {
         let by = predicate.value("");
-        let named = root.predicates.iter().find(|other| other.name == by);
+        let named = root.predicates.iter().find(|candidate| candidate.name == by);
         let operand = match (&*by, named) {
             ("", _) => continue,
             ("path", _) => QueryOperand::Path(SELECTOR_NAME.to_owned()),

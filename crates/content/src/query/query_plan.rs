@@ -133,11 +133,17 @@ fn plan_select<'q>(
     mark: Option<&NodeSourcePosition>,
 ) -> Result<SelectPlan<'q>> {
     let names: Vec<&str> = select.selectors().map(|selector| &*selector.name).collect();
-    let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
-    let conjuncts: Vec<QueryConstraint> =
-        select.constraint.iter().flat_map(|one| one.conjuncts().into_iter().cloned()).collect();
-    let (own, rest): (Vec<_>, Vec<_>) =
-        conjuncts.iter().cloned().partition(|one| is_about_selector(one, &select.selector.name));
+    let selector_index =
+        |name: &str| names.iter().position(|selector_name| *selector_name == name).unwrap_or(0);
+    let conjuncts: Vec<QueryConstraint> = select
+        .constraint
+        .iter()
+        .flat_map(|constraint| constraint.conjuncts().into_iter().cloned())
+        .collect();
+    let (own, rest): (Vec<_>, Vec<_>) = conjuncts
+        .iter()
+        .cloned()
+        .partition(|conjunct| is_about_selector(conjunct, &select.selector.name));
     let facets = select.columns.iter().filter_map(|column| match &column.content {
         QueryColumnContent::Facet(property) => Some(property.clone()),
         _ => None,
@@ -161,13 +167,16 @@ fn plan_select<'q>(
         },
     )?;
     let all = |constraints: &[QueryConstraint]| {
-        let filters = constraints.iter().map(|one| RowFilter::new(one, &place));
+        let filters =
+            constraints.iter().map(|constraint| RowFilter::new(constraint, &selector_index));
         Ok::<_, Error>(RowFilter::And(filters.collect::<Result<_>>()?))
     };
     let orderings = query
         .orderings
         .iter()
-        .map(|one| (RowExpression::new(&one.operand, &place), one.is_descending))
+        .map(|ordering| {
+            (RowExpression::new(&ordering.operand, &selector_index), ordering.is_descending)
+        })
         .collect();
     let residual = if rest.is_empty() { None } else { Some(all(&rest)?) };
     Ok(SelectPlan { select, access_plan: access, residual_filter: residual, orderings })
@@ -176,7 +185,7 @@ fn plan_select<'q>(
 fn is_about_selector(constraint: &QueryConstraint, selector: &str) -> bool {
     let mut selectors = Vec::new();
     constraint.collect_selectors(&mut selectors);
-    selectors.iter().all(|one| *one == selector)
+    selectors.iter().all(|selector_name| *selector_name == selector)
 }
 
 impl QueryPlan<'_> {
@@ -242,7 +251,7 @@ impl QueryPlan<'_> {
             parts.push(self.without_duplicate_rows(ground, number, rows).peekable());
         }
         let descending: Vec<bool> =
-            self.query.orderings.iter().map(|one| one.is_descending).collect();
+            self.query.orderings.iter().map(|ordering| ordering.is_descending).collect();
         Box::new(std::iter::from_fn(move || {
             let mut least: Option<(usize, RowSortKey)> = None;
             for (at, part) in parts.iter_mut().enumerate() {
@@ -366,11 +375,11 @@ impl SelectPlan<'_> {
     ) -> Result<Vec<MatchedRow>> {
         let names: Vec<&str> = self.select.selectors().map(|selector| &*selector.name).collect();
         let node = |name: &str| {
-            let place = names.iter().position(|known| *known == name)?;
-            row.nodes.get(place)?.as_ref()
+            let index = names.iter().position(|selector_name| *selector_name == name)?;
+            row.nodes.get(index)?.as_ref()
         };
         let name = &*join.selector.name;
-        let mut found = Vec::new();
+        let mut partners = Vec::new();
         if state.partners.is_none()
             && let Some(tied) = join_constraints(&join.condition, name, &node)?
         {
@@ -378,7 +387,7 @@ impl SelectPlan<'_> {
             self.gather_partners(ground, join, state, access.cost)?;
             if state.partners.is_none() {
                 for partner in read_access_rows(ground, &access, None) {
-                    found.extend(partner?.nodes.into_iter().flatten());
+                    partners.extend(partner?.nodes.into_iter().flatten());
                 }
             }
         }
@@ -386,18 +395,18 @@ impl SelectPlan<'_> {
             let values = outer_values(&join.condition, name, &node)?.unwrap_or_default();
             for partner in gathered.nodes_with_values(&values) {
                 ground.count_row()?;
-                found.push(partner.clone());
+                partners.push(partner.clone());
             }
         }
-        let mut found: Vec<Option<Node>> = found.into_iter().map(Some).collect();
-        if found.is_empty() && join.kind == JoinKind::LeftOuter {
-            found.push(None);
+        let mut partners: Vec<Option<Node>> = partners.into_iter().map(Some).collect();
+        if partners.is_empty() && join.kind == JoinKind::LeftOuter {
+            partners.push(None);
         }
         let with = |partner: Option<Node>| {
             let nodes = row.nodes.iter().cloned().chain([partner]).collect();
             MatchedRow { nodes, ..row.clone() }
         };
-        Ok(found.into_iter().map(with).collect())
+        Ok(partners.into_iter().map(with).collect())
     }
 
     /// Describes the requirements of one join on its partners.
@@ -409,8 +418,10 @@ impl SelectPlan<'_> {
         // Outer joins are filtered when all partners are known.
         if join.kind == JoinKind::Inner {
             let own = self.select.constraint.iter().flat_map(QueryConstraint::conjuncts);
-            constraints
-                .extend(own.filter(|one| is_about_selector(one, &join.selector.name)).cloned());
+            constraints.extend(
+                own.filter(|constraint| is_about_selector(constraint, &join.selector.name))
+                    .cloned(),
+            );
         }
         SelectorRequirements::all_matching(&join.selector, constraints)
     }
@@ -663,13 +674,13 @@ fn read_access_rows<'a>(
     access: &'a AccessPlan,
     mark: Option<&NodeSourcePosition>,
 ) -> MatchedRowIterator<'a> {
-    let found = match &access.source {
+    let candidates = match &access.source {
         NodeSource::Scan { root_path: above, is_children_only: is_flat } => {
             scan_nodes(ground, access, above, *is_flat, mark)
         }
         source => read_candidates(ground, source, mark),
     };
-    Box::new(found.filter_map(move |candidate| {
+    Box::new(candidates.filter_map(move |candidate| {
         candidate.and_then(|candidate| row_from_candidate(ground, access, candidate)).transpose()
     }))
 }
@@ -684,8 +695,8 @@ fn read_access_rows_owned<'a>(
         let rows: Vec<Result<MatchedRow>> = read_access_rows(ground, &access, None).collect();
         return Box::new(rows.into_iter());
     }
-    let found = read_candidates(ground, &access.source, None);
-    Box::new(found.filter_map(move |candidate| {
+    let candidates = read_candidates(ground, &access.source, None);
+    Box::new(candidates.filter_map(move |candidate| {
         candidate.and_then(|candidate| row_from_candidate(ground, &access, candidate)).transpose()
     }))
 }

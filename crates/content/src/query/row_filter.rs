@@ -65,39 +65,47 @@ pub(crate) type SelectorIndexLookup<'a> = &'a dyn Fn(&str) -> usize;
 impl RowFilter {
     pub(crate) fn new(
         constraint: &QueryConstraint,
-        place: SelectorIndexLookup<'_>,
+        selector_index: SelectorIndexLookup<'_>,
     ) -> Result<Self> {
         let all = |parts: &[QueryConstraint]| {
-            parts.iter().map(|part| Self::new(part, place)).collect::<Result<Vec<_>>>()
+            parts.iter().map(|part| Self::new(part, selector_index)).collect::<Result<Vec<_>>>()
         };
         Ok(match constraint {
             QueryConstraint::And(parts) => Self::And(all(parts)?),
             QueryConstraint::Or(parts) => Self::Or(all(parts)?),
-            QueryConstraint::Not(inner) => Self::Not(Box::new(Self::new(inner, place)?)),
+            QueryConstraint::Not(inner) => Self::Not(Box::new(Self::new(inner, selector_index)?)),
             QueryConstraint::Compare { operand, operator: ComparisonOperator::Like, value } => {
                 let pattern = like_pattern(&bound_value(value)?.to_text());
-                Self::Like(RowExpression::new(operand, place), pattern)
+                Self::Like(RowExpression::new(operand, selector_index), pattern)
             }
             QueryConstraint::Compare { operand, operator, value } => {
                 let values = vec![Comparand::new(bound_value(value)?)];
-                Self::Compare(RowExpression::new(operand, place), *operator, values)
+                Self::Compare(RowExpression::new(operand, selector_index), *operator, values)
             }
             QueryConstraint::In { operand, values } => {
                 let values = values.iter().map(|value| Ok(Comparand::new(bound_value(value)?)));
                 let values = values.collect::<Result<Vec<_>>>()?;
-                Self::Compare(RowExpression::new(operand, place), ComparisonOperator::Equal, values)
+                Self::Compare(
+                    RowExpression::new(operand, selector_index),
+                    ComparisonOperator::Equal,
+                    values,
+                )
             }
             QueryConstraint::Exists { selector, property } => {
-                Self::Exists(place(selector), property.clone())
+                Self::Exists(selector_index(selector), property.clone())
             }
             QueryConstraint::Contains { selector, property, text } => {
                 let expression = FullTextExpression::parse(&bound_value(text)?.to_text())?;
-                Self::Contains(place(selector), property.clone(), expression)
+                Self::Contains(selector_index(selector), property.clone(), expression)
             }
-            QueryConstraint::Same { selector, path } => Self::Same(place(selector), path.clone()),
-            QueryConstraint::Child { selector, path } => Self::Child(place(selector), path.clone()),
+            QueryConstraint::Same { selector, path } => {
+                Self::Same(selector_index(selector), path.clone())
+            }
+            QueryConstraint::Child { selector, path } => {
+                Self::Child(selector_index(selector), path.clone())
+            }
             QueryConstraint::Descendant { selector, path } => {
-                Self::Descendant(place(selector), path.clone())
+                Self::Descendant(selector_index(selector), path.clone())
             }
             QueryConstraint::Similar { .. }
             | QueryConstraint::Spellcheck { .. }
@@ -136,7 +144,7 @@ impl RowFilter {
             Self::And(parts) => parts.iter().all(|part| part.matches_path(path)),
             Self::Or(parts) => parts.iter().any(|part| part.matches_path(path)),
             Self::Not(inner) => !inner.matches_path(path),
-            Self::Same(_, wanted) => path == wanted.as_str(),
+            Self::Same(_, expected_path) => path == expected_path.as_str(),
             Self::Child(_, parent) => parent_of_path(path) == Some(parent.as_str()),
             Self::Descendant(_, above) => is_path_below(path, above),
             _ => true,
@@ -148,7 +156,7 @@ impl RowFilter {
     /// # Errors
     /// If the store fails.
     pub(crate) fn matches(&self, row: &[Option<FilteredNode<'_>>]) -> Result<bool> {
-        let at = |place: &usize| row.get(*place).copied().flatten();
+        let at = |selector_index: &usize| row.get(*selector_index).copied().flatten();
         Ok(match self {
             Self::And(parts) => {
                 for part in parts {
@@ -173,16 +181,18 @@ impl RowFilter {
                 })?,
             Self::Like(expression, pattern) => expression
                 .any_value(row, &mut |key| matches_wildcards(pattern, &key.display_text()))?,
-            Self::Exists(place, name) => match at(place) {
+            Self::Exists(selector_index, name) => match at(selector_index) {
                 Some(subject) => subject.any_property(name, &mut |_| true)?,
                 None => false,
             },
-            Self::Contains(place, property, expression) => match at(place) {
+            Self::Contains(selector_index, property, expression) => match at(selector_index) {
                 Some(subject) => subject.text_words(property.as_deref())?.matches(expression),
                 None => false,
             },
-            Self::Same(place, _) | Self::Child(place, _) | Self::Descendant(place, _) => {
-                at(place).is_some_and(|subject| self.matches_path(subject.path))
+            Self::Same(selector_index, _)
+            | Self::Child(selector_index, _)
+            | Self::Descendant(selector_index, _) => {
+                at(selector_index).is_some_and(|subject| self.matches_path(subject.path))
             }
             Self::Never => false,
         })
@@ -191,8 +201,8 @@ impl RowFilter {
 
 /// Compares a stored value with a fixed one.
 fn matches_comparison(key: &ValueKey<'_>, operator: ComparisonOperator, value: &Comparand) -> bool {
-    let Some(other) = value.for_family(key) else { return false };
-    let order = key.cmp(other);
+    let Some(comparand) = value.for_family(key) else { return false };
+    let order = key.cmp(comparand);
     match operator {
         ComparisonOperator::Equal => order.is_eq(),
         ComparisonOperator::NotEqual => order.is_ne(),
@@ -205,20 +215,20 @@ fn matches_comparison(key: &ValueKey<'_>, operator: ComparisonOperator, value: &
 }
 
 impl RowExpression {
-    pub(crate) fn new(operand: &QueryOperand, place: SelectorIndexLookup<'_>) -> Self {
-        let inner = |operand: &QueryOperand| Box::new(Self::new(operand, place));
+    pub(crate) fn new(operand: &QueryOperand, selector_index: SelectorIndexLookup<'_>) -> Self {
+        let inner = |operand: &QueryOperand| Box::new(Self::new(operand, selector_index));
         match operand {
             QueryOperand::Property { selector, name } => {
-                Self::Property(place(selector), name.clone())
+                Self::Property(selector_index(selector), name.clone())
             }
             QueryOperand::Length(of) => Self::Length(inner(of)),
             QueryOperand::Upper(of) => Self::Upper(inner(of)),
             QueryOperand::Lower(of) => Self::Lower(inner(of)),
             QueryOperand::Coalesce(first, second) => Self::Coalesce(inner(first), inner(second)),
-            QueryOperand::Name(selector) => Self::Name(place(selector)),
-            QueryOperand::LocalName(selector) => Self::LocalName(place(selector)),
-            QueryOperand::Path(selector) => Self::Path(place(selector)),
-            QueryOperand::Score(selector) => Self::Score(place(selector)),
+            QueryOperand::Name(selector) => Self::Name(selector_index(selector)),
+            QueryOperand::LocalName(selector) => Self::LocalName(selector_index(selector)),
+            QueryOperand::Path(selector) => Self::Path(selector_index(selector)),
+            QueryOperand::Score(selector) => Self::Score(selector_index(selector)),
         }
     }
 
@@ -249,9 +259,9 @@ impl RowExpression {
         row: &[Option<FilteredNode<'_>>],
         takes: &mut dyn FnMut(ValueKey<'_>) -> bool,
     ) -> Result<bool> {
-        let at = |place: &usize| row.get(*place).copied().flatten();
+        let at = |selector_index: &usize| row.get(*selector_index).copied().flatten();
         Ok(match self {
-            Self::Property(place, name) => match at(place) {
+            Self::Property(selector_index, name) => match at(selector_index) {
                 Some(subject) => subject.any_property(name, &mut |property| {
                     property.values().filter_map(ValueKey::from_value).any(&mut *takes)
                 })?,
@@ -266,25 +276,23 @@ impl RowExpression {
             })?,
             Self::Coalesce(first, second) => {
                 let mut has_any = false;
-                let taken = first.any_value(row, &mut |key| {
+                let is_accepted = first.any_value(row, &mut |key| {
                     has_any = true;
                     takes(key)
                 })?;
-                if has_any { taken } else { second.any_value(row, takes)? }
+                if has_any { is_accepted } else { second.any_value(row, takes)? }
             }
-            Self::Name(place) => {
-                at(place).is_some_and(|subject| takes(ValueKey::text(name_of_path(subject.path))))
-            }
-            Self::LocalName(place) => at(place).is_some_and(|subject| {
+            Self::Name(selector_index) => at(selector_index)
+                .is_some_and(|subject| takes(ValueKey::text(name_of_path(subject.path)))),
+            Self::LocalName(selector_index) => at(selector_index).is_some_and(|subject| {
                 let name = name_of_path(subject.path);
                 takes(ValueKey::text(local_name(name)))
             }),
-            Self::Path(place) => {
-                at(place).is_some_and(|subject| takes(ValueKey::text(subject.path)))
+            Self::Path(selector_index) => {
+                at(selector_index).is_some_and(|subject| takes(ValueKey::text(subject.path)))
             }
-            Self::Score(place) => {
-                at(place).is_some_and(|subject| takes(ValueKey::double(f64::from(subject.score))))
-            }
+            Self::Score(selector_index) => at(selector_index)
+                .is_some_and(|subject| takes(ValueKey::double(f64::from(subject.score)))),
         })
     }
 
@@ -295,12 +303,14 @@ impl RowExpression {
         takes: &mut dyn FnMut(ValueKey<'_>) -> bool,
     ) -> Result<bool> {
         let long = |length: u64| ValueKey::long(i64::try_from(length).unwrap_or(i64::MAX));
-        if let Self::Property(place, name) = self {
-            let Some(subject) = row.get(*place).copied().flatten() else { return Ok(false) };
+        if let Self::Property(selector_index, name) = self {
+            let Some(subject) = row.get(*selector_index).copied().flatten() else {
+                return Ok(false);
+            };
             return subject.any_property(name, &mut |property| {
                 property.values().any(|value| match value {
                     BorrowedValue::Binary(blob) => takes(long(blob.length())),
-                    other => ValueKey::from_value(other)
+                    single_value => ValueKey::from_value(single_value)
                         .is_some_and(|key| takes(long(key.display_text().chars().count() as u64))),
                 })
             });
@@ -424,7 +434,7 @@ pub(crate) fn like_pattern(pattern: &str) -> Vec<Option<Option<char>>> {
             '%' => None,
             '_' => Some(None),
             '\\' => Some(Some(characters.next().unwrap_or('\\'))),
-            other => Some(Some(other)),
+            character => Some(Some(character)),
         })
     })
     .collect()

@@ -43,8 +43,8 @@ impl Sql2Parser<'_> {
     /// Returns the name of the function called at this position, in upper case.
     fn peek_function(&self) -> Option<String> {
         match self.current_kind() {
-            Sql2TokenKind::Word(word) if *self.peek_kind(1) == Sql2TokenKind::Symbol("(") => {
-                Some(word.to_ascii_uppercase())
+            Sql2TokenKind::Word(name) if *self.peek_kind(1) == Sql2TokenKind::Symbol("(") => {
+                Some(name.to_ascii_uppercase())
             }
             _ => None,
         }
@@ -183,7 +183,7 @@ impl Sql2Parser<'_> {
             return Ok(if is_denied { exists } else { QueryConstraint::Not(Box::new(exists)) });
         }
         let is_denied = self.take_keyword("NOT");
-        let found = if self.take_keyword("IN") {
+        let constraint = if self.take_keyword("IN") {
             self.expect_symbol("(")?;
             let mut values = vec![self.parse_literal()?];
             while self.take_symbol(",") {
@@ -203,7 +203,7 @@ impl Sql2Parser<'_> {
             let operator = self.parse_operator()?;
             QueryConstraint::Compare { operand, operator, value: self.parse_literal()? }
         };
-        Ok(if is_denied { QueryConstraint::Not(Box::new(found)) } else { found })
+        Ok(if is_denied { QueryConstraint::Not(Box::new(constraint)) } else { constraint })
     }
 
     fn parse_operator(&mut self) -> QueryParseResult<ComparisonOperator> {
@@ -311,12 +311,14 @@ impl Sql2Parser<'_> {
                 self.advance();
                 Ok(QueryLiteral::Variable(name))
             }
-            Sql2TokenKind::Word(word) if word.eq_ignore_ascii_case("CAST") => self.parse_cast(),
-            Sql2TokenKind::Word(word)
-                if ["true", "false"].contains(&&*word.to_ascii_lowercase()) =>
+            Sql2TokenKind::Word(keyword) if keyword.eq_ignore_ascii_case("CAST") => {
+                self.parse_cast()
+            }
+            Sql2TokenKind::Word(keyword)
+                if ["true", "false"].contains(&&*keyword.to_ascii_lowercase()) =>
             {
                 self.advance();
-                Ok(QueryLiteral::Value(Value::Boolean(word.eq_ignore_ascii_case("true"))))
+                Ok(QueryLiteral::Value(Value::Boolean(keyword.eq_ignore_ascii_case("true"))))
             }
             _ => self.expected_error(
                 "a value: `'text'`, a number, `true`, `CAST('…' AS DATE)` or `$name`",

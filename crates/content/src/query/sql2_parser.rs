@@ -68,8 +68,8 @@ impl Sql2Parser<'_> {
         self.tokens.get(self.token_index).or(self.tokens.last()).map_or(1, |token| token.column)
     }
 
-    pub(crate) fn expected_error<T>(&self, what: &str) -> QueryParseResult<T> {
-        let found = match self.current_kind() {
+    pub(crate) fn expected_error<T>(&self, expectation: &str) -> QueryParseResult<T> {
+        let token = match self.current_kind() {
             Sql2TokenKind::End => "the end".to_owned(),
             Sql2TokenKind::Word(text) | Sql2TokenKind::Number(text) => format!("`{text}`"),
             Sql2TokenKind::Name(text) => format!("`[{text}]`"),
@@ -77,15 +77,18 @@ impl Sql2Parser<'_> {
             Sql2TokenKind::Variable(text) => format!("`${text}`"),
             Sql2TokenKind::Symbol(text) => format!("`{text}`"),
         };
-        Err(QuerySyntaxError::new(self.current_column(), format!("expected {what}, not {found}")))
+        Err(QuerySyntaxError::new(
+            self.current_column(),
+            format!("expected {expectation}, not {token}"),
+        ))
     }
 
-    pub(crate) fn is_keyword(&self, word: &str) -> bool {
-        matches!(self.current_kind(), Sql2TokenKind::Word(text) if text.eq_ignore_ascii_case(word))
+    pub(crate) fn is_keyword(&self, keyword: &str) -> bool {
+        matches!(self.current_kind(), Sql2TokenKind::Word(text) if text.eq_ignore_ascii_case(keyword))
     }
 
-    pub(crate) fn take_keyword(&mut self, word: &str) -> bool {
-        let is_there = self.is_keyword(word);
+    pub(crate) fn take_keyword(&mut self, keyword: &str) -> bool {
+        let is_there = self.is_keyword(keyword);
         self.token_index += usize::from(is_there);
         is_there
     }
@@ -97,8 +100,12 @@ impl Sql2Parser<'_> {
         is_there
     }
 
-    pub(crate) fn expect_keyword(&mut self, word: &str) -> QueryParseResult<()> {
-        if self.take_keyword(word) { Ok(()) } else { self.expected_error(&format!("`{word}`")) }
+    pub(crate) fn expect_keyword(&mut self, keyword: &str) -> QueryParseResult<()> {
+        if self.take_keyword(keyword) {
+            Ok(())
+        } else {
+            self.expected_error(&format!("`{keyword}`"))
+        }
     }
 
     pub(crate) fn expect_symbol(&mut self, symbol: &str) -> QueryParseResult<()> {
@@ -106,13 +113,13 @@ impl Sql2Parser<'_> {
     }
 
     /// Reads a name: plain, in brackets or in double quotes.
-    pub(crate) fn parse_name(&mut self, what: &str) -> QueryParseResult<String> {
+    pub(crate) fn parse_name(&mut self, expectation: &str) -> QueryParseResult<String> {
         match self.current_kind().clone() {
             Sql2TokenKind::Word(name) | Sql2TokenKind::Name(name) if !name.is_empty() => {
                 self.advance();
                 Ok(name)
             }
-            _ => self.expected_error(what),
+            _ => self.expected_error(expectation),
         }
     }
 
@@ -191,7 +198,7 @@ impl Sql2Parser<'_> {
         let is_keyword =
             ["INNER", "LEFT", "RIGHT", "JOIN", "ON", "WHERE", "ORDER", "UNION", "OPTION"]
                 .iter()
-                .any(|word| self.is_keyword(word));
+                .any(|keyword| self.is_keyword(keyword));
         let has_name = self.take_keyword("AS")
             || (!is_keyword
                 && matches!(self.current_kind(), Sql2TokenKind::Word(_) | Sql2TokenKind::Name(_)));
@@ -227,8 +234,8 @@ impl Sql2Parser<'_> {
 
     fn parse_join_condition(&mut self) -> QueryParseResult<JoinCondition> {
         let function = match self.current_kind() {
-            Sql2TokenKind::Word(word) if *self.peek_kind(1) == Sql2TokenKind::Symbol("(") => {
-                word.to_ascii_uppercase()
+            Sql2TokenKind::Word(name) if *self.peek_kind(1) == Sql2TokenKind::Symbol("(") => {
+                name.to_ascii_uppercase()
             }
             _ => return self.parse_equal_join(),
         };
@@ -284,15 +291,15 @@ impl Sql2Parser<'_> {
     }
 
     pub(crate) fn is_selector(&self, name: &str) -> bool {
-        self.selectors.iter().any(|known| known == name)
+        self.selectors.iter().any(|selector| selector == name)
     }
 
     fn check_selector(&self, name: String, column: usize) -> QueryParseResult<String> {
         if self.is_selector(&name) {
             return Ok(name);
         }
-        let known = self.selectors.join("`, `");
-        let message = format!("there is no selector `{name}`; there is `{known}`");
+        let selector_names = self.selectors.join("`, `");
+        let message = format!("there is no selector `{name}`; there is `{selector_names}`");
         Err(QuerySyntaxError::new(column, message))
     }
 
@@ -413,8 +420,8 @@ impl Sql2Parser<'_> {
                 ("WARN", Some(TraversalPolicy::Warn)),
                 ("FAIL", Some(TraversalPolicy::Fail)),
             ];
-            for (word, kind) in kinds {
-                if self.take_keyword(word) {
+            for (keyword, kind) in kinds {
+                if self.take_keyword(keyword) {
                     options.traversal = kind;
                     return Ok(());
                 }

@@ -85,10 +85,10 @@ impl Sql2Scanner<'_> {
 
     fn scan_symbol(&mut self) -> Result<Sql2TokenKind, QuerySyntaxError> {
         let rest = self.characters.get(self.offset..).unwrap_or_default();
-        let found = SYMBOLS
+        let matched_symbol = SYMBOLS
             .into_iter()
             .find(|symbol| symbol.chars().eq(rest.iter().copied().take(symbol.len())));
-        match found {
+        match matched_symbol {
             Some(symbol) => {
                 self.offset += symbol.len();
                 Ok(Sql2TokenKind::Symbol(symbol))
@@ -116,20 +116,20 @@ impl Sql2Scanner<'_> {
                     }
                     text.push(close);
                 }
-                Some(other) => text.push(other),
+                Some(character) => text.push(character),
             }
             self.offset += 1;
         }
     }
 
     fn scan_number(&mut self) -> String {
-        let mut text = self.scan_while(|one| one.is_ascii_digit());
+        let mut text = self.scan_while(|character| character.is_ascii_digit());
         if self.peek() == Some('.')
             && self.characters.get(self.offset + 1).is_some_and(char::is_ascii_digit)
         {
             self.offset += 1;
             text.push('.');
-            text.push_str(&self.scan_while(|one| one.is_ascii_digit()));
+            text.push_str(&self.scan_while(|character| character.is_ascii_digit()));
         }
         text
     }

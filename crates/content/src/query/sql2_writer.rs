@@ -28,7 +28,7 @@ impl fmt::Display for ContentQuery {
 impl ContentQuery {
     fn write_options(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options = &self.options;
-        let traversal = options.traversal.map(|one| match one {
+        let traversal = options.traversal.map(|mode| match mode {
             TraversalPolicy::Ok => "TRAVERSAL OK".to_owned(),
             TraversalPolicy::Warn => "TRAVERSAL WARN".to_owned(),
             TraversalPolicy::Fail => "TRAVERSAL FAIL".to_owned(),
@@ -244,8 +244,8 @@ impl fmt::Display for QueryLiteral {
             Value::String(text) => f.write_str(&quoted(text)),
             Value::Long(number) if *number >= 0 => write!(f, "{number}"),
             Value::Boolean(truth) => write!(f, "{truth}"),
-            other => {
-                let (text, kind) = (quoted(&other.to_text()), other.value_type());
+            typed_value => {
+                let (text, kind) = (quoted(&typed_value.to_text()), typed_value.value_type());
                 write!(f, "CAST({text} AS {})", kind.name().to_uppercase())
             }
         }
@@ -280,6 +280,6 @@ fn bracketed(text: &str) -> String {
 /// Writes the name of a selector, in brackets unless it is a plain word.
 fn format_selector_name(text: &str) -> String {
     let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic())
-        && text.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_');
     if is_plain { text.to_owned() } else { format!("[{}]", bracketed(text)) }
 }

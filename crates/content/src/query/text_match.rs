@@ -47,7 +47,9 @@ impl TextWords {
                 (!phrase.is_empty())
                     .then(|| self.has_phrase(&phrase, &|word, end| word.starts_with(end)))
             }
-            FullTextExpression::Wildcard(pattern) if pattern.chars().all(|one| one == '*') => {
+            FullTextExpression::Wildcard(pattern)
+                if pattern.chars().all(|character| character == '*') =>
+            {
                 Some(true)
             }
             FullTextExpression::Wildcard(pattern) if !pattern.contains(['*', '?']) => {
@@ -95,7 +97,9 @@ impl TextWords {
 /// Calls `show` with the texts of a node and of everything below it in the same document that are searched if no
 /// property is named.
 pub(crate) fn visit_texts(node: BorrowedNode<'_>, show: &mut dyn FnMut(&str)) {
-    for (_, property) in node.properties().filter(|(name, one)| is_searched_property(name, *one)) {
+    for (_, property) in
+        node.properties().filter(|(name, candidate)| is_searched_property(name, *candidate))
+    {
         let texts = property.values().filter_map(BorrowedValue::as_str);
         texts.filter(|text| !is_link_text(text)).for_each(&mut *show);
     }
@@ -141,14 +145,14 @@ pub fn is_link_text(text: &str) -> bool {
 fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
-    for one in text.chars() {
-        if !is_word_character(one) || is_single_character_word(one) {
+    for character in text.chars() {
+        if !is_word_character(character) || is_single_character_word(character) {
             words.push(std::mem::take(&mut word));
         }
-        if is_word_character(one) {
-            word.push(one);
+        if is_word_character(character) {
+            word.push(character);
         }
-        if is_word_character(one) && is_single_character_word(one) {
+        if is_word_character(character) && is_single_character_word(character) {
             words.push(std::mem::take(&mut word));
         }
     }
@@ -172,7 +176,7 @@ pub fn normalize_word(word: &str) -> String {
         match letter {
             _ if is_second_dot => None,
             'ς' => Some('σ'),
-            other => Some(other),
+            letter_character => Some(letter_character),
         }
     });
     lower.nfc().collect()
@@ -220,12 +224,12 @@ pub fn is_single_character_word(character: char) -> bool {
 fn matches_glob(pattern: &[char], text: &str) -> bool {
     let mut tokens = Vec::new();
     let mut characters = pattern.iter();
-    while let Some(one) = characters.next() {
-        tokens.push(match one {
+    while let Some(character) = characters.next() {
+        tokens.push(match character {
             '*' => None,
             '?' => Some(None),
             '\\' => Some(characters.next().copied()),
-            other => Some(Some(*other)),
+            literal => Some(Some(*literal)),
         });
     }
     matches_wildcards(&tokens, text)
@@ -244,20 +248,22 @@ pub(crate) fn matches_wildcards(pattern: &[Option<Option<char>>], text: &str) ->
             }
             (None, None) => return true,
             (Some(Some(_)), None) => return false,
-            (Some(Some(one)), Some(other)) if one.is_none_or(|one| one == other) => {
+            (Some(Some(literal)), Some(text_character))
+                if literal.is_none_or(|literal| literal == text_character) =>
+            {
                 rest.next();
                 next += 1;
             }
             (_, Some(_)) => {
-                let Some((place, from)) = &mut gap else { return false };
+                let Some((star_position, from)) = &mut gap else { return false };
                 from.next();
                 // Skip to the next occurrence of the character that follows the gap.
-                if let Some(Some(Some(one))) = pattern.get(*place + 1) {
-                    let Some(found) = from.as_str().find(*one) else { return false };
-                    *from = from.as_str().get(found..).unwrap_or_default().chars();
+                if let Some(Some(Some(literal))) = pattern.get(*star_position + 1) {
+                    let Some(offset) = from.as_str().find(*literal) else { return false };
+                    *from = from.as_str().get(offset..).unwrap_or_default().chars();
                 }
                 rest = from.clone();
-                next = *place + 1;
+                next = *star_position + 1;
             }
         }
     }

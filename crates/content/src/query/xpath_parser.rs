@@ -394,8 +394,8 @@ impl XPathParser<'_> {
         if let Some(text) = self.scanner.scan_text()? {
             return Ok(QueryLiteral::from_text(text));
         }
-        for (word, truth) in [("true", true), ("false", false)] {
-            if self.scanner.take_call(word) {
+        for (name, truth) in [("true", true), ("false", false)] {
+            if self.scanner.take_call(name) {
                 self.scanner.expect(")")?;
                 return Ok(QueryLiteral::Value(Value::Boolean(truth)));
             }

@@ -34,17 +34,17 @@ impl<'a> XPathScanner<'a> {
         self.peek().is_none()
     }
 
-    pub(crate) fn expected_error<T>(&mut self, what: &str) -> QueryParseResult<T> {
+    pub(crate) fn expected_error<T>(&mut self, expectation: &str) -> QueryParseResult<T> {
         self.skip_blanks();
-        let found = self.peek().map_or("the end".to_owned(), |found| format!("`{found}`"));
-        Err(QuerySyntaxError::new(self.offset + 1, format!("expected {what}, not {found}")))
+        let token = self.peek().map_or("the end".to_owned(), |character| format!("`{character}`"));
+        Err(QuerySyntaxError::new(self.offset + 1, format!("expected {expectation}, not {token}")))
     }
 
     pub(crate) fn is_at(&mut self, text: &str) -> bool {
         self.skip_blanks();
         let rest = self.characters.get(self.offset..).unwrap_or_default();
         let mut rest = rest.iter();
-        text.chars().all(|wanted| rest.next() == Some(&wanted))
+        text.chars().all(|expected| rest.next() == Some(&expected))
     }
 
     pub(crate) fn take_text(&mut self, text: &str) -> bool {
@@ -68,9 +68,9 @@ impl<'a> XPathScanner<'a> {
     }
 
     /// Consumes a whole word.
-    pub(crate) fn take_word(&mut self, word: &str) -> bool {
+    pub(crate) fn take_word(&mut self, keyword: &str) -> bool {
         let before = self.offset;
-        if self.take_text(word) && !self.peek().is_some_and(is_name_character) {
+        if self.take_text(keyword) && !self.peek().is_some_and(is_name_character) {
             return true;
         }
         self.offset = before;
@@ -118,7 +118,7 @@ impl<'a> XPathScanner<'a> {
     /// Reads up to a character, and consumes that character.
     pub(crate) fn scan_until(&mut self, end: char) -> QueryParseResult<String> {
         let start = self.offset;
-        while self.peek().is_some_and(|one| one != end) {
+        while self.peek().is_some_and(|character| character != end) {
             self.offset += 1;
         }
         let inner = self.characters.get(start..self.offset).unwrap_or_default().iter().collect();
@@ -149,7 +149,7 @@ impl<'a> XPathScanner<'a> {
                     }
                     text.push(quote);
                 }
-                Some(other) => text.push(other),
+                Some(character) => text.push(character),
             }
             self.offset += 1;
         }
@@ -161,12 +161,12 @@ impl<'a> XPathScanner<'a> {
         if self.peek() == Some('-') {
             self.offset += 1;
         }
-        while self.peek().is_some_and(|one| one.is_ascii_digit() || one == '.') {
+        while self.peek().is_some_and(|character| character.is_ascii_digit() || character == '.') {
             self.offset += 1;
         }
         let digits: String =
             self.characters.get(start..self.offset).unwrap_or_default().iter().collect();
-        if digits.contains(|one: char| one.is_ascii_digit()) {
+        if digits.contains(|character: char| character.is_ascii_digit()) {
             return Some(digits);
         }
         self.offset = start;
@@ -184,8 +184,8 @@ fn decode_iso9075(name: &[char]) -> String {
     let mut at = 0;
     while let Some(character) = name.get(at) {
         match name.get(at..at + 7).and_then(decode_escape) {
-            Some(found) => {
-                text.push(found);
+            Some(decoded_character) => {
+                text.push(decoded_character);
                 at += 7;
             }
             None => {

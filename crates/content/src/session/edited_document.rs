@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Session, refused_error};
-use crate::document::document_body::DocumentBody;
-use crate::document::document_boundary::{has_ordered_children, is_container, is_own_content};
+use crate::document::body::DocumentBody;
+use crate::document::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::model::order_key::OrderKey;
 use crate::{Error, NodePath, Result, Subtree, document::record_key};

@@ -2,7 +2,7 @@
 //! the decoded nodes are.
 
 use super::{Session, refused_error};
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::version::IS_CHECKED_OUT;
 use crate::{

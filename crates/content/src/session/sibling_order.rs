@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Session, refused_error};
-use crate::document::document_boundary::has_ordered_children;
+use crate::document::boundary::has_ordered_children;
 use crate::document::record::ContentRecord;
 use crate::document::sibling::SiblingEntryPosition;
 use crate::model::order_key::OrderKey;
@@ -27,12 +27,12 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NodeMissing`] for the node or the sibling; [`Error::InvalidEdit`] where siblings have no order.
-    pub fn reorder_node(&mut self, path: &NodePath, place: &SiblingPosition) -> Result<()> {
+    pub fn reorder_node(&mut self, path: &NodePath, position: &SiblingPosition) -> Result<()> {
         let parent = path.parent().ok_or_else(|| refused_error("order", path, "it is the root"))?;
         self.require_visible(path)?;
         self.flush_edited_document()?;
         let Some(record) = self.pending.0.read_record(&record_key::record_key(path)?, path)? else {
-            return self.edit_node(&parent, |node| reorder_child(node, path, place));
+            return self.edit_node(&parent, |node| reorder_child(node, path, position));
         };
         let parent_node =
             self.pending.node(&parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
@@ -51,7 +51,7 @@ impl Session {
                     path: parent.clone(),
                     reason: "its state has no map of order keys",
                 })?;
-            let spot = match place {
+            let spot = match position {
                 SiblingPosition::First => SiblingEntryPosition::First,
                 SiblingPosition::Last => SiblingEntryPosition::Last,
                 SiblingPosition::Before(name) | SiblingPosition::After(name) => {
@@ -59,7 +59,7 @@ impl Session {
                         return Ok(());
                     }
                     let entry = self.order_entry(&parent.child(name)?)?;
-                    if matches!(place, SiblingPosition::Before(_)) {
+                    if matches!(position, SiblingPosition::Before(_)) {
                         SiblingEntryPosition::Before(entry)
                     } else {
                         SiblingEntryPosition::After(entry)
@@ -97,12 +97,12 @@ impl Session {
     /// # Errors
     /// [`Error::NodeMissing`].
     pub fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
-        let places: BTreeMap<&str, usize> =
+        let positions: BTreeMap<&str, usize> =
             names.iter().enumerate().map(|(at, name)| (&**name, at)).collect();
-        let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
+        let position = |name: &str| positions.get(name).copied().unwrap_or(usize::MAX);
         self.require_visible(path)?;
         self.edit_node(path, |node| {
-            node.children.sort_by_key(|child| place(&child.name));
+            node.children.sort_by_key(|child| position(&child.name));
             Ok(())
         })?;
         let node = self
@@ -118,10 +118,10 @@ impl Session {
             .map(|child| (child.path().clone(), child.record().clone()))
             .collect();
         drop(node);
-        if children.is_sorted_by_key(|(path, _)| place(path.name())) {
+        if children.is_sorted_by_key(|(path, _)| position(path.name())) {
             return Ok(());
         }
-        children.sort_by_key(|(path, _)| place(path.name()));
+        children.sort_by_key(|(path, _)| position(path.name()));
         self.last_order_key = None;
         let mut order = OrderKey::first();
         for (path, record) in children {
@@ -134,7 +134,7 @@ impl Session {
     /// Returns the order key of a new last child; empty where children have no order.
     pub(crate) fn next_order_key(&mut self, parent: &NodePath) -> Result<OrderKey> {
         let last = match &self.last_order_key {
-            Some((known, last)) if known == parent => Some(last.clone()),
+            Some((cached_parent, last)) if cached_parent == parent => Some(last.clone()),
             _ => {
                 let node =
                     self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
@@ -151,21 +151,25 @@ impl Session {
 }
 
 /// Moves a child within its parent's list of children.
-fn reorder_child(parent: &mut Subtree, path: &NodePath, place: &SiblingPosition) -> Result<()> {
+fn reorder_child(
+    parent: &mut Subtree,
+    path: &NodePath,
+    sibling_position: &SiblingPosition,
+) -> Result<()> {
     let missing = |name: &str| {
         Error::NodeMissing(path.parent().unwrap_or_else(NodePath::root).child_unchecked(name))
     };
     let position = |parent: &Subtree, name: &str| {
         parent.children.iter().position(|child| child.name == name).ok_or_else(|| missing(name))
     };
-    if let SiblingPosition::Before(name) | SiblingPosition::After(name) = place {
+    if let SiblingPosition::Before(name) | SiblingPosition::After(name) = sibling_position {
         position(parent, name)?;
         if name == path.name() {
             return Ok(());
         }
     }
     let child = parent.remove_child(path.name()).ok_or_else(|| missing(path.name()))?;
-    let at = match place {
+    let at = match sibling_position {
         SiblingPosition::First => 0,
         SiblingPosition::Last => parent.children.len(),
         SiblingPosition::Before(name) => position(parent, name)?,

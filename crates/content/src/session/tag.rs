@@ -74,10 +74,10 @@ impl Session {
                 Subtree::new(old.name(), TAG_TYPE).with_property(MOVED_TO_PROPERTY, path.as_str());
             self.put_node(&old, left)?;
             let Some(node) = self.node(&path)? else { continue };
-            let known = node.property(BACKLINKS_PROPERTY);
-            let known = known.iter().flat_map(Property::values);
+            let redirects = node.property(BACKLINKS_PROPERTY);
+            let redirects = redirects.iter().flat_map(Property::values);
             let mut backlinks: Vec<Value> =
-                known.filter(|value| value.to_text() != path.as_str()).cloned().collect();
+                redirects.filter(|value| value.to_text() != path.as_str()).cloned().collect();
             drop(node);
             let backlink = Value::String(old.to_string());
             if !backlinks.contains(&backlink) {
@@ -96,7 +96,7 @@ impl Session {
         let parent = old.parent().unwrap_or_else(NodePath::root);
         let Some(gate) = self.access_gate.clone() else { return Ok(true) };
         let Some(node) = self.unrestricted_snapshot()?.node(&parent)? else { return Ok(false) };
-        let wanted = Privileges::ADD_CHILD_NODES;
+        let privileges = Privileges::ADD_CHILD_NODES;
         let item = AccessedItem {
             path: parent.as_str(),
             property: None,
@@ -108,12 +108,14 @@ impl Session {
             primary_type: TAG_TYPE,
         };
         let mut needed = [
-            (&item, wanted),
+            (&item, privileges),
             (&own, Privileges::ADD_PROPERTIES),
             (&own, Privileges::REMOVE_PROPERTIES),
         ]
         .into_iter();
-        Ok(needed.all(|(item, wanted)| gate.granted_privileges(item, wanted).contains(wanted)))
+        Ok(needed.all(|(item, privileges)| {
+            gate.granted_privileges(item, privileges).contains(privileges)
+        }))
     }
 }
 

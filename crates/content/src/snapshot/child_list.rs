@@ -18,8 +18,8 @@ use super::node_location::{NodeLocation, NodeLocationKey, NodeLocationKeyRef, No
 use super::snapshot_view::{RangeRecord, damaged_record_error};
 use super::{Node, Snapshot};
 use crate::access::{ChildVisibility, is_guarded_child};
-use crate::document::document_body::DocumentBody;
-use crate::document::document_boundary::{has_ordered_children, is_container};
+use crate::document::body::DocumentBody;
+use crate::document::boundary::{has_ordered_children, is_container};
 use crate::document::record::ContentRecord;
 use crate::{Error, NodePath, Result, document::record_key};
 
@@ -34,9 +34,9 @@ pub(crate) struct ChildLocations {
 }
 
 impl ChildLocations {
-    fn new(places: Vec<Arc<NodeLocation>>) -> Self {
-        let has_guarded = places.iter().any(|place| is_guarded_child(place.path.name()));
-        Self { locations: places.into(), has_access_controlled: has_guarded }
+    fn new(locations: Vec<Arc<NodeLocation>>) -> Self {
+        let has_guarded = locations.iter().any(|location| is_guarded_child(location.path.name()));
+        Self { locations: locations.into(), has_access_controlled: has_guarded }
     }
 
     /// Returns the number of children.
@@ -69,7 +69,7 @@ impl ChildList {
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
-            ChildListSource::Locations { locations: places, .. } => places.len(),
+            ChildListSource::Locations { locations, .. } => locations.len(),
             ChildListSource::Nodes(nodes) => nodes.len(),
         }
     }
@@ -84,11 +84,11 @@ impl ChildList {
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Node> {
         match &self.0 {
-            ChildListSource::Locations { snapshot, locations: places, body } => {
+            ChildListSource::Locations { snapshot, locations, body } => {
                 let body = body.clone().map_or_else(NodeBody::default, NodeBody::Loaded);
                 Some(Node::at_location(
                     snapshot.clone(),
-                    places.locations.get(index)?.clone(),
+                    locations.locations.get(index)?.clone(),
                     body,
                 ))
             }
@@ -104,8 +104,8 @@ impl ChildList {
     /// Returns the paths of the children in order.
     pub fn paths(&self) -> impl Iterator<Item = &NodePath> {
         (0..self.len()).filter_map(|index| match &self.0 {
-            ChildListSource::Locations { locations: places, .. } => {
-                Some(&places.locations.get(index)?.path)
+            ChildListSource::Locations { locations, .. } => {
+                Some(&locations.locations.get(index)?.path)
             }
             ChildListSource::Nodes(nodes) => Some(nodes.get(index)?.path()),
         })
@@ -151,11 +151,11 @@ impl Node {
         }
         match self.child_visibility() {
             None => {
-                let places = self.child_locations()?;
-                Ok(places.iter().map(|place| self.child_at_location(place)).collect())
+                let locations = self.child_locations()?;
+                Ok(locations.iter().map(|location| self.child_at_location(location)).collect())
             }
-            Some(seen) => {
-                let mut children = self.visible_listed_children(&seen)?;
+            Some(visibility) => {
+                let mut children = self.visible_listed_children(&visibility)?;
                 if has_ordered_children(self.primary_type()) {
                     // The sort is stable, so children with equal order keys stay sorted by name.
                     children.sort_by(|left, right| {
@@ -169,36 +169,36 @@ impl Node {
 
     /// Returns the locations of the children that have records of their own, visible or not, in order.
     pub(crate) fn child_locations(&self) -> Result<Arc<ChildLocations>> {
-        if let Some(kept) = self.cached_child_locations() {
-            return Ok(kept);
+        if let Some(cached_locations) = self.cached_child_locations() {
+            return Ok(cached_locations);
         }
         let range = record_key::child_key_range(self.path())?;
-        let place = |entry: Result<(Bytes, RangeRecord<'_>)>| {
-            let (key, found) = entry?;
+        let location = |entry: Result<(Bytes, RangeRecord<'_>)>| {
+            let (key, record) = entry?;
             let path = self.path().child_unchecked(record_key::record_name(&key)?);
-            Ok(NodeLocation::new(path, NodeLocationKind::Document(found.into_record(&key)?)))
+            Ok(NodeLocation::new(path, NodeLocationKind::Document(record.into_record(&key)?)))
         };
         let entries = self.snapshot.0.range_records(&range);
-        let mut places = entries.map(place).collect::<Result<Vec<_>>>()?;
+        let mut locations = entries.map(location).collect::<Result<Vec<_>>>()?;
         if has_ordered_children(self.primary_type()) {
-            places.sort_by(|left, right| {
+            locations.sort_by(|left, right| {
                 left.document_record().1.order_key.cmp(&right.document_record().1.order_key)
             });
         }
-        Ok(self.cache_child_locations(places))
+        Ok(self.cache_child_locations(locations))
     }
 
     /// Returns the locations of the children inside the document, visible or not, in order.
     fn inner_child_locations(&self, body: &Arc<DocumentBody>) -> Arc<ChildLocations> {
-        if let Some(kept) = self.cached_child_locations() {
-            return kept;
+        if let Some(cached_locations) = self.cached_child_locations() {
+            return cached_locations;
         }
-        let place = |at| {
+        let location = |at| {
             let path = self.path().child_unchecked(body.name(at));
             let (document, body) = (self.document_location().clone(), Arc::downgrade(body));
             NodeLocation::new(path, NodeLocationKind::Inside { document, body_node: at, body })
         };
-        self.cache_child_locations(body.children(self.body_node(body)).map(place).collect())
+        self.cache_child_locations(body.children(self.body_node(body)).map(location).collect())
     }
 
     /// Returns the cached locations of the children.
@@ -211,15 +211,15 @@ impl Node {
     }
 
     /// Caches the locations of the children.
-    fn cache_child_locations(&self, places: Vec<Arc<NodeLocation>>) -> Arc<ChildLocations> {
-        let (view, places) = (&self.snapshot.0, Arc::new(ChildLocations::new(places)));
+    fn cache_child_locations(&self, locations: Vec<Arc<NodeLocation>>) -> Arc<ChildLocations> {
+        let (view, cached_locations) = (&self.snapshot.0, Arc::new(ChildLocations::new(locations)));
         if let Some(content) =
-            view.cacheable_map_id().filter(|_| places.len() <= MAX_CACHED_CHILDREN)
+            view.cacheable_map_id().filter(|_| cached_locations.len() <= MAX_CACHED_CHILDREN)
         {
             let key = NodeLocationKey(content, self.path().clone());
-            view.repository_state.cache.child_locations.insert(key, Arc::clone(&places));
+            view.repository_state.cache.child_locations.insert(key, Arc::clone(&cached_locations));
         }
-        places
+        cached_locations
     }
 
     /// Returns the same children as [`Node::children`], as a list whose nodes are created on access.
@@ -232,11 +232,11 @@ impl Node {
             let has_inner =
                 |body: &Arc<DocumentBody>| body.children(self.body_node(body)).next().is_some();
             if !self.load_body().is_some_and(has_inner) {
-                let places = self.child_locations()?;
-                if self.can_see_all(&places) {
+                let locations = self.child_locations()?;
+                if self.can_see_all(&locations) {
                     return Ok(ChildList(ChildListSource::Locations {
                         snapshot: snapshot(),
-                        locations: places,
+                        locations,
                         body: None,
                     }));
                 }
@@ -244,10 +244,10 @@ impl Node {
         } else if let Some(body) = self.load_body()
             && self.access_mask().is_none()
         {
-            let (places, body) = (self.inner_child_locations(body), Some(Arc::clone(body)));
+            let (locations, body) = (self.inner_child_locations(body), Some(Arc::clone(body)));
             return Ok(ChildList(ChildListSource::Locations {
                 snapshot: snapshot(),
-                locations: places,
+                locations,
                 body,
             }));
         }
@@ -255,19 +255,19 @@ impl Node {
     }
 
     /// Returns true if all children that have records of their own are known to be visible; `false` if in doubt.
-    fn can_see_all(&self, places: &ChildLocations) -> bool {
+    fn can_see_all(&self, locations: &ChildLocations) -> bool {
         match self.child_visibility() {
             None => true,
             Some(ChildVisibility::Uniform { is_visible, exceptions: others }) => {
-                is_visible && others.is_empty() && !places.has_access_controlled
+                is_visible && others.is_empty() && !locations.has_access_controlled
             }
             Some(ChildVisibility::Individual) => false,
         }
     }
 
     /// Creates the node of a child that has a record of its own.
-    pub(crate) fn child_at_location(&self, place: &Arc<NodeLocation>) -> Self {
-        Self::at_location(self.snapshot.clone(), Arc::clone(place), NodeBody::default())
+    pub(crate) fn child_at_location(&self, location: &Arc<NodeLocation>) -> Self {
+        Self::at_location(self.snapshot.clone(), Arc::clone(location), NodeBody::default())
     }
 
     /// Returns a page of [`Node::listed_children`]: at most `limit` children after skipping `offset`. If the children
@@ -281,7 +281,7 @@ impl Node {
         }
         match self.child_visibility() {
             None => self.unfiltered_listed_page(offset, limit),
-            Some(seen) => self.visible_listed_page(&seen, offset, limit),
+            Some(visibility) => self.visible_listed_page(&visibility, offset, limit),
         }
     }
 
@@ -321,7 +321,7 @@ impl Node {
         }
         match self.child_visibility() {
             None => self.count_unfiltered_children(),
-            Some(seen) => self.count_visible_listed_children(&seen),
+            Some(visibility) => self.count_visible_listed_children(&visibility),
         }
     }
 
@@ -339,9 +339,9 @@ impl Node {
 
     /// Creates the node of a child from an entry of the range of children.
     fn child_from_entry(&self, entry: Result<(Bytes, RangeRecord<'_>)>) -> Result<Self> {
-        let (key, found) = entry?;
+        let (key, record) = entry?;
         let path = self.path().child_unchecked(record_key::record_name(&key)?);
-        Ok(self.node_from_record(path, found.into_record(&key)?))
+        Ok(self.node_from_record(path, record.into_record(&key)?))
     }
 
     /// Creates the node of a record from a range.
@@ -368,8 +368,8 @@ impl Node {
         if !self.is_folder() {
             return Ok(false);
         }
-        if let Some(seen) = self.child_visibility() {
-            return self.has_visible_listed_children(&seen);
+        if let Some(visibility) = self.child_visibility() {
+            return self.has_visible_listed_children(&visibility);
         }
         let range = record_key::child_key_range(self.path())?;
         Ok(self.snapshot.0.range_records(&range).next().transpose()?.is_some())
@@ -405,9 +405,9 @@ impl Node {
         }
         let range = record_key::descendant_key_range(self.path())?;
         for entry in self.snapshot.0.range_records(&range) {
-            let (key, found) = entry?;
+            let (key, record) = entry?;
             let node =
-                self.node_from_record(record_key::record_path(&key)?, found.into_record(&key)?);
+                self.node_from_record(record_key::record_path(&key)?, record.into_record(&key)?);
             if node.is_visible() {
                 visit(node)?;
             }

@@ -8,9 +8,9 @@ use tympan_store::ChunkId;
 use super::Snapshot;
 use super::node_location::{NodeLocation, NodeLocationKind, is_visibility_cached, is_visible_to};
 use crate::access::{AccessMask, RecordExtent};
+use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty};
-use crate::document::document_body::{BodyNode, DocumentBody};
-use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::{ContentRecord, NodeSummary, summarize_subtree};
 use crate::model::subtree::JCR_CONTENT;
 use crate::{NodePath, Property, Result, Subtree};
@@ -286,12 +286,12 @@ impl Node {
 
     pub(super) fn at_location(
         snapshot: Snapshot,
-        place: Arc<NodeLocation>,
+        location: Arc<NodeLocation>,
         body: NodeBody,
     ) -> Self {
         Self {
             snapshot,
-            location: place,
+            location,
             body,
             access_mask: OnceLock::new(),
             visible_summary: OnceLock::new(),
@@ -323,30 +323,31 @@ impl Node {
     /// Returns true if the snapshot's viewer sees everything in the record's header.
     fn is_summary_visible(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
-        let (place, record) = self.location.document_location();
-        let decide = || gate.can_see_record(&place.path, record_extent(&place.path, record));
-        is_visible_to(gate, &place.visibility.header_rules, decide)
+        let (location, record) = self.location.document_location();
+        let decide = || gate.can_see_record(&location.path, record_extent(&location.path, record));
+        is_visible_to(gate, &location.visibility.header_rules, decide)
     }
 
     /// Returns the parts of the document that are hidden from the snapshot's viewer.
     pub(super) fn access_mask(&self) -> Option<&AccessMask> {
         let gate = self.snapshot.1.as_ref()?;
-        if let Some(known) = self.access_mask.get() {
-            return known.as_deref();
+        if let Some(cached_mask) = self.access_mask.get() {
+            return cached_mask.as_deref();
         }
-        let (place, record) = self.location.document_location();
+        let (location, record) = self.location.document_location();
         // In most documents nothing is hidden, so nothing is stored per node for these.
-        if is_visibility_cached(gate, &place.visibility.document_rules) {
+        if is_visibility_cached(gate, &location.visibility.document_rules) {
             return None;
         }
         let find = || {
             let body = self.load_body()?;
             let mut mask = None;
             let decide = || {
-                mask = gate.compute_mask(&place.path, body, record_extent(&place.path, record));
+                mask =
+                    gate.compute_mask(&location.path, body, record_extent(&location.path, record));
                 mask.is_none()
             };
-            is_visible_to(gate, &place.visibility.document_rules, decide);
+            is_visible_to(gate, &location.visibility.document_rules, decide);
             mask
         };
         self.access_mask.get_or_init(find).as_deref()

@@ -8,8 +8,8 @@ use tympan_store::ChunkId;
 
 use crate::NodePath;
 use crate::access::AccessGate;
-use crate::document::document_body::{BodyNode, DocumentBody};
-use crate::document::document_boundary::{is_container, is_own_content};
+use crate::document::body::{BodyNode, DocumentBody};
+use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::ContentRecord;
 
 /// The location of a node, cached for repeated lookups in the same state of the content.
@@ -44,8 +44,8 @@ impl NodeLocation {
 
     /// Returns the path and record of the document.
     pub(super) fn document_record(&self) -> (&NodePath, &ContentRecord) {
-        let (place, record) = self.document_location();
-        (&place.path, record)
+        let (location, record) = self.document_location();
+        (&location.path, record)
     }
 
     /// Returns the location and record of the document.
@@ -71,23 +71,23 @@ pub(super) struct LocationVisibility {
 }
 
 /// Returns true if the last viewer who saw a location had the same rules.
-pub(super) fn is_visibility_cached(gate: &AccessGate, known: &AtomicU64) -> bool {
-    gate.rule_number().is_some_and(|number| known.load(atomic::Ordering::Relaxed) == number)
+pub(super) fn is_visibility_cached(gate: &AccessGate, rules: &AtomicU64) -> bool {
+    gate.rule_number().is_some_and(|number| rules.load(atomic::Ordering::Relaxed) == number)
 }
 
 /// Decides the visibility of a location, unless it is cached for the same rules. A negative decision is not cached.
 pub(super) fn is_visible_to(
     gate: &AccessGate,
-    known: &AtomicU64,
+    rules: &AtomicU64,
     decide: impl FnOnce() -> bool,
 ) -> bool {
     let Some(number) = gate.rule_number() else { return decide() };
-    if is_visibility_cached(gate, known) {
+    if is_visibility_cached(gate, rules) {
         return true;
     }
     let is_seen = decide();
     if is_seen {
-        known.store(number, atomic::Ordering::Relaxed);
+        rules.store(number, atomic::Ordering::Relaxed);
     }
     is_seen
 }

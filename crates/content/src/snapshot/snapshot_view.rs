@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tympan_store::{ChunkId, MapValue, RootPin, SortedMap};
 
-use crate::document::document_body::DocumentBody;
+use crate::document::body::DocumentBody;
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::document::sibling::OrderEdits;
 use crate::repository::RepositoryState;
@@ -110,10 +110,12 @@ impl SnapshotView {
         &self,
         range: &record_key::KeyRange,
     ) -> Result<Vec<(Vec<u8>, Arc<ContentRecord>)>> {
-        let record = |(key, found): (Bytes, RangeRecord<'_>)| {
-            let record = match found {
+        let record = |(key, range_record): (Bytes, RangeRecord<'_>)| {
+            let record = match range_record {
                 RangeRecord::Pending(record) => record.clone(),
-                found @ RangeRecord::Stored(_) => Arc::new(found.into_record(&key)?),
+                stored_record @ RangeRecord::Stored(_) => {
+                    Arc::new(stored_record.into_record(&key)?)
+                }
             };
             Ok((key.into(), record))
         };

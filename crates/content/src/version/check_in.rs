@@ -21,12 +21,12 @@ const MAX_VERSION_COMMENT_BYTES: usize = 4_096;
 const MAX_VERSION_LABELS: usize = 20;
 
 /// Rejects a viewer without `jcr:versionManagement`, whether or not anything would change.
-fn require_version_privilege(seen: &Snapshot, path: &NodePath) -> Result<()> {
-    let wanted = Privileges::VERSION_MANAGEMENT;
-    if seen.has_privileges(path, wanted)? {
+fn require_version_privilege(snapshot: &Snapshot, path: &NodePath) -> Result<()> {
+    let privileges = Privileges::VERSION_MANAGEMENT;
+    if snapshot.has_privileges(path, privileges)? {
         return Ok(());
     }
-    Err(Error::AccessDenied { path: path.clone(), privilege: wanted.first_name() })
+    Err(Error::AccessDenied { path: path.clone(), privilege: privileges.first_name() })
 }
 
 impl Session {
@@ -80,7 +80,7 @@ impl Session {
         let name = next_version_name(&predecessor, |name| {
             Ok(snapshot.0.stored_version(&id, name)?.is_some())
         })?;
-        let kept = StoredVersion {
+        let stored_version = StoredVersion {
             number: history.last_number + 1,
             path: path.clone(),
             inner_depth: path.depth() - node.record_path().depth(),
@@ -91,16 +91,16 @@ impl Session {
             labels: BTreeSet::new(),
             body: node.record().body.clone(),
         };
-        let version = kept.to_version(&id, &name, Some(&name));
+        let version = stored_version.to_version(&id, &name, Some(&name));
         drop((node, snapshot));
         let history = VersionHistory {
-            last_number: kept.number,
+            last_number: stored_version.number,
             base_version: name.clone(),
             path: path.clone(),
         };
         let edits = &mut self.pending_view_mut().version_edits;
         edits.insert(path_history_key(&was_at, &id), None);
-        edits.insert(version_key(&id, &name), Some(VersionMapEntry::Version(kept)));
+        edits.insert(version_key(&id, &name), Some(VersionMapEntry::Version(stored_version)));
         edits.insert(version_key(&id, ""), Some(VersionMapEntry::History(history)));
         edits.insert(
             path_history_key(path, &id),
@@ -148,10 +148,10 @@ impl Session {
         if let Some(last) = snapshot.versions(path)?.last() {
             let node = snapshot.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
             let is_stored_alike = last.body_id().is_some() && last.body_id() == node.body_id();
-            let (kept, now) = (snapshot.read_version(last)?, node.read_own_subtree()?);
+            let (last_version, now) = (snapshot.read_version(last)?, node.read_own_subtree()?);
             if is_stored_alike
                 || checked_in::is_same_content(
-                    &kept,
+                    &last_version,
                     &now,
                     checked_in::NestedVersionables::Compared,
                 )
@@ -184,7 +184,9 @@ impl Session {
             return Err(refused("its version has 20 labels already"));
         }
         let versions = snapshot.versions(path)?;
-        let holder = versions.iter().find(|one| one.labels.iter().any(|other| other == label));
+        let holder = versions
+            .iter()
+            .find(|candidate| candidate.labels.iter().any(|version_label| version_label == label));
         if let Some(holder) = holder {
             if holder.name == version.name {
                 return Ok(());
@@ -204,7 +206,9 @@ impl Session {
     /// If the store fails.
     pub fn remove_label(&mut self, path: &NodePath, label: &str) -> Result<bool> {
         let versions = self.snapshot()?.versions(path)?;
-        let holder = versions.iter().find(|one| one.labels.iter().any(|other| other == label));
+        let holder = versions
+            .iter()
+            .find(|candidate| candidate.labels.iter().any(|version_label| version_label == label));
         if let Some(holder) = holder {
             self.update_labels(holder, |labels| _ = labels.remove(label));
         }
@@ -212,10 +216,12 @@ impl Session {
     }
 
     fn update_labels(&mut self, version: &NodeVersion, change: impl FnOnce(&mut BTreeSet<String>)) {
-        let mut kept = version.stored_version.clone();
-        change(&mut kept.labels);
+        let mut stored_version = version.stored_version.clone();
+        change(&mut stored_version.labels);
         let key = version_key(&version.history_id, &version.name);
-        self.pending_view_mut().version_edits.insert(key, Some(VersionMapEntry::Version(kept)));
+        self.pending_view_mut()
+            .version_edits
+            .insert(key, Some(VersionMapEntry::Version(stored_version)));
     }
 
     /// Removes a version. If the node was based on it, the node is then based on its predecessor.
@@ -232,31 +238,31 @@ impl Session {
         let NodeVersion { history_id: id, name, .. } = version;
         let view = self.unrestricted_snapshot()?.0;
         let others = view.history_versions(id)?;
-        let known = view.version_history(id)?;
+        let stored_history = view.version_history(id)?;
         // Other versions may have been removed since this one was read.
         let own = view.stored_version(id, name)?;
         drop(view);
         let edits = &mut self.pending_view_mut().version_edits;
         edits.insert(version_key(id, name), None);
-        let mut others = others.into_iter().filter(|other| other.name != *name).peekable();
+        let mut others = others.into_iter().filter(|candidate| candidate.name != *name).peekable();
         if others.peek().is_none() {
             edits.insert(version_key(id, ""), None);
-            if let Some(history) = known {
+            if let Some(history) = stored_history {
                 edits.insert(path_history_key(&history.path, id), None);
             }
             return Ok(());
         }
         let before = own.map(|own| own.predecessor).unwrap_or_default();
-        for mut other in others {
-            if other.stored_version.predecessor == *name {
-                other.stored_version.predecessor.clone_from(&before);
+        for mut remaining_version in others {
+            if remaining_version.stored_version.predecessor == *name {
+                remaining_version.stored_version.predecessor.clone_from(&before);
                 edits.insert(
-                    version_key(id, &other.name),
-                    Some(VersionMapEntry::Version(other.stored_version)),
+                    version_key(id, &remaining_version.name),
+                    Some(VersionMapEntry::Version(remaining_version.stored_version)),
                 );
             }
         }
-        if let Some(history) = known.filter(|history| history.base_version == *name) {
+        if let Some(history) = stored_history.filter(|history| history.base_version == *name) {
             let history = VersionHistory { base_version: before, ..history };
             edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
         }
@@ -278,21 +284,23 @@ impl Repository {
         let mut session = self.session(user)?;
         let pending = session.check_in(path, check_in)?;
         session.commit(&format!("check in {path}"), check_in.created_at)?;
-        let kept = session.snapshot()?.0.history_versions(&pending.history_id)?;
+        let versions = session.snapshot()?.0.history_versions(&pending.history_id)?;
         // The commit may have assigned a later name, so the newest version with this user, time and document is taken.
         let is_it = |version: &NodeVersion| {
             version.user == pending.user
                 && version.stored_version.created_at == pending.stored_version.created_at
                 && version.comment == pending.comment
         };
-        Ok(kept.into_iter().rfind(is_it).unwrap_or(pending))
+        Ok(versions.into_iter().rfind(is_it).unwrap_or(pending))
     }
 }
 
 /// Returns a name for the history of a node that has none: its identifier, otherwise its path, with a number if a node
 /// that was moved away from the path has that name.
 fn new_history_name(node: &Node) -> Result<String> {
-    if let Some(identifier) = node.text("jcr:uuid").filter(|one| is_history_identifier(one)) {
+    if let Some(identifier) =
+        node.text("jcr:uuid").filter(|identifier_text| is_history_identifier(identifier_text))
+    {
         return Ok(identifier);
     }
     let path = node.path().as_str();
@@ -349,9 +357,9 @@ pub(super) fn next_version_name(
 mod tests {
     use super::*;
 
-    fn check(base: &str, taken: &[&str], expected: &str) {
-        let name = next_version_name(base, |name| Ok(taken.contains(&name))).unwrap();
-        assert_eq!(name, expected, "{base} {taken:?}");
+    fn check(base: &str, used_names: &[&str], expected: &str) {
+        let name = next_version_name(base, |name| Ok(used_names.contains(&name))).unwrap();
+        assert_eq!(name, expected, "{base} {used_names:?}");
     }
 
     #[test]

@@ -14,8 +14,8 @@ use std::time::SystemTime;
 use super::check_in::has_versionable_mixin;
 use super::version_entry::MAX_VERSIONED_PATH_BYTES;
 use super::{CheckInOptions, CheckOutState};
+use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::BorrowedValue;
-use crate::document::document_body::{BodyNode, DocumentBody};
 use crate::model::subtree::MIXIN_TYPES;
 use crate::{
     Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value,
@@ -80,7 +80,7 @@ impl Session {
 
 /// Returns the nodes that are checked in after the pending edits and were not checked in, or were different, before.
 fn newly_checked_in(base: &Snapshot, pending: &Snapshot) -> Result<Vec<NodePath>> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for (key, record) in &pending.0.record_edits {
         let Some(record) = record else { continue };
         let path = record_key::record_path(key)?;
@@ -91,30 +91,31 @@ fn newly_checked_in(base: &Snapshot, pending: &Snapshot) -> Result<Vec<NodePath>
         let before = base.0.read_record(key, &path)?;
         let before = before.map(|before| base.0.load_body(&before, &path)).transpose()?;
         let before = before.as_ref().map(|before| (&**before, before.root()));
-        collect_checked_in(&path, before, &after.subtree(after.root()), &mut found);
+        collect_checked_in(&path, before, &after.subtree(after.root()), &mut paths);
     }
-    Ok(found)
+    Ok(paths)
 }
 
 fn collect_checked_in(
     path: &NodePath,
     before: Option<(&DocumentBody, BodyNode)>,
     after: &Subtree,
-    found: &mut Vec<NodePath>,
+    paths: &mut Vec<NodePath>,
 ) {
     let was_so = before.is_some_and(|(body, node)| {
         is_checked_in_body_node(body, node)
             && is_same_content(&body.subtree(node), after, NestedVersionables::Separate)
     });
     if is_checked_in_subtree(after) && !was_so {
-        found.push(path.clone());
+        paths.push(path.clone());
     }
     for child in &after.children {
         let before = before.and_then(|(body, node)| {
-            let known = body.children(node).find(|known| body.name(*known) == child.name)?;
-            Some((body, known))
+            let old_child =
+                body.children(node).find(|node_child| body.name(*node_child) == child.name)?;
+            Some((body, old_child))
         });
-        collect_checked_in(&path.child_unchecked(&child.name), before, child, found);
+        collect_checked_in(&path.child_unchecked(&child.name), before, child, paths);
     }
 }
 

@@ -77,7 +77,7 @@ impl SnapshotView {
         name: &str,
     ) -> Result<Option<StoredVersion>> {
         Ok(match self.version_entry(&version_key(history, name))? {
-            Some(VersionMapEntry::Version(kept)) => Some(kept),
+            Some(VersionMapEntry::Version(version)) => Some(version),
             _ => None,
         })
     }
@@ -87,10 +87,10 @@ impl SnapshotView {
         let base = self.version_history(history)?.map(|history| history.base_version);
         let mut versions = Vec::new();
         for (key, slot) in self.version_entries(&VersionKeyRange::of_history(history))? {
-            if let (VersionMapEntry::Version(kept), VersionMapKey::Version { name, .. }) =
+            if let (VersionMapEntry::Version(stored_version), VersionMapKey::Version { name, .. }) =
                 (slot, parse_version_key(&key)?)
             {
-                versions.push(kept.to_version(history, name, base.as_deref()));
+                versions.push(stored_version.to_version(history, name, base.as_deref()));
             }
         }
         versions.sort_by_key(|version| version.stored_version.number);
@@ -118,8 +118,8 @@ impl Snapshot {
     pub fn find_version(&self, path: &NodePath, name: &str) -> Result<Option<NodeVersion>> {
         let versions = self.versions(path)?;
         let has_label = |version: &NodeVersion| version.labels.iter().any(|label| label == name);
-        let found = versions.iter().find(|version| version.name == name);
-        Ok(found.or_else(|| versions.iter().find(|version| has_label(version))).cloned())
+        let named_version = versions.iter().find(|version| version.name == name);
+        Ok(named_version.or_else(|| versions.iter().find(|version| has_label(version))).cloned())
     }
 
     /// Returns a version of the node at a path by its name or a label.
@@ -136,8 +136,8 @@ impl Snapshot {
     /// # Errors
     /// [`Error::NodeMissing`] if the viewer does not see the node; [`Error::Damaged`]; errors of the store.
     pub fn read_version(&self, version: &NodeVersion) -> Result<Subtree> {
-        let NodeVersion { stored_version: kept, path, .. } = version;
-        let body = self.0.load_body(&kept.to_record(), path)?;
+        let NodeVersion { stored_version, path, .. } = version;
+        let body = self.0.load_body(&stored_version.to_record(), path)?;
         let tree = self.visible_version(version, &body)?;
         let mut tree = tree.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         path.name().clone_into(&mut tree.name);
@@ -189,10 +189,10 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn deleted_nodes(&self, below: &NodePath) -> Result<Vec<DeletedNode>> {
-        let mut places = self.0.version_entries(&VersionKeyRange::at_path(below))?;
-        places.extend(self.0.version_entries(&VersionKeyRange::below_path(below))?);
+        let mut entries = self.0.version_entries(&VersionKeyRange::at_path(below))?;
+        entries.extend(self.0.version_entries(&VersionKeyRange::below_path(below))?);
         let mut deleted = Vec::new();
-        for (key, slot) in places {
+        for (key, slot) in entries {
             let (
                 VersionMapKey::PathHistory { path, history },
                 VersionMapEntry::PathHistory(standing),

@@ -13,15 +13,15 @@ impl Session {
         from: &NodePath,
     ) -> Result<Vec<(Vec<u8>, VersionMapEntry)>> {
         let snapshot = self.unrestricted_snapshot()?;
-        let mut places = snapshot.0.version_entries(&VersionKeyRange::at_path(from))?;
-        if !places.is_empty() {
+        let mut entries = snapshot.0.version_entries(&VersionKeyRange::at_path(from))?;
+        if !entries.is_empty() {
             let own = snapshot.history_at(from)?;
-            places.retain(|(key, _)| {
+            entries.retain(|(key, _)| {
                 matches!(parse_version_key(key), Ok(VersionMapKey::PathHistory { history, .. }) if own.as_deref() == Some(history))
             });
         }
-        places.extend(snapshot.0.version_entries(&VersionKeyRange::below_path(from))?);
-        Ok(places)
+        entries.extend(snapshot.0.version_entries(&VersionKeyRange::below_path(from))?);
+        Ok(entries)
     }
 
     /// Moves the histories of a node that has moved.
@@ -45,12 +45,12 @@ impl Session {
                 self.end_histories_at(&target)?;
             }
             let view = self.pending_view_mut();
-            let known = view.version_history(&id)?;
+            let stored_history = view.version_history(&id)?;
             view.version_edits.insert(
                 path_history_key(&target, &id),
                 Some(VersionMapEntry::PathHistory(standing)),
             );
-            if let Some(history) = known {
+            if let Some(history) = stored_history {
                 let history = VersionHistory { path: target, ..history };
                 view.version_edits
                     .insert(version_key(&id, ""), Some(VersionMapEntry::History(history)));

@@ -83,8 +83,8 @@ impl Repository {
         for history in self.history_names()? {
             let view = session.snapshot()?;
             let versions = view.0.history_versions(&history)?;
-            let place = view.0.version_history(&history)?.map(|history| history.path);
-            let is_gone = match &place {
+            let history_path = view.0.version_history(&history)?.map(|history| history.path);
+            let is_gone = match &history_path {
                 Some(path) => {
                     let key = super::version_entry::path_history_key(path, &history);
                     match view.0.version_entry(&key)? {

@@ -118,14 +118,14 @@ impl Session {
         let Some(parent) = path.parent() else { return Ok(()) };
         let is_it = |child: &Subtree| child.name == path.name();
         let own = siblings.children.iter().position(is_it).unwrap_or_default();
-        let mut place = SiblingPosition::First;
+        let mut position = SiblingPosition::First;
         for sibling in siblings.children.iter().take(own).rev() {
             if self.node(&parent.child_unchecked(&sibling.name))?.is_some() {
-                place = SiblingPosition::After(sibling.name.clone());
+                position = SiblingPosition::After(sibling.name.clone());
                 break;
             }
         }
-        match self.reorder_node(path, &place) {
+        match self.reorder_node(path, &position) {
             // Siblings listed by name have no position to restore.
             Err(Error::InvalidEdit { .. }) => Ok(()),
             done => done,
@@ -169,10 +169,10 @@ impl Session {
     ) -> Result<()> {
         if let Some(identifier) = tree.text("jcr:uuid").map(str::to_owned) {
             let snapshot = self.unrestricted_snapshot()?;
-            for other in snapshot.look_up_paths(LookupIndex::Uuid, &identifier)? {
-                let holder = snapshot.node(&other)?;
+            for holder_path in snapshot.look_up_paths(LookupIndex::Uuid, &identifier)? {
+                let holder = snapshot.node(&holder_path)?;
                 let has_it = holder.and_then(|node| node.text("jcr:uuid"));
-                if !other.is_within(target) && has_it.as_deref() == Some(&*identifier) {
+                if !holder_path.is_within(target) && has_it.as_deref() == Some(&*identifier) {
                     let new = uuid::Uuid::new_v4().to_string();
                     tree.properties.insert("jcr:uuid".to_owned(), (&*new).into());
                     break;
@@ -195,11 +195,11 @@ impl Session {
         }
         let NodeVersion { history_id: id, name, .. } = version;
         let view = self.pending_view_mut();
-        if let Some(known) = view.version_history(id)? {
+        if let Some(stored_history) = view.version_history(id)? {
             let history = VersionHistory {
                 base_version: name.clone(),
                 path: target.clone(),
-                last_number: known.last_number,
+                last_number: stored_history.last_number,
             };
             view.version_edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
             view.version_edits.insert(
@@ -233,13 +233,13 @@ fn restore_ignored_items(tree: &mut Subtree, now: Option<&Subtree>) {
 fn stamp_modification(tree: &mut Subtree, user: &str, at: SystemTime) {
     let date = Value::Date(JcrDate::from_system_time(at));
     let is_there = tree.child(JCR_CONTENT).is_some();
-    let noted = if is_there { tree.child_mut(JCR_CONTENT) } else { Some(tree) };
-    let Some(noted) = noted else { return };
+    let target_node = if is_there { tree.child_mut(JCR_CONTENT) } else { Some(tree) };
+    let Some(target_node) = target_node else { return };
     for prefix in ["cq", "jcr"] {
-        if let Some(changed) = noted.properties.get_mut(&format!("{prefix}:lastModified")) {
+        if let Some(changed) = target_node.properties.get_mut(&format!("{prefix}:lastModified")) {
             *changed = date.clone().into();
             let by = format!("{prefix}:lastModifiedBy");
-            noted.properties.insert(by, user.into());
+            target_node.properties.insert(by, user.into());
         }
     }
 }

@@ -86,7 +86,7 @@ impl VersionMapEntry {
     /// If the document exceeds what the store can hold.
     pub(crate) fn encode(&self, batch: &mut ChunkBatch) -> tympan_store::Result<MapValue> {
         match self {
-            Self::Version(kept) => kept.encode(batch),
+            Self::Version(version) => version.encode(batch),
             Self::History(history) => {
                 let mut out = vec![ENTRY_VERSION];
                 write_varint(&mut out, history.last_number);
@@ -400,10 +400,10 @@ mod tests {
             panic!()
         };
         assert_eq!(read, history);
-        let place = VersionMapEntry::PathHistory(HistoryStatus::Ended)
+        let entry = VersionMapEntry::PathHistory(HistoryStatus::Ended)
             .encode(&mut ChunkBatch::new())
             .unwrap();
-        assert_eq!(&*place.bytes, b"\x01\x01");
+        assert_eq!(&*entry.bytes, b"\x01\x01");
         let path = NodePath::new("/a").unwrap();
         assert_eq!(path_history_key(&path, "u"), b"\x02/a\x00u");
         assert_eq!(

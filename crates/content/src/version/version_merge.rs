@@ -35,7 +35,7 @@ pub(crate) fn version_edits_between(
             change.right.map(|stored| VersionMapEntry::decode(&change.key, &stored)).transpose()?;
         let path = match (right.as_ref().or(left.as_ref()), parse_version_key(&change.key)?) {
             (_, VersionMapKey::PathHistory { path, .. }) => NodePath::new(path)?,
-            (Some(VersionMapEntry::Version(kept)), _) => kept.path.clone(),
+            (Some(VersionMapEntry::Version(stored_version)), _) => stored_version.path.clone(),
             (Some(VersionMapEntry::History(history)), _) => history.path.clone(),
             (_, VersionMapKey::Version { .. }) => return Err(empty_change_error()),
         };
@@ -73,8 +73,12 @@ pub(crate) fn merge_version_edits(
         {
             let label_base = entry_version(old_slot.as_ref());
             merge_labels(ours, label_base, history, head, &mut merged)?;
-            let other = entry_version(their_slot.as_ref()).filter(|_| old.is_none());
-            if other.map(|other| is_same_version(ours, other)).transpose()? == Some(false) {
+            let their_version = entry_version(their_slot.as_ref()).filter(|_| old.is_none());
+            if their_version
+                .map(|their_version| is_same_version(ours, their_version))
+                .transpose()?
+                == Some(false)
+            {
                 renamed.insert(key.clone(), (history.to_owned(), name.to_owned()));
                 continue;
             }
@@ -87,8 +91,8 @@ pub(crate) fn merge_version_edits(
         merged.insert(key.clone(), slot);
     }
     for (key, (history, name)) in renamed {
-        if let Some(Some(VersionMapEntry::Version(kept))) = edits.get(&key) {
-            rename_version(kept, &history, &name, head, &mut merged)?;
+        if let Some(Some(VersionMapEntry::Version(stored_version))) = edits.get(&key) {
+            rename_version(stored_version, &history, &name, head, &mut merged)?;
         }
     }
     preserve_histories(base, head, &mut merged)?;
@@ -102,45 +106,45 @@ fn preserve_histories(
     head: &SnapshotView,
     merged: &mut VersionEdits,
 ) -> Result<()> {
-    let mut kept = Vec::new();
+    let mut histories = Vec::new();
     for (key, _) in
         merged.iter().filter(|(_, slot)| matches!(slot, Some(VersionMapEntry::Version(_))))
     {
         let VersionMapKey::Version { history, .. } = parse_version_key(key)? else { continue };
-        let known = version_key(history, "");
-        let is_there = match merged.get(&known) {
+        let history_key = version_key(history, "");
+        let is_there = match merged.get(&history_key) {
             Some(slot) => slot.is_some(),
             None => head.version_history(history)?.is_some(),
         };
-        if !is_there && let Some(known) = base.version_history(history)? {
-            kept.push((history.to_owned(), known));
+        if !is_there && let Some(stored_history) = base.version_history(history)? {
+            histories.push((history.to_owned(), stored_history));
         }
     }
-    for (history, known) in kept {
-        let place = path_history_key(&known.path, &history);
-        merged.insert(place, Some(VersionMapEntry::PathHistory(HistoryStatus::Current)));
-        merged.insert(version_key(&history, ""), Some(VersionMapEntry::History(known)));
+    for (history, stored_history) in histories {
+        let path_key = path_history_key(&stored_history.path, &history);
+        merged.insert(path_key, Some(VersionMapEntry::PathHistory(HistoryStatus::Current)));
+        merged.insert(version_key(&history, ""), Some(VersionMapEntry::History(stored_history)));
     }
     Ok(())
 }
 
 /// Preserves the path of a history that one side emptied while the other continued it.
 fn preserve_path_histories(head: &SnapshotView, merged: &mut VersionEdits) -> Result<()> {
-    let mut kept = Vec::new();
+    let mut current_keys = Vec::new();
     for key in merged.iter().filter(|(_, slot)| slot.is_none()).map(|(key, _)| key) {
         let VersionMapKey::PathHistory { path, history } = parse_version_key(key)? else {
             continue;
         };
-        let known = match merged.get(&version_key(history, "")) {
-            Some(Some(VersionMapEntry::History(known))) => Some(known.clone()),
+        let stored_history = match merged.get(&version_key(history, "")) {
+            Some(Some(VersionMapEntry::History(history_entry))) => Some(history_entry.clone()),
             Some(_) => None,
             None => head.version_history(history)?,
         };
-        if known.is_some_and(|known| known.path.as_str() == path) {
-            kept.push(key.clone());
+        if stored_history.is_some_and(|stored_history| stored_history.path.as_str() == path) {
+            current_keys.push(key.clone());
         }
     }
-    for key in kept {
+    for key in current_keys {
         merged.remove(&key);
     }
     Ok(())
@@ -156,7 +160,7 @@ fn is_same_version(left: &StoredVersion, right: &StoredVersion) -> Result<bool> 
 
 /// Assigns the next free name to a version whose name another version has.
 fn rename_version(
-    kept: &StoredVersion,
+    stored_version: &StoredVersion,
     history: &str,
     name: &str,
     head: &SnapshotView,
@@ -168,18 +172,20 @@ fn rename_version(
     };
     let (free, history_key) = (next_version_name(name, is_taken)?, version_key(history, ""));
     let last = match merged.get(&history_key) {
-        Some(Some(VersionMapEntry::History(known))) => known.last_number,
-        _ => kept.number,
+        Some(Some(VersionMapEntry::History(stored_history))) => stored_history.last_number,
+        _ => stored_version.number,
     };
-    let number = last.max(head.version_history(history)?.map_or(0, |known| known.last_number)) + 1;
-    if let Some(Some(VersionMapEntry::History(known))) = merged.get_mut(&history_key) {
-        known.last_number = number;
-        if known.base_version == name {
-            known.base_version.clone_from(&free);
+    let number = last
+        .max(head.version_history(history)?.map_or(0, |head_history| head_history.last_number))
+        + 1;
+    if let Some(Some(VersionMapEntry::History(stored_history))) = merged.get_mut(&history_key) {
+        stored_history.last_number = number;
+        if stored_history.base_version == name {
+            stored_history.base_version.clone_from(&free);
         }
     }
-    let kept = StoredVersion { number, ..kept.clone() };
-    merged.insert(version_key(history, &free), Some(VersionMapEntry::Version(kept)));
+    let stored_version = StoredVersion { number, ..stored_version.clone() };
+    merged.insert(version_key(history, &free), Some(VersionMapEntry::Version(stored_version)));
     Ok(())
 }
 
@@ -192,16 +198,16 @@ fn merge_labels(
     merged: &mut VersionEdits,
 ) -> Result<()> {
     let is_new = |label: &&String| base.is_none_or(|base| !base.labels.contains(*label));
-    let given: BTreeSet<&String> = ours.labels.iter().filter(is_new).collect();
-    if given.is_empty() {
+    let added_labels: BTreeSet<&String> = ours.labels.iter().filter(is_new).collect();
+    if added_labels.is_empty() {
         return Ok(());
     }
     for (key, slot) in head.version_entries(&VersionKeyRange::of_history(history))? {
-        let VersionMapEntry::Version(mut other) = slot else { continue };
-        let before = other.labels.len();
-        other.labels.retain(|label| !given.contains(label));
-        if other.labels.len() < before {
-            merged.entry(key).or_insert(Some(VersionMapEntry::Version(other)));
+        let VersionMapEntry::Version(mut other_version) = slot else { continue };
+        let before = other_version.labels.len();
+        other_version.labels.retain(|label| !added_labels.contains(label));
+        if other_version.labels.len() < before {
+            merged.entry(key).or_insert(Some(VersionMapEntry::Version(other_version)));
         }
     }
     Ok(())
@@ -217,10 +223,10 @@ fn merge_entry(
         (Some(VersionMapEntry::Version(ours)), Some(VersionMapEntry::Version(theirs))) => {
             let none = BTreeSet::new();
             let old = entry_version(base).map_or(&none, |base| &base.labels);
-            let given = ours.labels.difference(old).cloned();
+            let added_labels = ours.labels.difference(old).cloned();
             let mut labels: BTreeSet<String> = theirs.labels.clone();
             labels.retain(|label| !old.contains(label) || ours.labels.contains(label));
-            labels.extend(given);
+            labels.extend(added_labels);
             Some(VersionMapEntry::Version(StoredVersion { labels, ..theirs.clone() }))
         }
         (Some(VersionMapEntry::History(ours)), Some(VersionMapEntry::History(theirs))) => {
@@ -243,7 +249,7 @@ fn merge_entry(
 
 fn entry_version(slot: Option<&VersionMapEntry>) -> Option<&StoredVersion> {
     match slot {
-        Some(VersionMapEntry::Version(kept)) => Some(kept),
+        Some(VersionMapEntry::Version(version)) => Some(version),
         _ => None,
     }
 }

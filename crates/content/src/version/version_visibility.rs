@@ -3,7 +3,7 @@
 use super::NodeVersion;
 use super::version_entry::{VersionMapKey, parse_version_key};
 use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent};
-use crate::document::document_body::DocumentBody;
+use crate::document::body::DocumentBody;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result, Snapshot, Subtree};
 
@@ -21,10 +21,10 @@ impl Snapshot {
         if self.unrestricted().node(path)?.is_some() {
             return Ok(self.node(path)?.is_some());
         }
-        let (primary_type, wanted) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
+        let (primary_type, privileges) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
         let item = AccessedItem { path: path.as_str(), property: None, primary_type };
         Ok(gate.can_see(path, primary_type)
-            && gate.granted_privileges(&item, wanted).contains(wanted))
+            && gate.granted_privileges(&item, privileges).contains(privileges))
     }
 
     /// Decodes the visible part of a version.
@@ -63,17 +63,21 @@ pub(crate) fn check_version_privilege(
         if name.is_empty() {
             continue;
         }
-        let known = pending.version_history(history)?;
-        let known = if known.is_some() { known } else { base.0.version_history(history)? };
-        let Some(path) = known.map(|history| history.path) else { continue };
+        let history_entry = pending.version_history(history)?;
+        let history_entry = if history_entry.is_some() {
+            history_entry
+        } else {
+            base.0.version_history(history)?
+        };
+        let Some(path) = history_entry.map(|history| history.path) else { continue };
         let primary_type = match base.unrestricted().node(&path)? {
             Some(node) => node.primary_type().to_owned(),
             None => "nt:unstructured".to_owned(),
         };
         let item =
             AccessedItem { path: path.as_str(), property: None, primary_type: &primary_type };
-        let wanted = Privileges::VERSION_MANAGEMENT;
-        if gate.granted_privileges(&item, wanted) != wanted {
+        let privileges = Privileges::VERSION_MANAGEMENT;
+        if gate.granted_privileges(&item, privileges) != privileges {
             return Err(Error::AccessDenied { path, privilege: "jcr:versionManagement" });
         }
     }

@@ -12,7 +12,7 @@ use crate::cache::OWN_FILE_PREFIX;
 use crate::cache::page_variant;
 use crate::config::FarmConfig;
 use crate::edge::visitor_session::VisitorSession;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The reason why a request or its response is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

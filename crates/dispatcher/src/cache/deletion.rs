@@ -80,16 +80,19 @@ pub(crate) struct FileFlushTarget<'a> {
 }
 
 impl Docroot {
-    /// Removes or marks the files of all these handles; the files in `kept` are always marked.
+    /// Removes or marks the files of all these handles; the files in `retained_files` are always marked.
     ///
     /// A folder is listed once, however many of the handles are in it.
     pub(crate) fn flush_handles(
         &self,
         named: &[FileFlushTarget<'_>],
-        kept: &BTreeSet<PathBuf>,
+        retained_files: &BTreeSet<PathBuf>,
     ) -> FileFlushResult {
-        let mut flushing =
-            FileFlushRun { docroot: self, marked_only: kept, result: FileFlushResult::default() };
+        let mut flushing = FileFlushRun {
+            docroot: self,
+            marked_only: retained_files,
+            result: FileFlushResult::default(),
+        };
         let mut folders: BTreeMap<&Path, HashMap<&OsStr, FileFlushAction>> = BTreeMap::new();
         for FileFlushTarget { handle, action: fate } in named {
             let Some(name) = handle.file_name() else { continue };
@@ -113,9 +116,12 @@ impl Docroot {
 
     /// Removes the folder `handle` with all its content; for the root, everything except the root and its stat file.
     pub(crate) fn remove_subtree(&self, handle: &Path) -> FileFlushResult {
-        let kept = BTreeSet::new();
-        let mut flushing =
-            FileFlushRun { docroot: self, marked_only: &kept, result: FileFlushResult::default() };
+        let retained_files = BTreeSet::new();
+        let mut flushing = FileFlushRun {
+            docroot: self,
+            marked_only: &retained_files,
+            result: FileFlushResult::default(),
+        };
         let outcome = match handle.file_name() {
             Some(name) => {
                 let parent = handle.parent().unwrap_or(Path::new(""));
@@ -319,7 +325,8 @@ impl FileFlushRun<'_> {
         fate: FileFlushAction,
     ) -> io::Result<()> {
         let path = parent.join(name);
-        let holds_kept = self.marked_only.iter().any(|kept| kept.starts_with(&path));
+        let holds_kept =
+            self.marked_only.iter().any(|retained_file| retained_file.starts_with(&path));
         let side_of_kept = is_side_file_of(&path, self.marked_only);
         if kind == FileType::Directory && (holds_kept || fate == FileFlushAction::Mark) {
             for (name, kind) in self.list_folder(&path)? {
@@ -418,10 +425,10 @@ fn is_side_file_name(name: &OsStr) -> bool {
     name.ends_with(b".h") || name.ends_with(b".ttl")
 }
 
-fn is_side_file_of(path: &Path, kept: &BTreeSet<PathBuf>) -> bool {
+fn is_side_file_of(path: &Path, retained_files: &BTreeSet<PathBuf>) -> bool {
     let is_side = |extension: &str| {
         path.extension().is_some_and(|own| own == extension)
-            && kept.contains(&path.with_extension(""))
+            && retained_files.contains(&path.with_extension(""))
     };
     is_side("h") || is_side("ttl")
 }
@@ -496,10 +503,10 @@ mod tests {
             }
         }
         let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
-        let kept = BTreeSet::new();
+        let retained_files = BTreeSet::new();
         let flushing = FileFlushRun {
             docroot: &docroot,
-            marked_only: &kept,
+            marked_only: &retained_files,
             result: FileFlushResult::default(),
         };
         let entries = flushing.list_folder(Path::new("")).unwrap();

@@ -25,8 +25,8 @@ use super::confined_open;
 use super::stored_headers::StoredHeaders;
 use super::usage::DocrootUsage;
 use crate::cache::suffix_folder;
-use crate::flush::flush_numbering::FlushNumbers;
-use crate::flush::flush_propagation::ReceivedPositions;
+use crate::flush::numbering::FlushNumbers;
+use crate::flush::propagation::ReceivedPositions;
 
 /// The folder for unfinished files and for folders that are being removed.
 pub(crate) const TEMPORARY_FOLDER: &str = ".tympan-tmp";
@@ -183,8 +183,8 @@ impl Docroot {
     pub(crate) fn look_up_file(&self, file: &Path, wants_ttl: bool) -> io::Result<CacheFileLookup> {
         // A replacement renames the header file and the body one after the other, so a mismatched pair is read again.
         for _ in 0..4 {
-            if let Some(found) = self.look_up_once(file, wants_ttl)? {
-                return Ok(found);
+            if let Some(lookup) = self.look_up_once(file, wants_ttl)? {
+                return Ok(lookup);
             }
         }
         Ok(CacheFileLookup::Absent)

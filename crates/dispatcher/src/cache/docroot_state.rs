@@ -17,8 +17,8 @@ use super::docroot::Docroot;
 use super::usage::DocrootUsage;
 use crate::cache::negative_cache::NegativeCache;
 use crate::cache::surrogate_key::SurrogateKeyIndex;
-use crate::flush::flush_numbering::FlushOrderCounts;
-use crate::flush::flush_propagation::{FailedMessages, FarmEventLog};
+use crate::flush::numbering::FlushOrderCounts;
+use crate::flush::propagation::{FailedMessages, FarmEventLog};
 use crate::flush::visit_address::VisitAddresses;
 
 /// A document root of one farm.
@@ -126,13 +126,14 @@ impl DocrootState {
         if self.is_current(&opened) {
             return Ok(opened);
         }
-        let mut place = self.open_docroot.write();
-        if !self.is_current(&place) {
-            *place = Arc::new(Docroot::open(&self.path, self.mode, Arc::clone(&self.usage))?);
+        let mut open_docroot = self.open_docroot.write();
+        if !self.is_current(&open_docroot) {
+            *open_docroot =
+                Arc::new(Docroot::open(&self.path, self.mode, Arc::clone(&self.usage))?);
             self.usage.forget_amount();
             tracing::info!(file = %self.path.display(), "the document root was replaced and is opened anew");
         }
-        Ok(Arc::clone(&place))
+        Ok(Arc::clone(&open_docroot))
     }
 
     fn is_current(&self, opened: &Docroot) -> bool {

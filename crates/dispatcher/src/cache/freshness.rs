@@ -70,15 +70,18 @@ impl GracePeriod {
 
 /// Returns the freshness of a file.
 #[must_use]
-pub(crate) fn assess_freshness(facts: FreshnessInput, patience: GracePeriod) -> CacheFileFreshness {
+pub(crate) fn assess_freshness(
+    facts: FreshnessInput,
+    grace_period: GracePeriod,
+) -> CacheFileFreshness {
     if facts.expiry.is_some_and(|expires| facts.now > expires) {
         return CacheFileFreshness::Expired;
     }
     if facts.is_marked {
         return CacheFileFreshness::Marked;
     }
-    let is_stale =
-        flush_times(facts, patience).any(|flushed| patience.is_grace_over(flushed, facts.now));
+    let is_stale = flush_times(facts, grace_period)
+        .any(|flushed| grace_period.is_grace_over(flushed, facts.now));
     if is_stale { CacheFileFreshness::Stale } else { CacheFileFreshness::Valid }
 }
 
@@ -92,15 +95,19 @@ pub(crate) fn is_flushed(facts: FreshnessInput) -> bool {
 
 /// Returns the last time at which a currently valid file is still valid; `None` if only a change ends its validity.
 #[must_use]
-pub(crate) fn valid_until(facts: FreshnessInput, patience: GracePeriod) -> Option<SystemTime> {
-    let moment = Duration::from_nanos(u64::from(patience.has_window));
-    let graced = flush_times(facts, patience).map(|flushed| flushed + patience.grace - moment);
+pub(crate) fn valid_until(facts: FreshnessInput, grace_period: GracePeriod) -> Option<SystemTime> {
+    let moment = Duration::from_nanos(u64::from(grace_period.has_window));
+    let graced =
+        flush_times(facts, grace_period).map(|flushed| flushed + grace_period.grace - moment);
     graced.chain(facts.expiry).min()
 }
 
 /// Returns the times of flushes that concern a file, taken from its `.stat` file.
-fn flush_times(facts: FreshnessInput, patience: GracePeriod) -> impl Iterator<Item = SystemTime> {
-    let before = facts.previous_flush_time.filter(|_| patience.has_window);
+fn flush_times(
+    facts: FreshnessInput,
+    grace_period: GracePeriod,
+) -> impl Iterator<Item = SystemTime> {
+    let before = facts.previous_flush_time.filter(|_| grace_period.has_window);
     facts.flush_time.into_iter().chain(before).filter(move |flushed| *flushed > facts.fetch_time)
 }
 
@@ -170,15 +177,15 @@ mod tests {
         check(4, 2, 6);
         check(5, 10, 10);
         // A page fetched within the window becomes stale at its end, and not before.
-        let patience = GracePeriod { grace: Duration::ZERO, has_window: true };
+        let grace_period = GracePeriod { grace: Duration::ZERO, has_window: true };
         for now in 5..14 {
             let facts = FreshnessInput { flush_time: Some(at(10)), ..facts(now, 5) };
             let expected =
                 if now < 10 { CacheFileFreshness::Valid } else { CacheFileFreshness::Stale };
-            assert_eq!(assess_freshness(facts, patience), expected, "{now}");
+            assert_eq!(assess_freshness(facts, grace_period), expected, "{now}");
         }
         let later = FreshnessInput { flush_time: Some(at(10)), ..facts(12, 10) };
-        assert_eq!(assess_freshness(later, patience), CacheFileFreshness::Valid);
+        assert_eq!(assess_freshness(later, grace_period), CacheFileFreshness::Valid);
     }
 
     #[test]
@@ -219,15 +226,16 @@ mod tests {
             (true, 5, Some(7), Some(20)),
             (true, 5, Some(7), None),
         ] {
-            let patience = GracePeriod { has_window, ..grace(4) };
+            let grace_period = GracePeriod { has_window, ..grace(4) };
             let facts = |now| FreshnessInput {
                 flush_time: flushed.map(at),
                 expiry: expires.map(at),
                 ..facts(now, fetched)
             };
-            let until = valid_until(facts(8), patience);
+            let until = valid_until(facts(8), grace_period);
             for now in 8..30 {
-                let is_valid = assess_freshness(facts(now), patience) == CacheFileFreshness::Valid;
+                let is_valid =
+                    assess_freshness(facts(now), grace_period) == CacheFileFreshness::Valid;
                 assert_eq!(
                     is_valid,
                     until.is_none_or(|until| at(now) <= until),

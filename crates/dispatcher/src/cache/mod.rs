@@ -2,9 +2,9 @@
 //!
 //! `docs/formats/cache-docroot.md` describes the files.
 
-pub(crate) mod cache_export;
-pub(crate) mod cache_file_response;
 pub(crate) mod cacheability;
+pub(crate) mod export;
+pub(crate) mod file_response;
 pub(crate) mod freshness;
 pub(crate) mod negative_cache;
 pub(crate) mod page_variant;

@@ -22,7 +22,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache as QuickCache;
 
 use crate::cache::Docroot;
-use crate::cache::cache_file_response::cache_age;
+use crate::cache::file_response::cache_age;
 use crate::config::FarmConfig;
 use crate::dispatcher::{DispatcherState, FarmState};
 use crate::edge::response_body::{ResponseBody, empty_body, full_body};

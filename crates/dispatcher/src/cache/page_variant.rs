@@ -21,7 +21,7 @@ use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 use crate::cache::cacheability::{NotCacheableReason, TEMPORARY_SUFFIX_BYTES};
 use crate::cache::suffix_folder;
 use crate::config::CacheConfig;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The mark between a page's name and its parameters, with a dot on either side.
 const VARIANT_MARK: &str = "q~";
@@ -103,12 +103,12 @@ pub(crate) fn variant_target(cache: &CacheConfig, view: &RequestView) -> String 
         return view.wire_target();
     };
     let is_wanted = |pair: &&str| parameter_use(cache, pair) != ParameterUse::Ignored;
-    let wanted: Vec<&str> = query_pairs(query).filter(is_wanted).collect();
-    match wanted.as_slice() {
+    let pairs: Vec<&str> = query_pairs(query).filter(is_wanted).collect();
+    match pairs.as_slice() {
         [] => view.wire_path.clone(),
         // Some renders treat the sign as part of a value.
         _ if query.contains(';') => view.wire_target(),
-        wanted => format!("{}?{}", view.wire_path, wanted.join("&")),
+        pairs => format!("{}?{}", view.wire_path, pairs.join("&")),
     }
 }
 

@@ -88,12 +88,12 @@ fn eviction_goal(bounds: &DiskQuota, state: DiskUsageState) -> Option<EvictionGo
     if *bounds == DiskQuota::default() {
         return None;
     }
-    let DiskUsageState { usage: taken, file_system_space: space, is_full } = state;
-    let over = |taken: u64, bound: Option<u64>| {
-        bound.filter(|bound| taken > *bound).map_or(0, |bound| taken - low_water_mark(bound))
+    let DiskUsageState { usage, file_system_space: space, is_full } = state;
+    let over = |usage: u64, bound: Option<u64>| {
+        bound.filter(|bound| usage > *bound).map_or(0, |bound| usage - low_water_mark(bound))
     };
-    let bytes = over(taken.bytes, bounds.max_bytes);
-    let files = over(taken.files, bounds.max_files);
+    let bytes = over(usage.bytes, bounds.max_bytes);
+    let files = over(usage.files, bounds.max_files);
     let floor = bounds.min_free.unwrap_or_else(|| DiskQuota::default_min_free(space.total_bytes));
     let lacking = if space.free_bytes < floor {
         (floor + floor / 10).saturating_sub(space.free_bytes)
@@ -103,10 +103,10 @@ fn eviction_goal(bounds: &DiskQuota, state: DiskUsageState) -> Option<EvictionGo
     let bounded = DiskAmount { files, bytes };
     if is_full {
         let share = |count: u64| count.div_ceil(FULL_DISK_EVICTION_DIVISOR);
-        let files = if space.is_out_of_inodes { share(taken.files) } else { 0 };
-        let some = DiskAmount { files, bytes: share(taken.bytes).max(lacking) };
+        let files = if space.is_out_of_inodes { share(usage.files) } else { 0 };
+        let free_space_amount = DiskAmount { files, bytes: share(usage.bytes).max(lacking) };
         return Some(EvictionGoal {
-            required_amount: bounded.max_of_each(some),
+            required_amount: bounded.max_of_each(free_space_amount),
             spared_period: Duration::ZERO,
             reason: EvictionReason::FullDisk,
         });
@@ -193,7 +193,7 @@ impl DispatcherState {
     pub(crate) fn document_roots(&self) -> Vec<&Arc<DocrootState>> {
         let mut roots: Vec<&Arc<DocrootState>> = Vec::new();
         for root in self.farms.iter().filter_map(|farm| farm.docroot.as_ref()) {
-            if !roots.iter().any(|known| Arc::ptr_eq(known, root)) {
+            if !roots.iter().any(|listed_root| Arc::ptr_eq(listed_root, root)) {
                 roots.push(root);
             }
         }
@@ -472,11 +472,11 @@ fn configured_paths(farm: &FarmConfig) -> impl Iterator<Item = &PathBuf> {
 
 /// Returns a path with links resolved, as far as it exists.
 fn resolve_links(path: &Path) -> PathBuf {
-    let known = path.ancestors().find_map(|folder| {
+    let resolved = path.ancestors().find_map(|folder| {
         let rest = path.strip_prefix(folder).ok()?;
         Some(folder.canonicalize().ok()?.join(rest))
     });
-    known.unwrap_or_else(|| path.to_owned())
+    resolved.unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -488,17 +488,17 @@ mod tests {
     use crate::config::DiskQuota;
     use std::time::Duration;
 
-    fn state(taken: DiskAmount, free: u64) -> DiskUsageState {
+    fn state(usage: DiskAmount, free: u64) -> DiskUsageState {
         let space =
             FileSystemSpace { total_bytes: 100_000, free_bytes: free, is_out_of_inodes: false };
-        DiskUsageState { usage: taken, file_system_space: space, is_full: false }
+        DiskUsageState { usage, file_system_space: space, is_full: false }
     }
 
     #[test]
     fn a_bound_that_is_passed_is_undercut_by_a_tenth() {
         let bounds = DiskQuota { max_bytes: Some(1000), max_files: Some(100), min_free: Some(500) };
         let check = |files, bytes, free, expected: Option<(u64, u64, EvictionReason)>| {
-            let found = eviction_goal(&bounds, state(DiskAmount { files, bytes }, free));
+            let goal = eviction_goal(&bounds, state(DiskAmount { files, bytes }, free));
             let expected = expected.map(|(files, bytes, why)| {
                 let spared =
                     if why == EvictionReason::MinFree { RECENT_USE_PERIOD } else { Duration::ZERO };
@@ -508,7 +508,7 @@ mod tests {
                     reason: why,
                 }
             });
-            assert_eq!(found, expected, "{files} {bytes} {free}");
+            assert_eq!(goal, expected, "{files} {bytes} {free}");
         };
         check(100, 1000, 500, None);
         check(100, 1001, 500, Some((0, 101, EvictionReason::MaxSize)));

@@ -252,9 +252,9 @@ fn touch_file_at(
 ) -> rustix::io::Result<()> {
     let flags = flags | OFlags::WRONLY | OFlags::CLOEXEC;
     let (file, before) = match openat(folder, file, flags, Mode::empty()) {
-        Ok(known) => {
-            let before = StatFileTimes::from_stat(&fstat(&known)?).touched_before(now);
-            (known, before)
+        Ok(stat_file) => {
+            let before = StatFileTimes::from_stat(&fstat(&stat_file)?).touched_before(now);
+            (stat_file, before)
         }
         Err(Errno::NOENT) => {
             let mode = Mode::from_raw_mode(mode & 0o777);
@@ -292,15 +292,15 @@ mod tests {
     fn a_folder_that_vanishes_while_it_is_touched_is_no_failure() {
         let folder = tempfile::tempdir().unwrap();
         let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
-        let place = folder.path().join("content");
+        let content_folder = folder.path().join("content");
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
-                    std::fs::DirBuilder::new().mode(0o755).create(&place).ok();
+                    std::fs::DirBuilder::new().mode(0o755).create(&content_folder).ok();
                     // A folder with a stat file is not empty.
-                    std::fs::remove_file(place.join(".stat")).ok();
-                    std::fs::remove_dir(&place).ok();
+                    std::fs::remove_file(content_folder.join(".stat")).ok();
+                    std::fs::remove_dir(&content_folder).ok();
                 }
             });
             let touch =

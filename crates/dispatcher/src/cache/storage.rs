@@ -61,9 +61,9 @@ impl Docroot {
         if self.usage.is_overflowing() {
             return Err(ErrorKind::StorageFull.into());
         }
-        let begun = self.try_create_temporary(mode);
-        self.record_disk_full(&begun);
-        begun
+        let temporary = self.try_create_temporary(mode);
+        self.record_disk_full(&temporary);
+        temporary
     }
 
     fn try_create_temporary(self: &Arc<Self>, mode: u32) -> io::Result<TemporaryCacheFile> {

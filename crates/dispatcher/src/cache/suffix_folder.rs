@@ -27,7 +27,7 @@ const PAGE_EXTENSIONS: [&str; 68] = [
 
 /// Returns true if a segment with this extension is a page even if more segments follow.
 pub(crate) fn is_page_extension(extension: &str) -> bool {
-    PAGE_EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
+    PAGE_EXTENSIONS.iter().any(|page_extension| page_extension.eq_ignore_ascii_case(extension))
 }
 
 /// Returns true if a name is that of a folder of suffix pages.

@@ -93,14 +93,14 @@ impl SurrogateKeyIndex {
     pub(crate) fn remove_missing_files(&self, docroot: &Docroot) {
         let keys: Vec<u64> = self.0.lock().files_by_key.keys().copied().collect();
         for key in keys {
-            let known =
+            let tagged_files =
                 self.0.lock().files_by_key.get(&key).map(|files| files.iter().cloned().collect());
-            let known: Vec<PathBuf> = known.unwrap_or_default();
+            let tagged_files: Vec<PathBuf> = tagged_files.unwrap_or_default();
             // A file is recorded after it is stored, so one that is stored again concurrently is not lost.
-            for some in known.chunks(REMOVAL_BATCH_FILES) {
+            for batch in tagged_files.chunks(REMOVAL_BATCH_FILES) {
                 let mut state = self.0.lock();
                 let Some(files) = state.files_by_key.get_mut(&key) else { break };
-                for file in some.iter().filter(|file| !docroot.exists(file)) {
+                for file in batch.iter().filter(|file| !docroot.exists(file)) {
                     files.remove(file);
                 }
                 if files.is_empty() {
@@ -133,15 +133,15 @@ impl SurrogateKeyIndex {
             state.forgotten_until = Some(now);
             state.flush_times.clear();
         }
-        let mut found = HashSet::new();
+        let mut files = HashSet::new();
         for key in keys {
             state.flush_times.insert(key_hash(key), now);
-            found.extend(state.files_by_key.remove(&key_hash(key)).unwrap_or_default());
+            files.extend(state.files_by_key.remove(&key_hash(key)).unwrap_or_default());
         }
         drop(state);
         let carries =
             |file: &PathBuf| read_stored_keys(docroot, file).iter().any(|own| keys.contains(own));
-        found.into_iter().filter(carries).collect()
+        files.into_iter().filter(carries).collect()
     }
 }
 
@@ -179,11 +179,11 @@ mod tests {
     fn the_index_forgets_files_that_are_gone() {
         let folder = tempfile::tempdir().unwrap();
         let docroot = Docroot::open(folder.path(), 0o755, Arc::default()).unwrap();
-        let (tags, word) = (SurrogateKeyIndex::default(), |word: &str| vec![word.to_owned()]);
+        let (tags, key_list) = (SurrogateKeyIndex::default(), |key: &str| vec![key.to_owned()]);
         for number in 0..2000 {
-            tags.record_keys(Path::new(&format!("{number}.html")), &word("all"));
+            tags.record_keys(Path::new(&format!("{number}.html")), &key_list("all"));
         }
-        tags.record_keys(Path::new("gone.html"), &word("alone"));
+        tags.record_keys(Path::new("gone.html"), &key_list("alone"));
         std::fs::write(folder.path().join("7.html"), "x").unwrap();
         tags.remove_missing_files(&docroot);
         let state = tags.0.lock();

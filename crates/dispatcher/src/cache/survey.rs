@@ -241,11 +241,11 @@ impl Docroot {
                 if pace.count_file() && (rules.is_cancelled)() {
                     return removed;
                 }
-                let place = DocrootEntry { folder: &folder, path: &path, name };
-                match file_type_of(&place, entry.file_type()) {
+                let docroot_entry = DocrootEntry { folder: &folder, path: &path, name };
+                match file_type_of(&docroot_entry, entry.file_type()) {
                     FileType::Directory => folders.push(path.join(name)),
                     FileType::RegularFile => {
-                        if let Some(candidate) = self.eviction_candidate(rules, &place) {
+                        if let Some(candidate) = self.eviction_candidate(rules, &docroot_entry) {
                             holds_own = true;
                             visitor.visit_candidate(&candidate);
                         }
@@ -267,9 +267,9 @@ impl Docroot {
     fn eviction_candidate<'a>(
         &self,
         rules: &DocrootWalkRules<'_>,
-        place: &DocrootEntry<'a>,
+        docroot_entry: &DocrootEntry<'a>,
     ) -> Option<EvictionCandidate<'a>> {
-        let DocrootEntry { folder, path, name } = *place;
+        let DocrootEntry { folder, path, name } = *docroot_entry;
         let text = name.to_str()?;
         let file = path.join(name);
         let url = file.to_str().map(|file| format!("/{file}"))?;
@@ -279,7 +279,7 @@ impl Docroot {
             return None;
         }
         if is_reserved_name(text) {
-            return orphaned_side_file(rules, place, stat);
+            return orphaned_side_file(rules, docroot_entry, stat);
         }
         if !(rules.is_cache_path)(&url) {
             return None;
@@ -304,17 +304,22 @@ impl Docroot {
         Some(EvictionCandidate { folder, name, stat, amount, age_class: age_class_of(age) })
     }
 
-    /// Evicts one file with its side files, unless it changed after `seen`.
-    fn evict_file(&self, folder: &OwnedFd, name: &OsStr, seen: &Stat) -> rustix::io::Result<bool> {
+    /// Evicts one file with its side files, unless it changed after `expected_stat`.
+    fn evict_file(
+        &self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        expected_stat: &Stat,
+    ) -> rustix::io::Result<bool> {
         let _nothing_is_placed = self.placement_lock.write();
         let now = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(now) => now,
             Err(Errno::NOENT) => return Ok(false),
             Err(error) => return Err(error),
         };
-        let is_same = now.st_ino == seen.st_ino
-            && now.st_mtime == seen.st_mtime
-            && now.st_mtime_nsec == seen.st_mtime_nsec;
+        let is_same = now.st_ino == expected_stat.st_ino
+            && now.st_mtime == expected_stat.st_mtime
+            && now.st_mtime_nsec == expected_stat.st_mtime_nsec;
         if !is_same {
             return Ok(false);
         }
@@ -359,11 +364,13 @@ struct DocrootEntry<'a> {
     name: &'a OsStr,
 }
 
-fn file_type_of(place: &DocrootEntry<'_>, told: FileType) -> FileType {
-    match told {
+fn file_type_of(docroot_entry: &DocrootEntry<'_>, listed_type: FileType) -> FileType {
+    match listed_type {
         // Some file systems do not report the type in the listing.
-        FileType::Unknown => statat(place.folder, place.name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+        FileType::Unknown => {
+            statat(docroot_entry.folder, docroot_entry.name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+        }
         kind => kind,
     }
 }
@@ -371,26 +378,26 @@ fn file_type_of(place: &DocrootEntry<'_>, told: FileType) -> FileType {
 /// Returns a side file whose body is gone, for example after a crash between the two removals.
 fn orphaned_side_file<'a>(
     rules: &DocrootWalkRules<'_>,
-    place: &DocrootEntry<'a>,
+    docroot_entry: &DocrootEntry<'a>,
     stat: Stat,
 ) -> Option<EvictionCandidate<'a>> {
-    let bytes = place.name.as_bytes();
+    let bytes = docroot_entry.name.as_bytes();
     let main = bytes.strip_suffix(b".h").or_else(|| bytes.strip_suffix(b".ttl"))?;
     let main = OsString::from(OsStr::from_bytes(main));
     let is_alone =
-        matches!(statat(place.folder, &main, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT));
+        matches!(statat(docroot_entry.folder, &main, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT));
     let changed = to_system_time(stat.st_ctime, stat.st_ctime_nsec);
     let age = rules.now.duration_since(changed).unwrap_or_default();
-    let file = place.path.join(&main);
+    let file = docroot_entry.path.join(&main);
     let is_own = file.to_str().is_some_and(|file| (rules.is_cache_path)(&format!("/{file}")));
-    if !is_alone || !is_own || age < MIN_ORPHAN_AGE || !is_side_file(place, &stat) {
+    if !is_alone || !is_own || age < MIN_ORPHAN_AGE || !is_side_file(docroot_entry, &stat) {
         return None;
     }
     let amount = DiskAmount::of_file(u64::try_from(stat.st_size).unwrap_or(0));
     // It is useless without its body, so it is evicted first.
     Some(EvictionCandidate {
-        folder: place.folder,
-        name: place.name,
+        folder: docroot_entry.folder,
+        name: docroot_entry.name,
         stat,
         amount,
         age_class: AGE_CLASS_COUNT - 1,
@@ -398,12 +405,14 @@ fn orphaned_side_file<'a>(
 }
 
 /// Returns true if the file is a side file and not another file with such a name.
-fn is_side_file(place: &DocrootEntry<'_>, stat: &Stat) -> bool {
-    if place.name.as_bytes().ends_with(b".ttl") {
+fn is_side_file(docroot_entry: &DocrootEntry<'_>, stat: &Stat) -> bool {
+    if docroot_entry.name.as_bytes().ends_with(b".ttl") {
         return stat.st_size == 0;
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(file) = openat(place.folder, place.name, flags, Mode::empty()) else { return false };
+    let Ok(file) = openat(docroot_entry.folder, docroot_entry.name, flags, Mode::empty()) else {
+        return false;
+    };
     let mut text = Vec::new();
     let read = File::from(file).take(64).read_to_end(&mut text);
     read.is_ok() && StoredHeaders::is_header_file(&text)
@@ -456,25 +465,25 @@ mod tests {
     #[test]
     fn a_cut_takes_the_oldest_until_it_is_enough() {
         let mut classes = vec![DiskAmount::default(); AGE_CLASS_COUNT];
-        let some = |files, bytes| DiskAmount { files, bytes };
+        let amount = |files, bytes| DiskAmount { files, bytes };
         let ages = [10, 100, 1000].map(|second| age_class_of(Duration::from_secs(second)));
         let [young, middle, old] = ages;
         for class in ages {
-            classes[class] = some(10, 1000);
+            classes[class] = amount(10, 1000);
         }
-        let survey = DocrootSurvey { total: some(30, 3000), age_classes: classes };
+        let survey = DocrootSurvey { total: amount(30, 3000), age_classes: classes };
         let spared = Duration::ZERO;
         let cut =
             |class, of_class| Some(EvictionCutoff { age_class: class, amount_of_class: of_class });
-        assert_eq!(survey.cutoff_for(some(1, 0), spared), cut(old, some(1, 0)));
-        assert_eq!(survey.cutoff_for(some(0, 1000), spared), cut(old, some(0, 1000)));
-        assert_eq!(survey.cutoff_for(some(0, 1001), spared), cut(middle, some(0, 1)));
-        assert_eq!(survey.cutoff_for(some(11, 2500), spared), cut(young, some(0, 500)));
-        assert_eq!(survey.cutoff_for(some(1000, 0), spared), cut(young, some(980, 0)));
+        assert_eq!(survey.cutoff_for(amount(1, 0), spared), cut(old, amount(1, 0)));
+        assert_eq!(survey.cutoff_for(amount(0, 1000), spared), cut(old, amount(0, 1000)));
+        assert_eq!(survey.cutoff_for(amount(0, 1001), spared), cut(middle, amount(0, 1)));
+        assert_eq!(survey.cutoff_for(amount(11, 2500), spared), cut(young, amount(0, 500)));
+        assert_eq!(survey.cutoff_for(amount(1000, 0), spared), cut(young, amount(980, 0)));
         assert_eq!(
-            survey.cutoff_for(some(1000, 0), Duration::from_secs(20)),
-            cut(middle, some(990, 0))
+            survey.cutoff_for(amount(1000, 0), Duration::from_secs(20)),
+            cut(middle, amount(990, 0))
         );
-        assert_eq!(survey.cutoff_for(some(1, 1), Duration::from_secs(5000)), None);
+        assert_eq!(survey.cutoff_for(amount(1, 1), Duration::from_secs(5000)), None);
     }
 }

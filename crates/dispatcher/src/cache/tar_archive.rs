@@ -84,8 +84,8 @@ impl<W: Write> TarWriter<W> {
     ) -> io::Result<()> {
         let mut block = [0_u8; BLOCK_BYTES];
         let mut put = |at: usize, bytes: &[u8]| {
-            if let Some(place) = block.get_mut(at..at + bytes.len()) {
-                place.copy_from_slice(bytes);
+            if let Some(field) = block.get_mut(at..at + bytes.len()) {
+                field.copy_from_slice(bytes);
             }
         };
         put(0, name.as_bytes());
@@ -100,8 +100,8 @@ impl<W: Write> TarWriter<W> {
         put(257, b"ustar\x0000");
         put(345, prefix.as_bytes());
         let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-        if let Some(place) = block.get_mut(148..156) {
-            place.copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        if let Some(field) = block.get_mut(148..156) {
+            field.copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         }
         self.write_bytes(&block)
     }
@@ -118,9 +118,9 @@ impl<W: Write> TarWriter<W> {
     fn write_zeros(&mut self, mut count: u64) -> io::Result<()> {
         let block = [0_u8; BLOCK_BYTES];
         while count > 0 {
-            let some = usize::try_from(count).map_or(BLOCK_BYTES, |count| count.min(BLOCK_BYTES));
-            self.write_bytes(block.get(..some).unwrap_or_default())?;
-            count -= some as u64;
+            let length = usize::try_from(count).map_or(BLOCK_BYTES, |count| count.min(BLOCK_BYTES));
+            self.write_bytes(block.get(..length).unwrap_or_default())?;
+            count -= length as u64;
         }
         Ok(())
     }
@@ -163,8 +163,9 @@ mod tests {
         for length in [80, 90, 91, 92, 93, 988, 989, 990, 991] {
             let record = pax_record("path", &"x".repeat(length));
             let digits = record.iter().position(|byte| *byte == b' ').unwrap();
-            let told: usize = std::str::from_utf8(&record[..digits]).unwrap().parse().unwrap();
-            assert_eq!(told, record.len());
+            let declared_length: usize =
+                std::str::from_utf8(&record[..digits]).unwrap().parse().unwrap();
+            assert_eq!(declared_length, record.len());
         }
     }
 

@@ -115,10 +115,10 @@ mod tests {
                 if_error: Duration::from_secs(failing),
             };
             assert_eq!(StaleLenience::from_response(&headers), allowed, "{control}");
-            let kept = allowed.to_value().map(|value| (STORED_LENIENCE_HEADER, value));
-            assert_eq!(kept.is_some(), fetched + failing > 0, "{control}");
+            let stored_header = allowed.to_value().map(|value| (STORED_LENIENCE_HEADER, value));
+            assert_eq!(stored_header.is_some(), fetched + failing > 0, "{control}");
             assert_eq!(
-                StaleLenience::from_stored(&HeaderMap::from_iter(kept)),
+                StaleLenience::from_stored(&HeaderMap::from_iter(stored_header)),
                 allowed,
                 "{control}"
             );

@@ -232,21 +232,21 @@ impl DocrootUsage {
         self.eviction_rounds.round_ended.notify_all();
     }
 
-    /// Requests space and waits up to `patience` until it is freed; returns true if a retry makes sense.
+    /// Requests space and waits up to `timeout` until it is freed; returns true if a retry makes sense.
     ///
     /// Blocks. Must not be called while files are put into place.
-    pub(crate) fn wait_for_disk_space(&self, patience: Duration) -> bool {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn wait_for_disk_space(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         let mut state = self.eviction_rounds.state.lock();
         // A round that is already running may have begun before the disk was full.
-        let wanted = state.ended_count + 2;
+        let target_count = state.ended_count + 2;
         self.record_disk_full();
         let first = state.ended_count + 1;
         loop {
             if state.enforcer_count == 0 {
                 return false;
             }
-            if state.ended_count >= wanted
+            if state.ended_count >= target_count
                 || (state.ended_count >= first && !self.was_disk_full.load(Ordering::SeqCst))
             {
                 return true;
@@ -270,8 +270,8 @@ impl LastUseTable {
         let mut hasher = DefaultHasher::new();
         OsStr::as_bytes(file.as_os_str()).hash(&mut hasher);
         let hash = hasher.finish();
-        let place = |bits: u64| usize::try_from(bits % LAST_USE_SLOT_COUNT as u64).unwrap_or(0);
-        [place(hash & 0xffff_ffff), place(hash >> 32)]
+        let slot = |bits: u64| usize::try_from(bits % LAST_USE_SLOT_COUNT as u64).unwrap_or(0);
+        [slot(hash & 0xffff_ffff), slot(hash >> 32)]
     }
 
     /// Records a use of `file`, given below the document root.
@@ -280,8 +280,8 @@ impl LastUseTable {
         let table = self.0.get_or_init(|| {
             std::iter::repeat_with(AtomicU32::default).take(LAST_USE_SLOT_COUNT).collect()
         });
-        for place in Self::slots_of(file) {
-            if let Some(cell) = table.get(place) {
+        for slot in Self::slots_of(file) {
+            if let Some(cell) = table.get(slot) {
                 cell.fetch_max(second, Ordering::Relaxed);
             }
         }
@@ -291,7 +291,7 @@ impl LastUseTable {
     pub(crate) fn last_use(&self, file: &Path) -> Option<SystemTime> {
         let table = self.0.get()?;
         let cells = Self::slots_of(file)
-            .map(|place| table.get(place).map_or(0, |cell| cell.load(Ordering::Relaxed)));
+            .map(|slot| table.get(slot).map_or(0, |cell| cell.load(Ordering::Relaxed)));
         let second = cells.into_iter().min().filter(|second| *second > 0)?;
         Some(UNIX_EPOCH + Duration::from_secs(second.into()))
     }

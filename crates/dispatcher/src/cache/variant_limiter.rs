@@ -31,8 +31,8 @@ use crate::dispatcher::{DispatcherState, FarmState};
 use crate::edge::response_body::ResponseBody;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::request_decision::{RequestAction, decide_in_farm};
-use crate::request::request_view::RequestView;
+use crate::request::decision::{RequestAction, decide_in_farm};
+use crate::request::view::RequestView;
 use crate::request_pipeline::{CacheOutcome, RequestExchange, own_response};
 
 /// The maximum number of counted variants remembered, in each of two halves.
@@ -156,24 +156,24 @@ impl VariantLimiter {
         let page = self.hasher.hash_one(variant.page);
         let of_client = self.hasher.hash_one((client, page));
         // Separate prefixes, because a client's variant is counted separately from that of all clients.
-        let whose = [(&self.client_buckets, of_client, 1_u8), (&self.total_buckets, page, 2)];
+        let charges = [(&self.client_buckets, of_client, 1_u8), (&self.total_buckets, page, 2)];
         // A variant that fits no table counts once for its client, not twice.
         let mut has_taken = false;
-        for (buckets, key, kind) in whose {
+        for (buckets, key, kind) in charges {
             let Some(buckets) = buckets else { continue };
             let counted = self.hasher.hash_one((kind, key, variant.extra));
-            let mut known = self.counted_variants.lock();
-            if known.contains(counted, self.limit.window, now) {
+            let mut variants = self.counted_variants.lock();
+            if variants.contains(counted, self.limit.window, now) {
                 continue;
             }
-            let taken = buckets.take_own_token((key, key), now);
-            match taken {
-                Some(taken) => taken?,
+            let token = buckets.take_own_token((key, key), now);
+            match token {
+                Some(token) => token?,
                 None if has_taken => {}
                 None => self.overflow_buckets.take_token((client, client), now)?,
             }
-            has_taken |= taken.is_none();
-            known.recent_keys.insert(counted);
+            has_taken |= token.is_none();
+            variants.recent_keys.insert(counted);
         }
         Ok(())
     }
@@ -235,8 +235,8 @@ impl DispatcherState {
         }
         let RequestAction::Cache(file) = decide_in_farm(&farm.farm, &plain) else { return None };
         let wants_ttl = farm.farm.cache.as_ref().is_some_and(|cache| cache.enable_ttl);
-        let found = farm.docroot.as_ref()?.docroot_for_reading().look_up_file(&file, wants_ttl);
-        if !matches!(found, Ok(CacheFileLookup::File(_))) {
+        let lookup = farm.docroot.as_ref()?.docroot_for_reading().look_up_file(&file, wants_ttl);
+        if !matches!(lookup, Ok(CacheFileLookup::File(_))) {
             return None;
         }
         let mut inner = RequestExchange::new(farm, &plain);
@@ -256,7 +256,7 @@ impl DispatcherState {
 mod tests {
     use super::{MAX_REMEMBERED_VARIANTS, RequestedVariant, VariantLimiter};
     use crate::config::{OverLimitAction, VariantLimit};
-    use crate::request::request_view::RequestView;
+    use crate::request::view::RequestView;
     use http::{HeaderMap, Method};
     use std::net::IpAddr;
     use std::time::{Duration, Instant};
@@ -338,9 +338,9 @@ mod tests {
         assert!(ask(2, "/known.html?2"));
         // Other clients may still request new pages, although the table is full.
         for client in 3..10 {
-            let begun = |page: &u32| ask(client, &format!("/new{page}.html?{client}"));
-            let begun = (0..100).filter(begun).count();
-            assert_eq!(begun, 30, "ten times what it may ask of one page");
+            let is_served = |page: &u32| ask(client, &format!("/new{page}.html?{client}"));
+            let served_count = (0..100).filter(is_served).count();
+            assert_eq!(served_count, 30, "ten times what it may ask of one page");
         }
     }
 

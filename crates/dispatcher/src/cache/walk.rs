@@ -97,13 +97,14 @@ mod tests {
             std::fs::write(root.path().join(name), "page").unwrap();
         }
         let list = || {
-            let (mut found, mut servable) = (Vec::<PathBuf>::new(), Vec::new());
-            let all = docroot.list_files(&mut |file| found.push(file.to_owned()));
-            let some = docroot.list_servable_files(&mut |file| servable.push(file.to_owned()));
-            found.sort();
+            let (mut files, mut servable) = (Vec::<PathBuf>::new(), Vec::new());
+            let all = docroot.list_files(&mut |file| files.push(file.to_owned()));
+            let servable_result =
+                docroot.list_servable_files(&mut |file| servable.push(file.to_owned()));
+            files.sort();
             servable.sort();
-            assert_eq!((&found, all.is_ok()), (&servable, some.is_ok()));
-            (found, all.is_ok())
+            assert_eq!((&files, all.is_ok()), (&servable, servable_result.is_ok()));
+            (files, all.is_ok())
         };
         let both = [PathBuf::from("a/one.html"), PathBuf::from("z/two.html")];
         assert_eq!(list(), (both.to_vec(), true));

@@ -117,8 +117,8 @@ pub(super) fn read_access_list(
             safe
         });
         let pattern = pattern.unwrap_or_else(|| {
-            let what = if verdict == safe { "everything" } else { "nothing" };
-            reader.add_warning(at, format!("this rule has no `/glob`; it counts for {what}"));
+            let coverage = if verdict == safe { "everything" } else { "nothing" };
+            reader.add_warning(at, format!("this rule has no `/glob`; it counts for {coverage}"));
             RulePattern::Invalid
         });
         let label = item.name().map(str::to_owned);

@@ -16,7 +16,8 @@ impl DiskQuota {
     /// Returns limits that satisfy both quotas.
     #[must_use]
     pub fn narrowest(self, other: Self) -> Self {
-        let least = |own: Option<u64>, other: Option<u64>| own.into_iter().chain(other).min();
+        let least =
+            |own: Option<u64>, other_limit: Option<u64>| own.into_iter().chain(other_limit).min();
         Self {
             max_bytes: least(self.max_bytes, other.max_bytes),
             max_files: least(self.max_files, other.max_files),
@@ -74,11 +75,11 @@ mod tests {
 
     #[test]
     fn farms_that_share_a_root_keep_the_narrowest_bounds() {
-        let one = DiskQuota { max_bytes: Some(5), max_files: None, min_free: Some(1) };
-        let other = DiskQuota { max_bytes: Some(3), max_files: Some(7), min_free: Some(2) };
+        let left = DiskQuota { max_bytes: Some(5), max_files: None, min_free: Some(1) };
+        let right = DiskQuota { max_bytes: Some(3), max_files: Some(7), min_free: Some(2) };
         let both = DiskQuota { max_bytes: Some(3), max_files: Some(7), min_free: Some(2) };
-        assert_eq!(one.narrowest(other), both);
-        assert_eq!(other.narrowest(one), both);
-        assert_eq!(one.narrowest(DiskQuota::default()), one);
+        assert_eq!(left.narrowest(right), both);
+        assert_eq!(right.narrowest(left), both);
+        assert_eq!(left.narrowest(DiskQuota::default()), left);
     }
 }

@@ -18,11 +18,11 @@ use crate::config::settings::{CompiledSettings, DispatcherSettings};
 use crate::config::{
     CacheConfig, DispatcherConfig, FarmConfig, FilterRule, RuleVerdict, StatFileLayout,
 };
+use crate::request::decision::{RequestAction, decide_request, decide_source, is_flush};
 use crate::request::farm_selection::FarmMatch;
 use crate::request::filter;
 use crate::request::host_routing::RouteOutcome;
-use crate::request::request_decision::{RequestAction, decide_request, decide_source, is_flush};
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// A request to explain.
 #[derive(Debug, Clone, Copy)]
@@ -114,11 +114,11 @@ pub fn explain_request(
         return Ok(explanation);
     };
     let farm = decision.farm;
-    let found = match decision.farm_match {
+    let match_reason = match decision.farm_match {
         FarmMatch::Matched => "by its virtual hosts",
         FarmMatch::Default => "as the last one, since no virtual host matches",
     };
-    explanation.farm = format!("/{} ({}), {found}", farm.name, farm.position);
+    explanation.farm = format!("/{} ({}), {match_reason}", farm.name, farm.position);
     explanation.filter = match &decision.action {
         RequestAction::Flush => "not asked: the headers make it a flush".to_owned(),
         RequestAction::Purge => "not asked: the method asks to forget the page".to_owned(),

@@ -35,7 +35,7 @@ pub(super) fn read_fragment(reader: &mut ConfigReader, block: &ConfigBlock) -> D
     let kind = guess_fragment_kind(block);
     let mut config = DispatcherConfig { name: None, farms: Vec::new() };
     if !block.items.is_empty() {
-        let what = match kind {
+        let section = match kind {
             ConfigFragmentKind::Farms => "farms",
             ConfigFragmentKind::Farm => "a farm's sections",
             ConfigFragmentKind::Cache => "a cache section",
@@ -51,7 +51,7 @@ pub(super) fn read_fragment(reader: &mut ConfigReader, block: &ConfigBlock) -> D
         reader.add_warning(
             &block.position,
             format!(
-                "no `/farms` section, so the file is checked as a part of a configuration: {what}"
+                "no `/farms` section, so the file is checked as a part of a configuration: {section}"
             ),
         );
     }
@@ -116,8 +116,9 @@ fn guess_fragment_kind(block: &ConfigBlock) -> ConfigFragmentKind {
     }
 }
 
-fn has_text_value(item: &ConfigItem, word: &str) -> bool {
-    item.key.is_none() && matches!(&item.value, ConfigValue::Text(text) if text.text == word)
+fn has_text_value(item: &ConfigItem, expected_text: &str) -> bool {
+    item.key.is_none()
+        && matches!(&item.value, ConfigValue::Text(text) if text.text == expected_text)
 }
 
 fn item_names(block: &ConfigBlock) -> impl Iterator<Item = &str> {

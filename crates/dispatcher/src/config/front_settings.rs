@@ -166,10 +166,12 @@ impl RequestGate {
                 return Err(settings_error("front.requests_per_second", "it is a number above 0"));
             }
         };
-        let known = old.and_then(|old| old.rate_limiter.as_ref());
-        let rate = rate.map(|rate| match known.filter(|known| known.rate() == rate) {
-            Some(known) => Arc::clone(known),
-            None => Arc::new(RateLimiter::new(rate)),
+        let previous_limiter = old.and_then(|old| old.rate_limiter.as_ref());
+        let rate = rate.map(|rate| {
+            match previous_limiter.filter(|previous_limiter| previous_limiter.rate() == rate) {
+                Some(previous_limiter) => Arc::clone(previous_limiter),
+                None => Arc::new(RateLimiter::new(rate)),
+            }
         });
         let trusted = parse_networks("front.trusted_proxies", &settings.trusted_proxies)?;
         let pace = parse_min_rate("front.min_body_rate", settings.min_body_rate.as_deref())?;

@@ -49,11 +49,11 @@ pub struct ConvertedConfig {
 /// it from the folders above the including file.
 #[must_use]
 pub fn convert_httpd_config(files: &[(&Path, &str)], root: Option<&Path>) -> ConvertedConfig {
-    let read = |known| {
+    let read = |environment| {
         let mut reader = HttpdConfigReader {
             supplied_files: files,
             root,
-            known_environment: known,
+            known_environment: environment,
             ..HttpdConfigReader::default()
         };
         for (file, text) in files {
@@ -62,8 +62,8 @@ pub fn convert_httpd_config(files: &[(&Path, &str)], root: Option<&Path>) -> Con
         reader
     };
     // A directive that sets a variable may come after one that uses it.
-    let known = read(HttpdEnvironment::default()).recorded_environment;
-    read(known).finish()
+    let environment = read(HttpdEnvironment::default()).recorded_environment;
+    read(environment).finish()
 }
 
 /// A directive with its position.
@@ -314,8 +314,8 @@ impl HttpdConfigReader<'_> {
             "directory" | "directorymatch" | "location" | "locationmatch" | "files"
             | "filesmatch" | "proxy" | "proxymatch" | "limit" | "limitexcept" => {
                 self.section_count += 1;
-                let place = (at, self.section_count);
-                let section = HttpdSection::open(place, name, argument, self.sections.last());
+                let opening = (at, self.section_count);
+                let section = HttpdSection::open(opening, name, argument, self.sections.last());
                 self.sections.push(section);
                 HttpdContainerKind::Section
             }
@@ -358,15 +358,15 @@ impl HttpdConfigReader<'_> {
 
     /// Reads the files that a line includes, in place.
     fn read_include(&mut self, line: &HttpdDirective<'_>) {
-        let (wanted, given) = (line.argument(0), self.supplied_files);
-        let places = IncludeSearch {
-            supplied_files: given,
+        let (pattern, supplied_files) = (line.argument(0), self.supplied_files);
+        let search = IncludeSearch {
+            supplied_files,
             root: self.root,
             server_root: self.server_root.as_deref().unwrap_or(DEFAULT_SERVER_ROOT),
         };
-        match places.find_included(&line.position.file, wanted) {
+        match search.find_included(&line.position.file, pattern) {
             Some(IncludeMatch::Supplied(files)) => {
-                for (file, text) in files.iter().filter_map(|index| given.get(*index)) {
+                for (file, text) in files.iter().filter_map(|index| supplied_files.get(*index)) {
                     if self.begin_file(line.position, file) {
                         self.read_text(file, text);
                     }
@@ -377,7 +377,7 @@ impl HttpdConfigReader<'_> {
             }
             None => {
                 let message = format!(
-                    "`{}` is not followed: there is no `{wanted}`; name httpd's own folder with `--root`, or give the \
+                    "`{}` is not followed: there is no `{pattern}`; name httpd's own folder with `--root`, or give the \
                      file too",
                     line.name
                 );

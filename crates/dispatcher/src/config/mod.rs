@@ -10,8 +10,8 @@
 //! Not here: applying the rules (`farm`, `filter`, `decision`).
 
 pub mod any_syntax;
-pub(crate) mod config_check;
-pub(crate) mod config_comparison;
+pub(crate) mod check;
+pub(crate) mod comparison;
 pub(crate) mod explanation;
 pub(crate) mod front_settings;
 pub(crate) mod glob;

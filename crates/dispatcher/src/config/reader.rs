@@ -78,7 +78,7 @@ impl ConfigReader {
                 continue;
             };
             let name = item.name();
-            if name.is_some() && rules.iter().any(|(other, _)| other.name() == name) {
+            if name.is_some() && rules.iter().any(|(rule, _)| rule.name() == name) {
                 let name = name.unwrap_or_default();
                 self.add_warning(
                     at,
@@ -110,9 +110,9 @@ impl ConfigReader {
         strings
     }
 
-    pub(super) fn warn_of_unknown_key(&mut self, entry: &ConfigEntry<'_>, known: &[&str]) {
+    pub(super) fn warn_of_unknown_key(&mut self, entry: &ConfigEntry<'_>, candidates: &[&str]) {
         let name = entry.name();
-        let hint = match nearest_key(name, known) {
+        let hint = match nearest_key(name, candidates) {
             Some(near) => format!("; did you mean `/{near}`?"),
             None => String::new(),
         };
@@ -161,8 +161,8 @@ impl ConfigReader {
         match text.text.as_str() {
             "1" => Some(true),
             "0" => Some(false),
-            word if word.eq_ignore_ascii_case("true") => Some(true),
-            word if word.eq_ignore_ascii_case("false") => Some(false),
+            keyword if keyword.eq_ignore_ascii_case("true") => Some(true),
+            keyword if keyword.eq_ignore_ascii_case("false") => Some(false),
             other => {
                 self.add_warning(
                     &text.position,

@@ -89,7 +89,11 @@ pub(super) fn read_variant_limit(
         let message = "`/x-variantLimit` has neither `/perClient` nor `/total`, so nothing is limited; \
              write `/x-variantLimit \"0\"` if that is meant";
         reader.add_warning(at, message);
-    } else if limit.max_per_client.zip(limit.max_total).is_some_and(|(one, all)| one > all) {
+    } else if limit
+        .max_per_client
+        .zip(limit.max_total)
+        .is_some_and(|(per_client, all)| per_client > all)
+    {
         reader.add_warning(
             at,
             "`/perClient` is above `/total`, which holds for all clients together",

@@ -127,9 +127,10 @@ impl Dispatcher {
 }
 
 fn has_admin_token(headers: &HeaderMap, token: &str) -> bool {
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown = shown.and_then(|value| value.strip_prefix("Bearer "));
-    shown.is_some_and(|shown| shown.trim().as_bytes().ct_eq(token.as_bytes()).into())
+    let shown_token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown_token = shown_token.and_then(|value| value.strip_prefix("Bearer "));
+    shown_token
+        .is_some_and(|shown_token| shown_token.trim().as_bytes().ct_eq(token.as_bytes()).into())
 }
 
 /// Returns true if the request names this machine by IP address. A browser that another site directed here by a host

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use crate::config::SessionManagementConfig;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The state of a visitor's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -20,9 +20,9 @@ use crate::cache::page_variant::is_variant_file;
 use crate::cache::response_memory::CachedResponse;
 use crate::config::CacheConfig;
 use crate::dispatcher::{DispatcherState, FarmState};
-use crate::flush::flush_handle::candidate_paths;
 use crate::flush::flush_names_file;
-use crate::request::request_view::encode_path;
+use crate::flush::handle::candidate_paths;
+use crate::request::view::encode_path;
 
 /// The remaining budget of the current minute.
 #[derive(Debug, Default)]
@@ -31,15 +31,15 @@ pub(crate) struct HotRefetchBudget(Mutex<Option<(Instant, u32)>>);
 const BUDGET_PERIOD: Duration = Duration::from_secs(60);
 
 impl HotRefetchBudget {
-    /// Takes up to `wanted` from the remaining budget.
-    fn take_up_to(&self, wanted: u32, budget: u32, now: Instant) -> u32 {
+    /// Takes up to `requested_count` from the remaining budget.
+    fn take_up_to(&self, requested_count: u32, budget: u32, now: Instant) -> u32 {
         let mut spent = self.0.lock();
         let (since, used) = spent
             .filter(|(since, _)| now.duration_since(*since) < BUDGET_PERIOD)
             .unwrap_or((now, 0));
-        let taken = wanted.min(budget.saturating_sub(used));
-        *spent = Some((since, used + taken));
-        taken
+        let granted_count = requested_count.min(budget.saturating_sub(used));
+        *spent = Some((since, used + granted_count));
+        granted_count
     }
 }
 
@@ -87,31 +87,32 @@ impl DispatcherState {
         {
             return Vec::new();
         }
-        let wanted = usize::try_from(cache.refetch_hot).unwrap_or(usize::MAX);
+        let page_limit = usize::try_from(cache.refetch_hot).unwrap_or(usize::MAX);
         let is_own = |ready: &CachedResponse| {
-            let (own, other) = (&farm.docroot, &ready.source.farm.docroot);
-            let is_here =
-                own.as_ref().map(|root| root.path()) == other.as_ref().map(|root| root.path());
+            let (own, source_docroot) = (&farm.docroot, &ready.source.farm.docroot);
+            let is_here = own.as_ref().map(|root| root.path())
+                == source_docroot.as_ref().map(|root| root.path());
             // The query of a variant is not stored.
             is_here && !is_variant_file(&ready.source.file)
         };
-        let mut found: Vec<String> = Vec::new();
+        let mut uris: Vec<String> = Vec::new();
         for ready in self
             .response_memory
             .hottest(is_own)
             .iter()
-            .take(wanted.saturating_mul(CHECKED_PER_WANTED))
+            .take(page_limit.saturating_mul(CHECKED_PER_WANTED))
         {
             let uri = encode_path(&ready.source.path);
-            let is_new = !found.contains(&uri) && !message.refetch.contains(&uri);
-            if found.len() < wanted && is_new && is_wanted(ready) {
-                found.push(uri);
+            let is_new = !uris.contains(&uri) && !message.refetch.contains(&uri);
+            if uris.len() < page_limit && is_new && is_wanted(ready) {
+                uris.push(uri);
             }
         }
-        let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
-        let taken = farm.hot_refetch_budget.take_up_to(count, cache.refetch_budget, Instant::now());
-        found.truncate(usize::try_from(taken).unwrap_or(usize::MAX));
-        found
+        let count = u32::try_from(uris.len()).unwrap_or(u32::MAX);
+        let granted_count =
+            farm.hot_refetch_budget.take_up_to(count, cache.refetch_budget, Instant::now());
+        uris.truncate(usize::try_from(granted_count).unwrap_or(usize::MAX));
+        uris
     }
 
     fn is_response_stale(

@@ -44,7 +44,7 @@ impl HandlerCallQueue {
         program: &str,
         message: &FlushMessage,
     ) -> Option<JoinHandle<()>> {
-        let Ok(place) = Arc::clone(&self.queue_permits).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.queue_permits).try_acquire_owned() else {
             tracing::error!(file = program, path = %message.handle,
                 "too many flushes wait for the invalidate handler; it is not run for this one");
             return None;
@@ -56,7 +56,7 @@ impl HandlerCallQueue {
         let arguments = [message.handle.clone(), message.action.as_str().to_owned(), scope.into()];
         let (handlers, program) = (Arc::clone(self), program.to_owned());
         Some(tokio::spawn(async move {
-            let _place = place;
+            let _place = permit;
             // The semaphore is never closed.
             let _turn = handlers.run_permits.acquire().await;
             run_handler(&program, &arguments).await;
@@ -82,13 +82,13 @@ async fn run_handler(program: &str, arguments: &[String]) {
     }
 }
 
-/// Waits up to `patience` until the program has ended for some flushes; calls still running continue independently.
+/// Waits up to `timeout` until the program has ended for some flushes; calls still running continue independently.
 pub(crate) async fn wait_for_calls(
     calls: impl IntoIterator<Item = JoinHandle<()>>,
     farm: &str,
-    patience: Duration,
+    timeout: Duration,
 ) {
-    let ended = tokio::time::timeout(patience, join_all(calls)).await;
+    let ended = tokio::time::timeout(timeout, join_all(calls)).await;
     if ended.is_err() {
         tracing::warn!(%farm, "the invalidate handler takes long; flushes are answered before it has run");
     }
@@ -130,9 +130,9 @@ mod tests {
         let mut calls: Vec<_> = (0..MAX_CONCURRENT_CALLS + 4)
             .filter_map(|_| handlers.queue_call(program, &message()))
             .collect();
-        let (began, patience) = (Instant::now(), RUN_TIMEOUT / 2);
-        wait_for_calls(calls.pop(), "site", patience).await;
-        assert!(began.elapsed() >= patience && began.elapsed() < RUN_TIMEOUT);
+        let (began, timeout) = (Instant::now(), RUN_TIMEOUT / 2);
+        wait_for_calls(calls.pop(), "site", timeout).await;
+        assert!(began.elapsed() >= timeout && began.elapsed() < RUN_TIMEOUT);
         assert!(calls.iter().all(|call| !call.is_finished()));
         // The calls continue, including the one whose caller stopped waiting.
         tokio::time::resume();
@@ -140,8 +140,8 @@ mod tests {
         while handlers.queue_permits.available_permits() < MAX_PENDING_CALLS {
             tokio::task::yield_now().await;
         }
-        let told = std::fs::read_to_string(folder.path().join("told")).unwrap();
-        assert_eq!(told.lines().count(), MAX_CONCURRENT_CALLS + 4);
+        let record = std::fs::read_to_string(folder.path().join("told")).unwrap();
+        assert_eq!(record.lines().count(), MAX_CONCURRENT_CALLS + 4);
     }
 
     #[tokio::test]

@@ -30,7 +30,7 @@ use crate::dispatcher::{DispatcherState, FarmState};
 use crate::flush::visit_address::{ListenerPorts, VisitAddress};
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 use crate::upstream::header_forwarding::{ForwardPurpose, request_headers};
 use crate::upstream::page_fetch::{FetchResult, PageFetch, is_outdated_response, spawn_fetch};
 use crate::upstream::request_coalescing::{FetchOutcome, FetchRole, PendingFetch};
@@ -120,8 +120,8 @@ impl RefetchQueue {
             // The later flush requests the newer content.
             let RefetchQueueState { waiting_items: waiting, postponed_items: behind, .. } =
                 &mut *state;
-            let mut known = waiting.iter_mut().chain(behind);
-            if let Some(waiting) = known.find(|waiting| waiting.file == item.file) {
+            let mut items = waiting.iter_mut().chain(behind);
+            if let Some(waiting) = items.find(|waiting| waiting.file == item.file) {
                 waiting.sequence = waiting.sequence.max(item.sequence);
             }
             return false;
@@ -387,7 +387,9 @@ impl DispatcherState {
         item: &RefetchItem,
     ) -> RefetchOutcome {
         let first = match self.fetch_coalescer.join_or_lead(key) {
-            FetchRole::Join(flight) => return await_visitor_fetch(&flight, item).await,
+            FetchRole::Join(pending_fetch) => {
+                return await_visitor_fetch(&pending_fetch, item).await;
+            }
             FetchRole::Pass(_) => return RefetchOutcome::Failed,
             FetchRole::Lead(ticket) => {
                 let cache = farm.farm.cache.as_ref();
@@ -424,11 +426,11 @@ impl DispatcherState {
 }
 
 /// Waits for a visitor's fetch, which is sufficient if it began after the flush.
-async fn await_visitor_fetch(flight: &PendingFetch, item: &RefetchItem) -> RefetchOutcome {
-    let outcome = flight.wait_for_outcome().await;
-    if flight.is_flushed() {
+async fn await_visitor_fetch(fetch: &PendingFetch, item: &RefetchItem) -> RefetchOutcome {
+    let outcome = fetch.wait_for_outcome().await;
+    if fetch.is_flushed() {
         // Its result is not stored.
-        flight.wait_for_end().await;
+        fetch.wait_for_end().await;
         return RefetchOutcome::Retry;
     }
     match outcome {

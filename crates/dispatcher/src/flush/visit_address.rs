@@ -17,7 +17,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::config::parse_host;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The maximum memory for the visits of one document root, in bytes.
 const MAX_VISIT_BYTES: u64 = 4 * 1024 * 1024;
@@ -112,7 +112,8 @@ impl VisitAddress {
         let is_told = |port: &str| {
             let by_proxy =
                 self.forwarded_headers.get(&FORWARDED_PORT_HEADER).filter(|_| self.is_proxied);
-            by_proxy.is_some_and(|told| told.as_bytes() == port.as_bytes()) || doors.has_port(port)
+            by_proxy.is_some_and(|forwarded_port| forwarded_port.as_bytes() == port.as_bytes())
+                || doors.has_port(port)
         };
         name == own_name && (port == own_port || own_port.is_none() && port.is_none_or(is_told))
     }
@@ -234,8 +235,9 @@ mod tests {
         let visit = |host| VisitAddress::direct(HeaderValue::from_static(host), false);
         let host = |file: &str| {
             let file = Path::new(file);
-            let found = visits.find_page_visit(file).or_else(|| visits.find_site_visit(file))?;
-            Some(found.host.to_str().unwrap().to_owned())
+            let visit_address =
+                visits.find_page_visit(file).or_else(|| visits.find_site_visit(file))?;
+            Some(visit_address.host.to_str().unwrap().to_owned())
         };
         assert!(visits.last_visit().is_none());
         for (file, name) in [

@@ -28,9 +28,9 @@ use crate::cache::page_variant;
 use crate::config::settings::WarmUpSettings;
 use crate::dispatcher::{Dispatcher, DispatcherState, FarmState};
 use crate::observe::metrics::DispatcherCounter;
+use crate::request::decision::{RequestAction, decide_request_among};
 use crate::request::host_routing::RouteOutcome;
-use crate::request::request_decision::{RequestAction, decide_request_among};
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 use crate::upstream::header_forwarding::{ForwardPurpose, request_headers};
 use crate::upstream::page_fetch::{FetchResult, PageFetch, spawn_fetch};
 use crate::upstream::request_coalescing::{FetchOutcome, FetchRole};
@@ -122,9 +122,9 @@ enum WarmUpOutcome {
 impl Dispatcher {
     /// Runs the warm-up according to the settings.
     pub(crate) async fn run_warm_up(self) {
-        let wanted = self.current_state().switches.warm_up.clone();
-        let Some(file) = wanted.url_file.clone() else { return };
-        let (named, max_pages) = (file.clone(), wanted.max_pages);
+        let settings = self.current_state().switches.warm_up.clone();
+        let Some(file) = settings.url_file.clone() else { return };
+        let (named, max_pages) = (file.clone(), settings.max_pages);
         let read = tokio::task::spawn_blocking(move || read_urls(&named, max_pages)).await;
         let urls = match read {
             Ok(Ok(urls)) => urls,
@@ -135,8 +135,8 @@ impl Dispatcher {
             Err(_panicked) => return,
         };
         let (counts, failures) = ([const { AtomicU64::new(0) }; 4], AtomicU32::new(0));
-        let one = |url: String| {
-            let (host, counts, failures) = (wanted.host.as_deref(), &counts, &failures);
+        let warm_url = |url: String| {
+            let (host, counts, failures) = (settings.host.as_deref(), &counts, &failures);
             // The configuration may have changed since the last page.
             let inner = self.current_state();
             async move {
@@ -162,7 +162,7 @@ impl Dispatcher {
                 }
             }
         };
-        stream::iter(urls).for_each_concurrent(wanted.concurrency, one).await;
+        stream::iter(urls).for_each_concurrent(settings.concurrency, warm_url).await;
         let [fetched, fresh, skipped, failed] =
             counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         if failures.load(Ordering::Relaxed) >= MAX_CONSECUTIVE_FAILURES {
@@ -195,8 +195,8 @@ impl DispatcherState {
         }
         let ticket = match self.fetch_coalescer.join_or_lead(&farm.absolute_path(&file)) {
             FetchRole::Lead(ticket) => ticket,
-            FetchRole::Join(flight) => {
-                return match flight.wait_for_outcome().await {
+            FetchRole::Join(pending_fetch) => {
+                return match pending_fetch.wait_for_outcome().await {
                     FetchOutcome::Shared(_) => WarmUpOutcome::Fresh,
                     // The fetch of another request handles it.
                     FetchOutcome::Unshared(_) | FetchOutcome::Retry => WarmUpOutcome::Uncacheable,

@@ -10,8 +10,8 @@ use tympan_web::listen::ListenerCounters;
 use tympan_web::request_histogram::RequestHistogram;
 
 use crate::cache::cacheability::NotCacheableReason;
-use crate::flush::flush_propagation::SiblingStatus;
 use crate::flush::heavy_hitter::UrlHeavyHitters;
+use crate::flush::propagation::SiblingStatus;
 use crate::request_pipeline::CacheOutcome;
 use crate::upstream::RenderStatus;
 
@@ -320,10 +320,10 @@ impl DispatcherMetrics {
     /// Returns the percentage of requests served without a request to a render.
     pub(crate) fn hit_ratio(&self) -> f64 {
         let served = self.value(DispatcherCounter::Hits) + self.value(DispatcherCounter::Stale);
-        let asked =
+        let request_count =
             served + self.value(DispatcherCounter::Misses) + self.value(DispatcherCounter::Passes);
         #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more than 52 bits")]
-        let ratio = served as f64 * 100.0 / asked.max(1) as f64;
+        let ratio = served as f64 * 100.0 / request_count.max(1) as f64;
         ratio
     }
 
@@ -426,12 +426,12 @@ impl FarmMetrics {
     /// Returns the counter for the prefix of `path`.
     pub(crate) fn prefix_counter(&self, path: &str) -> Arc<PrefixCounter> {
         let prefix = path_prefix(path);
-        let known = |prefixes: &BTreeMap<String, Arc<PrefixCounter>>| {
+        let counter_of = |prefixes: &BTreeMap<String, Arc<PrefixCounter>>| {
             let is_full = prefixes.len() >= MAX_PREFIXES;
-            let other = || prefixes.get(OTHER_PREFIXES).filter(|_| is_full);
-            prefixes.get(prefix).or_else(other).cloned()
+            let overflow = || prefixes.get(OTHER_PREFIXES).filter(|_| is_full);
+            prefixes.get(prefix).or_else(overflow).cloned()
         };
-        if let Some(served) = known(&self.prefixes.read()) {
+        if let Some(served) = counter_of(&self.prefixes.read()) {
             return served;
         }
         let mut prefixes = self.prefixes.write();
@@ -440,13 +440,13 @@ impl FarmMetrics {
         Arc::clone(prefixes.entry(key.to_owned()).or_default())
     }
 
-    /// Returns the URL pattern of `path` if no warning `what` was given for it yet; `None` otherwise.
-    pub(crate) fn first_warning(&self, what: &'static str, path: &str) -> Option<String> {
+    /// Returns the URL pattern of `path` if no warning `kind` was given for it yet; `None` otherwise.
+    pub(crate) fn first_warning(&self, kind: &'static str, path: &str) -> Option<String> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let extension = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or_default();
         let pattern = format!("{}/*{extension}", path_prefix(path).trim_end_matches('/'));
         let mut warned = self.warned_patterns.lock();
-        let is_new = warned.len() < MAX_WARNINGS && warned.insert((what, pattern.clone()));
+        let is_new = warned.len() < MAX_WARNINGS && warned.insert((kind, pattern.clone()));
         is_new.then_some(pattern)
     }
 
@@ -726,7 +726,7 @@ mod tests {
     #[test]
     fn a_warning_is_given_once_for_each_pattern_of_urls() {
         let tally = FarmMetrics::default();
-        for (what, path, expected) in [
+        for (kind, path, expected) in [
             ("vary", "/content/site/en.html", Some("/content/site/*.html")),
             ("vary", "/content/site/en/a.print.html", None),
             ("vary", "/content/site/en/a.json", Some("/content/site/*.json")),
@@ -734,10 +734,11 @@ mod tests {
             ("cookie", "/a", Some("/*")),
             ("cookie", "/content/b.html/c", Some("/content/b.html/*")),
         ] {
-            assert_eq!(tally.first_warning(what, path).as_deref(), expected, "{what} {path}");
+            assert_eq!(tally.first_warning(kind, path).as_deref(), expected, "{kind} {path}");
         }
-        let some = (0..1000).filter(|at| tally.first_warning("x", &format!("/{at}/a/b")).is_some());
-        assert_eq!(some.count(), super::MAX_WARNINGS - 5);
+        let warnings =
+            (0..1000).filter(|at| tally.first_warning("x", &format!("/{at}/a/b")).is_some());
+        assert_eq!(warnings.count(), super::MAX_WARNINGS - 5);
     }
 
     #[test]

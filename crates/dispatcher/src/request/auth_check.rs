@@ -43,13 +43,13 @@ impl DispatcherState {
             body: VisitorBody::empty(),
             sticky_render: None,
         };
-        let mut answer = match farm.upstream.send(&call).await {
-            Ok(answer) if answer.response.status() == StatusCode::OK => answer,
+        let mut response = match farm.upstream.send(&call).await {
+            Ok(response) if response.response.status() == StatusCode::OK => response,
             _ => return AuthCheckResult::Denied,
         };
-        clean_response_headers(answer.response.headers_mut());
+        clean_response_headers(response.response.headers_mut());
         let mut extra = HeaderMap::new();
-        for (name, value) in answer.response.headers() {
+        for (name, value) in response.response.headers() {
             let line = format!("{name}:{}", value.to_str().unwrap_or_default());
             // Names compare case-insensitively, and patterns are written as `Set-Cookie:*`.
             let is_wanted = checker.headers.allows(&line) || {
@@ -68,9 +68,9 @@ fn title_case(name: &str) -> String {
     let mut is_first = true;
     name.chars()
         .map(|char| {
-            let shown = if is_first { char.to_ascii_uppercase() } else { char };
+            let letter = if is_first { char.to_ascii_uppercase() } else { char };
             is_first = char == '-';
-            shown
+            letter
         })
         .collect()
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::config::{DispatcherConfig, FarmConfig, VirtualHostPattern};
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The way in which a farm was selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

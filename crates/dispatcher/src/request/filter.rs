@@ -22,7 +22,7 @@ use tympan_web::sling_url::{
 
 use crate::config::pattern::{BrokenPatternPolicy, RulePattern};
 use crate::config::{FilterMatcher, FilterRule, RequestElement, RuleVerdict};
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The maximum number of later segments whose extensions are checked; for a path with more, a rule that denies any of
 /// them matches.
@@ -43,9 +43,9 @@ pub(crate) fn deciding_filter_rule<'a>(
     let rule = decide(own)?;
     if own.contains(';') && rule.verdict == RuleVerdict::Allow {
         for cut in paths_without_path_parameters(request)? {
-            let other = decide(&cut)?;
-            if other.verdict == RuleVerdict::Deny {
-                return Some(other);
+            let cut_decision = decide(&cut)?;
+            if cut_decision.verdict == RuleVerdict::Deny {
+                return Some(cut_decision);
             }
         }
     }
@@ -185,8 +185,8 @@ impl<'a> FilterSubject<'a> {
             return false;
         }
         let of_alias = |alias: &String| {
-            let same =
-                SlingUrlReading::all_readings(alias).find(|other| other.depth() == reading.depth());
+            let same = SlingUrlReading::all_readings(alias)
+                .find(|alias_reading| alias_reading.depth() == reading.depth());
             matches(alias, &same.unwrap_or_else(|| SlingUrlReading::by_first_dot(alias)))
         };
         self.aliases.iter().any(of_alias)
@@ -199,9 +199,9 @@ impl<'a> FilterSubject<'a> {
         rule: &FilterRule,
         matches: impl Fn(&str, &SlingUrlReading<'_>) -> bool,
     ) -> bool {
-        let states = |wanted: RequestElement| match &rule.matcher {
+        let states = |requested_element: RequestElement| match &rule.matcher {
             FilterMatcher::Elements(elements) => {
-                elements.iter().any(|(element, _)| *element == wanted)
+                elements.iter().any(|(element, _)| *element == requested_element)
             }
             FilterMatcher::RequestLine(_) => false,
         };

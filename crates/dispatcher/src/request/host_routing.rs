@@ -26,7 +26,7 @@ use crate::config::settings::{
     AccessSettings, ConditionSettings, HostSettings, RuleSettings, parse_error_documents,
     parse_headers, settings_error,
 };
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The rules of all hosts.
 #[derive(Debug, Clone, Default)]
@@ -93,8 +93,8 @@ impl GroupEscaping {
             None => return Ok(None),
             Some("query") => EscapedSpace::Plus,
             Some("path") => EscapedSpace::PercentEncoded,
-            Some(other) => {
-                let reason = format!("`{other}` is neither `query` nor `path`");
+            Some(keyword) => {
+                let reason = format!("`{keyword}` is neither `query` nor `path`");
                 return Err(settings_error("host.rule.escape_groups", reason));
             }
         };
@@ -252,14 +252,15 @@ impl HostRoutes {
         let Some(host) = self.find_host(&view.host) else {
             return RouteOutcome::Serve(None);
         };
-        let mut way = RouteProgress::new(view);
-        let proxied = match host.apply_rules(&mut way) {
+        let mut progress = RouteProgress::new(view);
+        let proxied = match host.apply_rules(&mut progress) {
             RuleListOutcome::Ended(routed) => return routed,
             RuleListOutcome::Proxy(proxied) => Some(proxied),
             RuleListOutcome::Serve => None,
         };
         // Access is checked for the path as sent, with the same facts about the visitor.
-        let unled = RouteProgress { variables: way.variables.clone(), ..RouteProgress::new(view) };
+        let unled =
+            RouteProgress { variables: progress.variables.clone(), ..RouteProgress::new(view) };
         // Farms may look up the path as sent, regardless of the rules.
         let is_sent = proxied.is_none() && !self.rewrites_lookups;
         let refuses = |access: &RouteAccessRule| match access.path_kind {
@@ -268,7 +269,7 @@ impl HostRoutes {
                 true
             }
             AccessPathKind::Url | AccessPathKind::File | AccessPathKind::UrlOrFile => {
-                access.refuses_request(host, &way, proxied.is_some())
+                access.refuses_request(host, &progress, proxied.is_some())
             }
         };
         if host.access_rules.iter().any(refuses) {
@@ -276,7 +277,9 @@ impl HostRoutes {
         }
         match proxied {
             Some(proxied) => RouteOutcome::Proxy(proxied),
-            None => RouteOutcome::Serve(way.rewritten_request.filter(|_| self.rewrites_lookups)),
+            None => {
+                RouteOutcome::Serve(progress.rewritten_request.filter(|_| self.rewrites_lookups))
+            }
         }
     }
 }
@@ -323,23 +326,23 @@ enum RuleListOutcome {
 
 impl RouteHost {
     /// Applies the rules to a request.
-    fn apply_rules(&self, way: &mut RouteProgress<'_>) -> RuleListOutcome {
+    fn apply_rules(&self, progress: &mut RouteProgress<'_>) -> RuleListOutcome {
         let (mut is_over, mut may_proxy) = (false, true);
         let (mut rules, mut rounds) = (self.rules.iter(), 0);
         while let Some(rule) = rules.next() {
-            let counts = if rule.is_url_rule { !way.is_rewritten } else { !is_over };
+            let counts = if rule.is_url_rule { !progress.is_rewritten } else { !is_over };
             let is_shut = !may_proxy && matches!(rule.action, RouteAction::Proxy(_));
             if !counts || is_shut {
                 continue;
             }
-            let Some((filled, set)) = rule.apply_rule(self, way) else { continue };
-            way.variables.extend(set);
+            let Some((filled, set)) = rule.apply_rule(self, progress) else { continue };
+            progress.variables.extend(set);
             match filled {
                 RuleEffect::Rewritten(path, query) => {
-                    match way.current_request().with_target(&path, query) {
+                    match progress.current_request().with_target(&path, query) {
                         Ok(next) => {
-                            way.rewritten_request = Some(Box::new(next));
-                            way.is_rewritten = true;
+                            progress.rewritten_request = Some(Box::new(next));
+                            progress.is_rewritten = true;
                         }
                         Err(_climbs) => {
                             return RuleListOutcome::Ended(RouteOutcome::Respond(
@@ -355,8 +358,8 @@ impl RouteHost {
                 RuleEffect::Ended(routed) => return RuleListOutcome::Ended(routed),
             }
             if rule.passes_through {
-                way.url_path = Some(way.current_request().path.as_str().to_owned());
-                way.is_rewritten = false;
+                progress.url_path = Some(progress.current_request().path.as_str().to_owned());
+                progress.is_rewritten = false;
             }
             if rule.restarts_rules {
                 rounds += 1;
@@ -413,8 +416,8 @@ impl RouteAccessRule {
                 Some("url") => AccessPathKind::Url,
                 Some("file") => AccessPathKind::File,
                 Some("sent") => AccessPathKind::Original,
-                Some(other) => {
-                    let reason = format!("`{other}` is none of `url`, `file` and `sent`");
+                Some(keyword) => {
+                    let reason = format!("`{keyword}` is none of `url`, `file` and `sent`");
                     return Err(settings_error("host.access.of", reason));
                 }
             },
@@ -432,16 +435,23 @@ impl RouteAccessRule {
     }
 
     /// Returns true if an access rule refuses a request with this progress.
-    fn refuses_request(&self, host: &RouteHost, way: &RouteProgress<'_>, is_proxied: bool) -> bool {
+    fn refuses_request(
+        &self,
+        host: &RouteHost,
+        progress: &RouteProgress<'_>,
+        is_proxied: bool,
+    ) -> bool {
         // A proxied response has no local file.
-        let file = (!is_proxied).then(|| way.current_request().path.as_str());
+        let file = (!is_proxied).then(|| progress.current_request().path.as_str());
         let is_meant = |path: &str| self.pattern.is_match(path);
         let is_meant = match self.path_kind {
-            AccessPathKind::Url | AccessPathKind::Original => is_meant(way.url_path()),
+            AccessPathKind::Url | AccessPathKind::Original => is_meant(progress.url_path()),
             AccessPathKind::File => file.is_some_and(is_meant),
-            AccessPathKind::UrlOrFile => is_meant(way.url_path()) || file.is_some_and(is_meant),
+            AccessPathKind::UrlOrFile => {
+                is_meant(progress.url_path()) || file.is_some_and(is_meant)
+            }
         };
-        let mut scope = RouteTemplateScope::new(host, way, None);
+        let mut scope = RouteTemplateScope::new(host, progress, None);
         is_meant && do_conditions_hold(&self.conditions, &mut scope)
     }
 }
@@ -497,8 +507,8 @@ impl RouteRule {
                 None | Some("keep") => QueryHandling::Keep,
                 Some("append") => QueryHandling::Append,
                 Some("drop") => QueryHandling::Drop,
-                Some(other) => {
-                    let reason = format!("`{other}` is none of `keep`, `append` and `drop`");
+                Some(keyword) => {
+                    let reason = format!("`{keyword}` is none of `keep`, `append` and `drop`");
                     return Err(settings_error("host.rule.query", reason));
                 }
             },
@@ -527,11 +537,11 @@ impl RouteRule {
     fn apply_rule(
         &self,
         host: &RouteHost,
-        way: &RouteProgress<'_>,
+        progress: &RouteProgress<'_>,
     ) -> Option<(RuleEffect, Vec<(String, String)>)> {
-        let view = way.current_request();
+        let view = progress.current_request();
         let groups = self.pattern.captures(view.path.as_str())?;
-        let mut scope = RouteTemplateScope::new(host, way, Some(&groups));
+        let mut scope = RouteTemplateScope::new(host, progress, Some(&groups));
         if !do_conditions_hold(&self.conditions, &mut scope) {
             return None;
         }
@@ -591,13 +601,14 @@ impl RouteRule {
         let (path, own) = split_target(template);
         let expand = |template| scope.expand_with_escaping(template, self.group_escaping.as_ref());
         let (path, own) = (expand(path), own.map(expand));
-        let theirs = scope.view.query.as_deref();
+        let sent_query = scope.view.query.as_deref();
         let query = match (self.query_handling, own.as_deref()) {
-            (QueryHandling::Append, Some(own)) if !own.is_empty() => {
-                Some(theirs.map_or_else(|| own.to_owned(), |theirs| format!("{own}&{theirs}")))
-            }
+            (QueryHandling::Append, Some(own)) if !own.is_empty() => Some(
+                sent_query
+                    .map_or_else(|| own.to_owned(), |sent_query| format!("{own}&{sent_query}")),
+            ),
             (QueryHandling::Append | QueryHandling::Keep, None)
-            | (QueryHandling::Append, Some(_)) => theirs.map(str::to_owned),
+            | (QueryHandling::Append, Some(_)) => sent_query.map(str::to_owned),
             (QueryHandling::Keep | QueryHandling::Drop, Some(own)) => Some(own.to_owned()),
             (QueryHandling::Drop, None) => None,
         };
@@ -764,13 +775,13 @@ struct RouteTemplateScope<'a> {
 impl<'a> RouteTemplateScope<'a> {
     fn new(
         host: &'a RouteHost,
-        way: &'a RouteProgress<'a>,
+        progress: &'a RouteProgress<'a>,
         rule: Option<&'a Captures<'a>>,
     ) -> Self {
         Self {
             host,
-            view: way.current_request(),
-            progress: way,
+            view: progress.current_request(),
+            progress,
             rule_captures: rule,
             condition_groups: Vec::new(),
         }

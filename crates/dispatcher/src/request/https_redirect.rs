@@ -163,14 +163,15 @@ mod tests {
     #[test]
     fn visitors_are_sent_to_the_same_address_with_tls() {
         let usual = HttpsRedirectSettings::default();
-        let other = HttpsRedirectSettings { port: Some(8443), ..HttpsRedirectSettings::default() };
+        let port_settings =
+            HttpsRedirectSettings { port: Some(8443), ..HttpsRedirectSettings::default() };
         for (settings, method, target, host, expected) in [
             (&usual, "GET", "/a%20b.html?x=1", "www.a.com", "301 https://www.a.com/a%20b.html?x=1"),
             (&usual, "HEAD", "/", "www.a.com:80", "301 https://www.a.com/"),
             (&usual, "POST", "/form", "www.a.com", "308 https://www.a.com/form"),
             (&usual, "GET", "http://b.com/x", "a.com", "301 https://b.com/x"),
             (&usual, "GET", "//evil.com/", "a.com", "301 https://a.com//evil.com/"),
-            (&other, "GET", "/", "[::1]:8080", "301 https://[::1]:8443/"),
+            (&port_settings, "GET", "/", "[::1]:8080", "301 https://[::1]:8443/"),
             (&usual, "GET", "/", "", "400 "),
             (&usual, "GET", "/", "a b", "400 "),
             (&usual, "GET", "/", "user@a.com", "400 "),
@@ -186,8 +187,8 @@ mod tests {
             let response = ask(settings, method, target, host);
             let location = response.headers().get("location");
             let location = location.map_or("", |location| location.to_str().unwrap());
-            let told = format!("{} {location}", response.status().as_u16());
-            assert_eq!(told, expected, "{method} {target} {host}");
+            let summary = format!("{} {location}", response.status().as_u16());
+            assert_eq!(summary, expected, "{method} {target} {host}");
         }
     }
 

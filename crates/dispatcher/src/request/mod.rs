@@ -2,12 +2,12 @@
 
 pub(crate) mod auth_check;
 pub(crate) mod authority;
+pub(crate) mod decision;
 pub(crate) mod farm_selection;
 pub(crate) mod filter;
 pub(crate) mod host_routing;
 pub(crate) mod https_redirect;
-pub(crate) mod request_decision;
-pub(crate) mod request_view;
 pub(crate) mod sticky_cookie;
 pub(crate) mod traffic_share;
 pub(crate) mod vanity_list;
+pub(crate) mod view;

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::config::{DispatcherConfig, FarmConfig};
 use crate::edge::response_body::ResponseBody;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The cookie that holds a lot.
 const LOT_COOKIE: &str = "tympan-lot";
@@ -38,10 +38,10 @@ pub(crate) struct FarmShares {
 impl FarmShares {
     /// Returns the visitor's lot, and true if it is a new one.
     pub(crate) fn visitor_lot(&self, view: &RequestView) -> (u32, bool) {
-        let kept =
+        let stored_lot =
             view.cookie(LOT_COOKIE).and_then(|lot| std::str::from_utf8(lot).ok()?.parse().ok());
-        let kept = kept.filter(|lot| *lot < LOT_COUNT);
-        match kept {
+        let stored_lot = stored_lot.filter(|lot| *lot < LOT_COUNT);
+        match stored_lot {
             Some(lot) => (lot, false),
             None => {
                 let turn = self.next_lot.fetch_add(1, Ordering::Relaxed) % LOT_COUNT;

@@ -74,11 +74,11 @@ impl VanityList {
 }
 
 async fn fetch_vanity_list(farm: &FarmState, url: &str) -> Option<String> {
-    let answer = farm.upstream.send(&UpstreamRequest::get(url.to_owned())).await.ok()?;
-    if answer.response.status() != http::StatusCode::OK {
+    let response = farm.upstream.send(&UpstreamRequest::get(url.to_owned())).await.ok()?;
+    if response.response.status() != http::StatusCode::OK {
         return None;
     }
-    let body = Limited::new(answer.response.into_body(), MAX_VANITY_LIST_BYTES);
+    let body = Limited::new(response.response.into_body(), MAX_VANITY_LIST_BYTES);
     let bytes = body.collect().await.ok()?.to_bytes();
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -57,9 +57,9 @@ fn parse_codings(
 ) -> Result<Vec<RemovableCoding>, UnknownCoding> {
     let values = headers.get_all(name).into_iter();
     let words = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let words = words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty());
+    let words = words.map(<[u8]>::trim_ascii).filter(|coding_name| !coding_name.is_empty());
     words
-        .map(|word| match word.to_ascii_lowercase().as_slice() {
+        .map(|coding_name| match coding_name.to_ascii_lowercase().as_slice() {
             b"identity" => Ok(RemovableCoding::Identity),
             b"gzip" | b"x-gzip" => Ok(RemovableCoding::Gzip),
             b"deflate" => Ok(RemovableCoding::Deflate),
@@ -67,7 +67,9 @@ fn parse_codings(
             b"br" if name == header::CONTENT_ENCODING => Ok(RemovableCoding::Brotli),
             b"zstd" if name == header::CONTENT_ENCODING => Ok(RemovableCoding::Zstd),
             b"chunked" => Ok(RemovableCoding::Chunked),
-            other => Err(UnknownCoding(String::from_utf8_lossy(other).into_owned())),
+            unknown_coding => {
+                Err(UnknownCoding(String::from_utf8_lossy(unknown_coding).into_owned()))
+            }
         })
         .collect()
 }
@@ -203,15 +205,15 @@ struct DeflateDecoder {
 
 impl DeflateDecoder {
     fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
-        let (mut input, held);
+        let (mut input, joined_piece);
         match (self.first_byte, &self.engine, piece) {
             (None, None, [first]) => {
                 self.first_byte = Some(*first);
                 return Ok(());
             }
             (Some(first), None, piece) => {
-                held = [&[first][..], piece].concat();
-                input = held.as_slice();
+                joined_piece = [&[first][..], piece].concat();
+                input = joined_piece.as_slice();
             }
             _ => input = piece,
         }
@@ -467,7 +469,7 @@ mod tests {
     async fn codings_are_taken_off_in_pieces_of_any_size() {
         let text: Vec<u8> = (0..50_000_u32).flat_map(u32::to_be_bytes).collect();
         let coded = gzip(&text);
-        let two = [gzip(b"one"), gzip(b"two")].concat();
+        let two_members = [gzip(b"one"), gzip(b"two")].concat();
         let (te, ce) = (header::TRANSFER_ENCODING, header::CONTENT_ENCODING);
         for size in [1, 7, 4096, 1_000_000] {
             for name in [&te, &ce] {
@@ -481,7 +483,7 @@ mod tests {
             let both = headers(&[(te.clone(), "gzip, chunked"), (ce.clone(), "gzip")]);
             assert_eq!(read(&both, &gzip(&coded), size).await.as_ref(), Some(&text));
             let head = headers(&[(ce.clone(), "gzip")]);
-            assert_eq!(read(&head, &two, size).await.as_deref(), Some(&b"onetwo"[..]));
+            assert_eq!(read(&head, &two_members, size).await.as_deref(), Some(&b"onetwo"[..]));
             // A truncated or invalid body is rejected.
             assert_eq!(read(&head, &coded[..coded.len() - 5], size).await, None);
             assert_eq!(read(&head, b"hello", size).await, None);

@@ -12,7 +12,7 @@ use tympan_web::sling_url::REFUSED_READINGS;
 
 use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::request::filter;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The header that tells a render that the request comes from a dispatcher.
 const SERVER_AGENT_HEADER: HeaderName = HeaderName::from_static("server-agent");

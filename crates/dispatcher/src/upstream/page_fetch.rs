@@ -17,10 +17,10 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 
-use crate::cache::cache_file_response::{
+use crate::cache::cacheability::{NotCacheableReason, check_response_cacheable};
+use crate::cache::file_response::{
     is_same_media_type, media_type_of_name, remove_internal_headers, with_declared_charset,
 };
-use crate::cache::cacheability::{NotCacheableReason, check_response_cacheable};
 use crate::cache::negative_cache::{self, CachedError};
 use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER, surrogate_keys};
 use crate::cache::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
@@ -78,11 +78,11 @@ pub(crate) enum FetchResult {
 const SEQUENCE_HEADER: &str = "x-tympan-seq";
 
 /// Returns true if a render's response is older than a flush.
-pub(crate) fn is_outdated_response(wanted: Option<u64>, headers: &HeaderMap) -> bool {
+pub(crate) fn is_outdated_response(min_sequence: Option<u64>, headers: &HeaderMap) -> bool {
     let reached = headers
         .get(SEQUENCE_HEADER)
         .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok());
-    wanted.zip(reached).is_some_and(|(wanted, reached)| reached < wanted)
+    min_sequence.zip(reached).is_some_and(|(min_sequence, reached)| reached < min_sequence)
 }
 
 /// The headers that are the same in every request for a page to be stored.
@@ -123,26 +123,26 @@ struct StorableHead {
 
 impl FetchTask {
     async fn run_fetch(mut self, ticket: FetchTicket) {
-        let Some(asked) = self.revalidation_request() else {
+        let Some(revalidation) = self.revalidation_request() else {
             if let Some(ticket) = self.fetch_from_sibling(ticket).await {
                 self.fetch_whole_page(ticket).await;
             }
             return;
         };
         let plain = self.fetch.call.headers.clone();
-        self.fetch.call.headers.extend(asked.conditions.clone());
+        self.fetch.call.headers.extend(revalidation.conditions.clone());
         let epoch = self.fetch_epoch();
         let fetched = self.dispatcher_state.runtime.clock.tick();
-        let answer = self.farm.upstream.send(&self.fetch.call).await;
+        let response = self.farm.upstream.send(&self.fetch.call).await;
         self.fetch.call.headers = plain;
-        let ticket = match answer {
-            Ok(answer) if answer.response.status() == StatusCode::NOT_MODIFIED => {
-                match self.renew_copy(ticket, &asked, answer, fetched).await {
+        let ticket = match response {
+            Ok(response) if response.response.status() == StatusCode::NOT_MODIFIED => {
+                match self.renew_copy(ticket, &revalidation, response, fetched).await {
                     Some(ticket) => ticket,
                     None => return,
                 }
             }
-            answer => return self.handle_response(ticket, answer, (fetched, epoch)).await,
+            response => return self.handle_response(ticket, response, (fetched, epoch)).await,
         };
         // It is only known that the copy is out of date.
         self.fetch_whole_page(ticket).await;
@@ -152,18 +152,18 @@ impl FetchTask {
     async fn fetch_whole_page(self, ticket: FetchTicket) {
         let epoch = self.fetch_epoch();
         let fetched = self.dispatcher_state.runtime.clock.tick();
-        let answer = self.farm.upstream.send(&self.fetch.call).await;
-        self.handle_response(ticket, answer, (fetched, epoch)).await;
+        let response = self.farm.upstream.send(&self.fetch.call).await;
+        self.handle_response(ticket, response, (fetched, epoch)).await;
     }
 
     async fn handle_response(
         mut self,
         ticket: FetchTicket,
-        answer: Result<UpstreamResponse, UpstreamFailure>,
+        response: Result<UpstreamResponse, UpstreamFailure>,
         sent: (SystemTime, u64),
     ) {
-        match answer {
-            Ok(answer) => self.receive_response(ticket, answer, sent).await,
+        match response {
+            Ok(response) => self.receive_response(ticket, response, sent).await,
             Err(failure) => {
                 self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
                 ticket.finish_fetch(FetchOutcome::Failed(failure));
@@ -264,26 +264,26 @@ impl FetchTask {
     async fn renew_copy(
         &mut self,
         ticket: FetchTicket,
-        asked: &RevalidationRequest,
-        answer: UpstreamResponse,
+        revalidation: &RevalidationRequest,
+        response: UpstreamResponse,
         fetched: SystemTime,
     ) -> Option<FetchTicket> {
-        if is_outdated_response(self.fetch.min_sequence, answer.response.headers()) {
+        if is_outdated_response(self.fetch.min_sequence, response.response.headers()) {
             ticket.finish_fetch(FetchOutcome::Retry);
             self.send_result(FetchResult::Outdated);
             return None;
         }
-        let Some(mut headers) = asked.renewed_headers(answer.response.headers()) else {
+        let Some(mut headers) = revalidation.renewed_headers(response.response.headers()) else {
             return Some(ticket);
         };
         clean_response_headers(&mut headers);
         let head =
-            StorableHead { headers, fetched_at: fetched, render: answer.render, length: None };
+            StorableHead { headers, fetched_at: fetched, render: response.render, length: None };
         let placement = self.file_placement(&head);
-        if asked.loses_expiry(placement.expires_at) {
+        if revalidation.loses_expiry(placement.expires_at) {
             return Some(ticket);
         }
-        let (farm, stamp) = (Arc::clone(&self.farm), asked.file_stamp);
+        let (farm, stamp) = (Arc::clone(&self.farm), revalidation.file_stamp);
         let work = move || {
             let renewed =
                 rewrite_copy(&farm, &placement.file, stamp).and_then(|(temporary, body)| {
@@ -318,39 +318,46 @@ impl FetchTask {
     async fn receive_response(
         mut self,
         ticket: FetchTicket,
-        mut answer: UpstreamResponse,
+        mut upstream_response: UpstreamResponse,
         (fetched, epoch): (SystemTime, u64),
     ) {
-        if is_outdated_response(self.fetch.min_sequence, answer.response.headers()) {
+        if is_outdated_response(self.fetch.min_sequence, upstream_response.response.headers()) {
             // The response is for one visitor, so waiting visitors send their own requests.
             ticket.finish_fetch(FetchOutcome::Retry);
             return self.send_result(FetchResult::Outdated);
         }
-        let (mut parts, mut body) = answer.response.into_parts();
+        let (mut parts, mut body) = upstream_response.response.into_parts();
         body.decode_content_codings(&mut parts.headers);
-        answer.response = Response::from_parts(parts, body);
-        let status = answer.response.status();
-        if let Err(reason) = check_response_cacheable(status, answer.response.headers()) {
+        upstream_response.response = Response::from_parts(parts, body);
+        let status = upstream_response.response.status();
+        if let Err(reason) = check_response_cacheable(status, upstream_response.response.headers())
+        {
             if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
                 self.remove_file_of_gone_page(&ticket);
             }
-            if let Some(time) = self.negative_ttl(status, answer.response.headers()) {
-                return self.receive_negative(ticket, answer, (fetched, epoch, time)).await;
+            if let Some(time) = self.negative_ttl(status, upstream_response.response.headers()) {
+                return self
+                    .receive_negative(ticket, upstream_response, (fetched, epoch, time))
+                    .await;
             }
             ticket.finish_fetch(FetchOutcome::Unshared(reason));
-            clean_response_headers(answer.response.headers_mut());
-            let response = answer.response.map(boxed_body);
-            return self.send_result(FetchResult::Uncached(response, answer.render, reason));
+            clean_response_headers(upstream_response.response.headers_mut());
+            let response = upstream_response.response.map(boxed_body);
+            return self.send_result(FetchResult::Uncached(
+                response,
+                upstream_response.render,
+                reason,
+            ));
         }
-        let length = answer.response.body().size_hint().exact();
-        let (mut parts, mut body) = answer.response.into_parts();
+        let length = upstream_response.response.body().size_hint().exact();
+        let (mut parts, mut body) = upstream_response.response.into_parts();
         // Other visitors wait for it, and an endless stream would never be complete.
         body.enforce_min_rate(self.dispatcher_state.switches.min_render_rate);
         clean_response_headers(&mut parts.headers);
         let head = StorableHead {
             headers: parts.headers,
             fetched_at: fetched,
-            render: answer.render,
+            render: upstream_response.render,
             length,
         };
         self.collect_body(ticket, head, body).await;
@@ -368,11 +375,11 @@ impl FetchTask {
     async fn receive_negative(
         mut self,
         ticket: FetchTicket,
-        answer: UpstreamResponse,
+        upstream_response: UpstreamResponse,
         (fetched, epoch, time): (SystemTime, u64, Duration),
     ) {
-        let render = answer.render;
-        let (mut parts, mut body) = answer.response.into_parts();
+        let render = upstream_response.render;
+        let (mut parts, mut body) = upstream_response.response.into_parts();
         body.enforce_min_rate(self.dispatcher_state.switches.min_render_rate);
         clean_response_headers(&mut parts.headers);
         let mut bytes = BytesMut::new();
@@ -575,13 +582,13 @@ impl FetchTask {
         let farm = Arc::clone(&self.farm);
         let prefix = bytes.clone();
         let length = head.length;
-        let begun = tokio::task::spawn_blocking(move || {
+        let spill = tokio::task::spawn_blocking(move || {
             let mut temporary = begin_temporary_file(&farm)?;
             temporary.write(&prefix).map_err(unwritable_reason)?;
             let reader = temporary.open_reader(length).map_err(unwritable_reason)?;
             Ok::<_, NotCacheableReason>((temporary, reader))
         });
-        let Ok(Ok((temporary, reader))) = begun.await else {
+        let Ok(Ok((temporary, reader))) = spill.await else {
             // The disk is full: this visitor gets the rest as it arrives, and the others send their own requests.
             self.dispatcher_state.metrics.increment(DispatcherCounter::StoreFailures);
             ticket.finish_fetch(FetchOutcome::Unshared(NotCacheableReason::Unwritable));

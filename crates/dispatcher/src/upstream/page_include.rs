@@ -37,9 +37,9 @@ use crate::cache::ttl::{cache_directive_seconds, has_cache_directive};
 use crate::dispatcher::DispatcherState;
 use crate::edge::response_body::{ResponseBody, full_body};
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::request_decision::{RequestAction, decide_in_farm, decide_source};
-use crate::request::request_view::RequestView;
+use crate::request::decision::{RequestAction, decide_in_farm, decide_source};
 use crate::request::sticky_cookie;
+use crate::request::view::RequestView;
 use crate::request_pipeline::{CONDITIONAL_HEADERS, CacheOutcome, RequestExchange, own_response};
 use crate::upstream::VisitorBody;
 
@@ -107,9 +107,9 @@ impl CacheLifetime {
     }
 
     fn shortest(self, other: Self) -> Self {
-        let least = |one: Option<u64>, other: Option<u64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
+        let least = |left: Option<u64>, right: Option<u64>| match (left, right) {
+            (Some(left), Some(right)) => Some(left.min(right)),
+            (left, right) => left.or(right),
         };
         Self {
             browser_seconds: least(self.browser_seconds, other.browser_seconds),
@@ -129,14 +129,14 @@ impl CacheLifetime {
         let lists = headers.get_all(header::CACHE_CONTROL).into_iter();
         let lists: Vec<_> = lists.map(|list| String::from_utf8_lossy(list.as_bytes())).collect();
         let mut directives: Vec<String> = Vec::new();
-        for one in lists.iter().flat_map(|list| list.split(',')).map(str::trim) {
-            let name = one.split('=').next().unwrap_or_default().trim();
+        for directive in lists.iter().flat_map(|list| list.split(',')).map(str::trim) {
+            let name = directive.split('=').next().unwrap_or_default().trim();
             if name.eq_ignore_ascii_case("max-age") {
                 directives.push(format!("max-age={own}"));
             } else if name.eq_ignore_ascii_case("s-maxage") {
                 directives.push(format!("s-maxage={shared}"));
-            } else if !one.is_empty() {
-                directives.push(one.to_owned());
+            } else if !directive.is_empty() {
+                directives.push(directive.to_owned());
             }
         }
         if !has_shared && shared < own {
@@ -203,16 +203,16 @@ impl DispatcherState {
             }
         };
         let pieces = split_at_includes(&bytes, &named);
-        let wanted = pieces.iter().filter_map(|piece| match piece {
+        let addresses = pieces.iter().filter_map(|piece| match piece {
             IncludePiece::Include(address) => Some(*address),
             IncludePiece::Text(_) => None,
         });
-        let wanted: Vec<&str> = wanted.collect();
-        let found = self.fetch_parts(exchange, &wanted, budget).await;
-        if !wanted.is_empty() {
-            merge_part_headers(&mut parts.headers, &found);
+        let addresses: Vec<&str> = addresses.collect();
+        let included_parts = self.fetch_parts(exchange, &addresses, budget).await;
+        if !addresses.is_empty() {
+            merge_part_headers(&mut parts.headers, &included_parts);
         }
-        let filled = join_parts(&pieces, &found);
+        let filled = join_parts(&pieces, &included_parts);
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(filled.len()));
         Response::from_parts(parts, full_body(filled))
     }
@@ -224,15 +224,15 @@ impl DispatcherState {
         addresses: &[&str],
         budget: &IncludeBudget<'_>,
     ) -> Vec<IncludedPart> {
-        let mut found = Vec::with_capacity(addresses.len());
+        let mut included_parts = Vec::with_capacity(addresses.len());
         let mut rest = addresses;
         while !rest.is_empty() {
             // Until a render has produced something, the visitor's render is unknown.
             let is_bound = !needs_sticky_render(exchange) || budget.sticky_render.lock().is_some();
             let count = if is_bound { CONCURRENT_INCLUDES } else { 1 };
-            let (some, others) = rest.split_at(count.min(rest.len()));
+            let (batch, others) = rest.split_at(count.min(rest.len()));
             rest = others;
-            let asked = some.iter().map(|address| async move {
+            let fetches = batch.iter().map(|address| async move {
                 self.metrics.increment(DispatcherCounter::Includes);
                 let now = Instant::now();
                 let until = budget.deadline.min(now + INCLUDE_TIMEOUT);
@@ -249,9 +249,9 @@ impl DispatcherState {
                 tracing::warn!(path = %exchange.view.path, file = *address, reason, "include failed");
                 IncludedPart::placeholder()
             });
-            found.extend(join_all(asked).await);
+            included_parts.extend(join_all(fetches).await);
         }
-        found
+        included_parts
     }
 
     /// Fetches the part at an address on behalf of the page's visitor.
@@ -262,11 +262,11 @@ impl DispatcherState {
         budget: &'a IncludeBudget<'_>,
     ) -> Pin<Box<dyn Future<Output = Result<IncludedPart, &'static str>> + Send + 'a>> {
         Box::pin(async move {
-            let taken =
+            let budget_result =
                 budget
                     .remaining_parts
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-            if taken.is_err() {
+            if budget_result.is_err() {
                 return Err("the page includes too much");
             }
             let (path, query) = address.split_once('?').unwrap_or((address, ""));
@@ -375,12 +375,12 @@ fn unconditional_get(mut view: RequestView) -> RequestView {
 fn is_complete_page(response: &Response<ResponseBody>) -> bool {
     let is_part = matches!(response.status().as_u16(), 206 | 304 | 412 | 416);
     let encoding = response.headers().get(header::CONTENT_ENCODING);
-    !is_part && encoding.is_none_or(|one| one.as_bytes().eq_ignore_ascii_case(b"identity"))
+    !is_part && encoding.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// Adjusts the headers of a page that is filled with parts.
-fn merge_part_headers(headers: &mut HeaderMap, found: &[IncludedPart]) {
-    let life = found.iter().fold(CacheLifetime::from_headers(headers), |life, part| {
+fn merge_part_headers(headers: &mut HeaderMap, included_parts: &[IncludedPart]) {
+    let life = included_parts.iter().fold(CacheLifetime::from_headers(headers), |life, part| {
         // A private part makes the whole page private.
         if part.is_private {
             life
@@ -389,15 +389,16 @@ fn merge_part_headers(headers: &mut HeaderMap, found: &[IncludedPart]) {
         }
     });
     remove_entity_headers(headers);
-    if found.iter().any(|part| part.is_private) {
-        let mut all = std::iter::once(&*headers).chain(found.iter().map(|part| &part.headers));
+    if included_parts.iter().any(|part| part.is_private) {
+        let mut all =
+            std::iter::once(&*headers).chain(included_parts.iter().map(|part| &part.headers));
         let forbids = all.any(|headers| has_cache_directive(headers, "no-store"));
         let private = if forbids { "private, no-store" } else { "private, no-cache" };
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(private));
     } else {
         life.apply_to_headers(headers);
     }
-    for part in found {
+    for part in included_parts {
         for name in [header::SET_COOKIE, SURROGATE_KEY_HEADER] {
             for value in part.headers.get_all(&name) {
                 let is_second = sticky_cookie::is_sticky_cookie(value)
@@ -428,11 +429,11 @@ fn remove_entity_headers(headers: &mut HeaderMap) {
 fn split_at_includes<'a>(bytes: &'a [u8], named: &[&'a str]) -> Vec<IncludePiece<'a>> {
     let mut pieces = Vec::new();
     let (mut from, mut at) = (0, 0);
-    while let Some(found) = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| b == b'<')) {
-        at += found;
+    while let Some(offset) = bytes.get(at..).and_then(|rest| rest.iter().position(|&b| b == b'<')) {
+        at += offset;
         let rest = bytes.get(at..).unwrap_or_default();
         let tag = parse_include_tag(rest).and_then(|(address, length)| {
-            let address = named.iter().find(|one| one.as_bytes() == address)?;
+            let address = named.iter().find(|candidate| candidate.as_bytes() == address)?;
             Some((*address, length))
         });
         match tag {
@@ -505,9 +506,9 @@ mod tests {
                 is_private: control.contains("private") || control.contains("no-store"),
                 headers: headers(control),
             };
-            let found: Vec<IncludedPart> = parts.iter().map(part).collect();
+            let included_parts: Vec<IncludedPart> = parts.iter().map(part).collect();
             let mut page_headers = headers(page);
-            merge_part_headers(&mut page_headers, &found);
+            merge_part_headers(&mut page_headers, &included_parts);
             assert_eq!(page_headers[header::CACHE_CONTROL], expected, "{page} {parts:?}");
             assert!(!page_headers.contains_key(header::AGE));
         };
@@ -527,11 +528,11 @@ mod tests {
     /// Checks the includes found in a text, if `/a.html` and `/b c.html` are named.
     fn check(text: &str, expected: &[&str]) {
         let pieces = split_at_includes(text.as_bytes(), &["/a.html", "/b%20c.html"]);
-        let found = pieces.iter().filter_map(|piece| match piece {
+        let addresses = pieces.iter().filter_map(|piece| match piece {
             IncludePiece::Include(address) => Some(*address),
             IncludePiece::Text(_) => None,
         });
-        assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+        assert_eq!(addresses.collect::<Vec<_>>(), expected, "{text}");
         let length: usize = pieces
             .iter()
             .map(|piece| if let IncludePiece::Text(text) = piece { text.len() } else { 0 })

@@ -196,19 +196,19 @@ impl FetchCoalescer {
     pub(crate) fn join_or_lead(self: &Arc<Self>, file: &Path) -> FetchRole {
         let mut slots = self.slots.lock();
         let slot = slots.entry(file.to_owned()).or_default();
-        if let Some(flight) = &slot.current_fetch {
-            return FetchRole::Join(Arc::clone(flight));
+        if let Some(fetch) = &slot.current_fetch {
+            return FetchRole::Join(Arc::clone(fetch));
         }
-        let flight = Arc::new(PendingFetch {
+        let fetch = Arc::new(PendingFetch {
             file: file.to_owned(),
             is_flushed: AtomicBool::new(false),
             state: watch::Sender::new(PendingFetchState::default()),
             last_pass_at: Mutex::new(None),
         });
-        slot.current_fetch = Some(Arc::clone(&flight));
+        slot.current_fetch = Some(Arc::clone(&fetch));
         FetchRole::Lead(FetchTicket {
             coalescer: Arc::clone(self),
-            pending_fetch: flight,
+            pending_fetch: fetch,
             outcome: None,
         })
     }
@@ -230,10 +230,10 @@ impl FetchCoalescer {
             if !is_named(file) {
                 continue;
             }
-            let Some(flight) = &slot.current_fetch else {
+            let Some(fetch) = &slot.current_fetch else {
                 continue;
             };
-            flight.is_flushed.store(true, Ordering::SeqCst);
+            fetch.is_flushed.store(true, Ordering::SeqCst);
             // The next visitor starts a new fetch, but a storm of flushes must not cause a storm of fetches.
             if slot.overtaken_fetch.is_none() {
                 slot.overtaken_fetch = slot.current_fetch.take();
@@ -323,9 +323,10 @@ impl Drop for FetchTicket {
             self.coalescer.slots.lock().entry(self.pending_fetch.file.clone())
         {
             let slot = entry.get_mut();
-            for place in [&mut slot.current_fetch, &mut slot.overtaken_fetch] {
-                if place.as_ref().is_some_and(|flight| Arc::ptr_eq(flight, &self.pending_fetch)) {
-                    *place = None;
+            for fetch_slot in [&mut slot.current_fetch, &mut slot.overtaken_fetch] {
+                if fetch_slot.as_ref().is_some_and(|fetch| Arc::ptr_eq(fetch, &self.pending_fetch))
+                {
+                    *fetch_slot = None;
                 }
             }
             if slot.current_fetch.is_none() && slot.overtaken_fetch.is_none() {
@@ -335,9 +336,10 @@ impl Drop for FetchTicket {
         // A ticket that is dropped unused, for example by a panic, must not leave visitors waiting.
         let outcome = self.outcome.take();
         self.pending_fetch.state.send_modify(|state| {
-            let known = outcome.or_else(|| state.outcome.take());
-            state.outcome =
-                Some(known.unwrap_or(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken)));
+            let final_outcome = outcome.or_else(|| state.outcome.take());
+            state.outcome = Some(
+                final_outcome.unwrap_or(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken)),
+            );
             state.is_finished = true;
         });
     }
@@ -358,16 +360,16 @@ mod tests {
 
     const FILE: &str = "/docroot/a.html";
 
-    fn lead(flights: &Arc<FetchCoalescer>) -> FetchTicket {
-        match flights.join_or_pass(Path::new(FILE)) {
+    fn lead(fetches: &Arc<FetchCoalescer>) -> FetchTicket {
+        match fetches.join_or_pass(Path::new(FILE)) {
             FetchRole::Lead(ticket) => ticket,
             role => panic!("expected to lead, not {role:?}"),
         }
     }
 
-    fn join(flights: &Arc<FetchCoalescer>) -> Arc<PendingFetch> {
-        match flights.join_or_pass(Path::new(FILE)) {
-            FetchRole::Join(flight) => flight,
+    fn join(fetches: &Arc<FetchCoalescer>) -> Arc<PendingFetch> {
+        match fetches.join_or_pass(Path::new(FILE)) {
+            FetchRole::Join(fetch) => fetch,
             role => panic!("expected to join, not {role:?}"),
         }
     }
@@ -376,49 +378,49 @@ mod tests {
 
     #[tokio::test]
     async fn the_second_joins_and_learns_the_outcome() {
-        let flights = Arc::new(FetchCoalescer::default());
-        let ticket = lead(&flights);
-        let flight = join(&flights);
+        let fetches = Arc::new(FetchCoalescer::default());
+        let ticket = lead(&fetches);
+        let fetch = join(&fetches);
         ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::Timeout));
         assert!(matches!(
-            flight.wait_for_outcome().await,
+            fetch.wait_for_outcome().await,
             FetchOutcome::Failed(UpstreamFailure::Timeout)
         ));
-        assert_eq!(flights.pending_count(), 0);
+        assert_eq!(fetches.pending_count(), 0);
     }
 
     #[tokio::test]
     async fn a_lost_ticket_frees_those_who_wait() {
-        let flights = Arc::new(FetchCoalescer::default());
-        let ticket = lead(&flights);
-        let flight = join(&flights);
+        let fetches = Arc::new(FetchCoalescer::default());
+        let ticket = lead(&fetches);
+        let fetch = join(&fetches);
         drop(ticket);
-        assert!(matches!(flight.wait_for_outcome().await, FetchOutcome::Failed(_)));
-        drop(lead(&flights));
+        assert!(matches!(fetch.wait_for_outcome().await, FetchOutcome::Failed(_)));
+        drop(lead(&fetches));
     }
 
     #[tokio::test]
     async fn who_waits_for_a_fetch_that_is_given_up_enters_anew() {
-        let flights = Arc::new(FetchCoalescer::default());
-        let ticket = lead(&flights);
-        let flight = join(&flights);
+        let fetches = Arc::new(FetchCoalescer::default());
+        let ticket = lead(&fetches);
+        let fetch = join(&fetches);
         ticket.finish_fetch(FetchOutcome::Retry);
         let mut waiting = FetchWait::new(HALF_A_MINUTE);
-        let waited = flight.wait_as_visitor(&mut waiting).await;
+        let waited = fetch.wait_as_visitor(&mut waiting).await;
         assert!(matches!(waited, FetchWaitResult::Finished(FetchOutcome::Retry)), "{waited:?}");
-        drop(lead(&flights));
+        drop(lead(&fetches));
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_those_who_wait_long_one_goes_in_each_period_and_the_last_ones_in_vain() {
-        let flights = Arc::new(FetchCoalescer::default());
-        let ticket = lead(&flights);
-        let begun = Instant::now();
+        let fetches = Arc::new(FetchCoalescer::default());
+        let ticket = lead(&fetches);
+        let start = Instant::now();
         let wait = |_: u32| {
-            let flight = join(&flights);
+            let fetch = join(&fetches);
             async move {
-                let waited = flight.wait_as_visitor(&mut FetchWait::new(HALF_A_MINUTE)).await;
-                (format!("{waited:?}"), begun.elapsed().as_secs())
+                let waited = fetch.wait_as_visitor(&mut FetchWait::new(HALF_A_MINUTE)).await;
+                (format!("{waited:?}"), start.elapsed().as_secs())
             }
         };
         let waited = futures_util::future::join_all((0..100).map(wait)).await;
@@ -431,20 +433,20 @@ mod tests {
             (count("FetchSelf", 30), count("FetchSelf", 60), count("TimedOut", 60)),
             (1, 1, 98)
         );
-        let none = join(&flights).wait_as_visitor(&mut FetchWait::new(Duration::ZERO)).await;
+        let none = join(&fetches).wait_as_visitor(&mut FetchWait::new(Duration::ZERO)).await;
         assert!(matches!(none, FetchWaitResult::FetchSelf), "who is not to wait does not");
         drop(ticket);
     }
 
     #[tokio::test]
     async fn who_comes_after_a_second_flush_waits_for_the_end_of_the_fetch_before_it() {
-        let flights = Arc::new(FetchCoalescer::default());
-        let first = lead(&flights);
-        flights.mark_flushed(|_| true);
-        let second = lead(&flights);
-        let early = join(&flights);
-        flights.mark_flushed(|_| true);
-        let late = join(&flights);
+        let fetches = Arc::new(FetchCoalescer::default());
+        let first = lead(&fetches);
+        fetches.mark_flushed(|_| true);
+        let second = lead(&fetches);
+        let early = join(&fetches);
+        fetches.mark_flushed(|_| true);
+        let late = join(&fetches);
         assert!(Arc::ptr_eq(&early, &late) && late.is_flushed());
         let (mut came_early, mut came_late) =
             (FetchWait::new(HALF_A_MINUTE), FetchWait::new(HALF_A_MINUTE));
@@ -468,37 +470,37 @@ mod tests {
 
     #[test]
     fn a_flush_overtakes_a_fetch_once() {
-        let flights = Arc::new(FetchCoalescer::default());
-        let first = lead(&flights);
-        flights.mark_flushed(|file| file == Path::new(FILE));
+        let fetches = Arc::new(FetchCoalescer::default());
+        let first = lead(&fetches);
+        fetches.mark_flushed(|file| file == Path::new(FILE));
         assert_eq!(first.store_unless_flushed(|| Ok(())), Err(NotCacheableReason::Flushed));
-        let second = lead(&flights);
+        let second = lead(&fetches);
         assert_eq!(second.store_unless_flushed(|| Ok(())), Ok(()));
-        flights.mark_flushed(|file| file == Path::new(FILE));
+        fetches.mark_flushed(|file| file == Path::new(FILE));
         assert_eq!(second.store_unless_flushed(|| Ok(())), Err(NotCacheableReason::Flushed));
-        assert!(join(&flights).is_flushed(), "two fetches are enough");
+        assert!(join(&fetches).is_flushed(), "two fetches are enough");
         drop((first, second));
-        assert_eq!(flights.pending_count(), 0);
-        assert_eq!(lead(&flights).store_unless_flushed(|| Ok(())), Ok(()));
+        assert_eq!(fetches.pending_count(), 0);
+        assert_eq!(lead(&fetches).store_unless_flushed(|| Ok(())), Ok(()));
     }
 
     #[test]
     fn a_flush_of_another_file_changes_nothing() {
-        let flights = Arc::new(FetchCoalescer::default());
-        let ticket = lead(&flights);
-        flights.mark_flushed(|file| file == Path::new("/docroot/b.html"));
+        let fetches = Arc::new(FetchCoalescer::default());
+        let ticket = lead(&fetches);
+        fetches.mark_flushed(|file| file == Path::new("/docroot/b.html"));
         assert_eq!(ticket.store_unless_flushed(|| Ok(())), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn answers_for_one_are_remembered_for_a_while() {
-        let flights = Arc::new(FetchCoalescer::default());
-        lead(&flights).finish_fetch(FetchOutcome::Unshared(NotCacheableReason::CacheControl));
+        let fetches = Arc::new(FetchCoalescer::default());
+        lead(&fetches).finish_fetch(FetchOutcome::Unshared(NotCacheableReason::CacheControl));
         assert!(matches!(
-            flights.join_or_pass(Path::new(FILE)),
+            fetches.join_or_pass(Path::new(FILE)),
             FetchRole::Pass(NotCacheableReason::CacheControl)
         ));
         tokio::time::advance(super::PASS_MEMORY_DURATION).await;
-        drop(lead(&flights));
+        drop(lead(&fetches));
     }
 }

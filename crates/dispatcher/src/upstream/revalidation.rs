@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use crate::cache::cache_file_response::remove_internal_headers;
 use crate::cache::cacheability::check_response_cacheable;
+use crate::cache::file_response::remove_internal_headers;
 use crate::cache::freshness::{
     CacheFileFreshness, FreshnessInput, GracePeriod, assess_freshness, is_flushed,
 };
@@ -48,7 +48,7 @@ impl RevalidationRequest {
     /// Returns the request for a copy; `None` if it is fresh, or cannot be confirmed.
     pub(crate) fn for_copy(
         copy: &OpenCacheFile,
-        (facts, patience): (FreshnessInput, GracePeriod),
+        (facts, grace_period): (FreshnessInput, GracePeriod),
         mode: RevalidateMode,
     ) -> Option<Self> {
         let stored = &copy.headers.as_ref()?.headers;
@@ -58,7 +58,7 @@ impl RevalidationRequest {
             RevalidateMode::Expired => !wants_strong,
             RevalidateMode::Flushed => true,
         };
-        if !is_asked || assess_freshness(facts, patience) == CacheFileFreshness::Valid {
+        if !is_asked || assess_freshness(facts, grace_period) == CacheFileFreshness::Valid {
             return None;
         }
         let mut conditions = HeaderMap::new();
@@ -85,20 +85,20 @@ impl RevalidationRequest {
 
     /// Returns the head of the copy updated from a 304; `None` if the 304 does not match the request, or the copy must
     /// not be stored any more.
-    pub(crate) fn renewed_headers(&self, told: &HeaderMap) -> Option<HeaderMap> {
-        let wanted = self.conditions.get(header::IF_NONE_MATCH);
-        if let (Some(wanted), Some(own)) = (wanted, told.get(header::ETAG))
-            && weak_etag_value(wanted) != weak_etag_value(own)
+    pub(crate) fn renewed_headers(&self, render_headers: &HeaderMap) -> Option<HeaderMap> {
+        let expected_tag = self.conditions.get(header::IF_NONE_MATCH);
+        if let (Some(expected_tag), Some(own)) = (expected_tag, render_headers.get(header::ETAG))
+            && weak_etag_value(expected_tag) != weak_etag_value(own)
         {
             return None;
         }
         let mut head = self.stored_headers.clone();
-        for (kept, public) in [
+        for (stored_name, public) in [
             (STORED_KEYS_HEADER, SURROGATE_KEY_HEADER),
             (STORED_ETAG_HEADER, header::ETAG),
             (STORED_LAST_MODIFIED_HEADER, header::LAST_MODIFIED),
         ] {
-            let values: Vec<HeaderValue> = head.get_all(&kept).iter().cloned().collect();
+            let values: Vec<HeaderValue> = head.get_all(&stored_name).iter().cloned().collect();
             if !values.is_empty() {
                 head.remove(&public);
             }
@@ -107,9 +107,9 @@ impl RevalidationRequest {
             }
         }
         remove_internal_headers(&mut head);
-        for name in told.keys().filter(|name| !is_body_header(name)) {
+        for name in render_headers.keys().filter(|name| !is_body_header(name)) {
             head.remove(name);
-            for value in told.get_all(name) {
+            for value in render_headers.get_all(name) {
                 head.append(name.clone(), value.clone());
             }
         }
@@ -119,17 +119,17 @@ impl RevalidationRequest {
 }
 
 /// Adds the validators of a render's response to the stored headers.
-pub(crate) fn store_validators(stored: &mut HeaderMap, answer: &HeaderMap) {
-    if let Some(tag) = answer.get(header::ETAG).filter(|tag| is_valid_etag(tag)) {
+pub(crate) fn store_validators(stored: &mut HeaderMap, response_headers: &HeaderMap) {
+    if let Some(tag) = response_headers.get(header::ETAG).filter(|tag| is_valid_etag(tag)) {
         stored.insert(STORED_ETAG_HEADER, tag.clone());
     }
-    let date = |name| httpdate::parse_http_date(answer.get(name)?.to_str().ok()?).ok();
+    let date = |name| httpdate::parse_http_date(response_headers.get(name)?.to_str().ok()?).ok();
     let (modified, sent) = (date(header::LAST_MODIFIED), date(header::DATE));
     // A page sent within the second of its last change may change again in that second (RFC 9110, section 8.8.2.2).
     let is_settled = modified
         .zip(sent)
         .is_some_and(|(modified, sent)| sent >= modified + Duration::from_secs(1));
-    if let Some(date) = answer.get(header::LAST_MODIFIED).filter(|_| is_settled) {
+    if let Some(date) = response_headers.get(header::LAST_MODIFIED).filter(|_| is_settled) {
         stored.insert(STORED_LAST_MODIFIED_HEADER, date.clone());
     }
 }
@@ -212,8 +212,8 @@ mod tests {
             previous_flush_time: None,
             expiry: expires,
         };
-        let patience = GracePeriod { grace: Duration::ZERO, has_window: false };
-        RevalidationRequest::for_copy(&copy, (facts, patience), mode)
+        let grace_period = GracePeriod { grace: Duration::ZERO, has_window: false };
+        RevalidationRequest::for_copy(&copy, (facts, grace_period), mode)
     }
 
     const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -221,9 +221,11 @@ mod tests {
     #[test]
     fn a_flushed_copy_is_asked_about_by_a_strong_tag_only() {
         let check = |stored: &[_], is_flushed, mode, expected: &[&str]| {
-            let asked = ask(&headers(stored), is_flushed, mode);
-            let mut names: Vec<String> = asked
-                .map(|asked| asked.conditions.keys().map(ToString::to_string).collect())
+            let revalidation = ask(&headers(stored), is_flushed, mode);
+            let mut names: Vec<String> = revalidation
+                .map(|revalidation| {
+                    revalidation.conditions.keys().map(ToString::to_string).collect()
+                })
                 .unwrap_or_default();
             names.sort();
             assert_eq!(names, expected, "{stored:?} {is_flushed} {mode:?}");
@@ -245,10 +247,10 @@ mod tests {
 
     #[test]
     fn a_date_within_its_own_second_is_not_kept() {
-        let check = |answer: &[_], expected: &[(&'static str, &'static str)]| {
+        let check = |response_headers: &[_], expected: &[(&'static str, &'static str)]| {
             let mut stored = HeaderMap::new();
-            store_validators(&mut stored, &headers(answer));
-            assert_eq!(stored, headers(expected), "{answer:?}");
+            store_validators(&mut stored, &headers(response_headers));
+            assert_eq!(stored, headers(expected), "{response_headers:?}");
         };
         let modified = ("last-modified", DATE);
         check(
@@ -271,9 +273,13 @@ mod tests {
             ("x-tympan-keys", "a b"),
             ("x-tympan-etag", "\"1\""),
         ]);
-        let check = |told: &[_], expected: Option<&[_]>| {
-            let asked = ask(&stored, true, RevalidateMode::Flushed).unwrap();
-            assert_eq!(asked.renewed_headers(&headers(told)), expected.map(headers), "{told:?}");
+        let check = |render_headers: &[_], expected: Option<&[_]>| {
+            let revalidation = ask(&stored, true, RevalidateMode::Flushed).unwrap();
+            assert_eq!(
+                revalidation.renewed_headers(&headers(render_headers)),
+                expected.map(headers),
+                "{render_headers:?}"
+            );
         };
         let kind = ("content-type", "text/html; charset=gbk");
         let (old, keys, tag) = (("x-shown", "old"), ("surrogate-key", "a b"), ("etag", "\"1\""));

@@ -17,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 
-use crate::cache::cache_file_response::is_same_media_type;
+use crate::cache::file_response::is_same_media_type;
 use crate::config::FarmConfig;
 use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
 use crate::edge::response_body::MAX_BUFFERED_BODY_BYTES;
@@ -52,14 +52,15 @@ impl FarmShadow {
     /// Returns the shadow of a farm, if it has one.
     pub(crate) fn for_farm(farm: &FarmConfig, runtime: &DispatcherRuntime) -> Option<Self> {
         let (percent, renders) = farm.shadow_renders.clone()?;
-        let mut asked = farm.clone();
-        asked.name = format!("{} (shadow)", farm.name);
-        (asked.renders, asked.retry_rounds, asked.has_failover) = (renders, 1, false);
-        asked.health.has_circuit_breaker = true;
-        let upstream = Upstream::new(&Arc::new(asked), runtime, None);
-        let (turn, places) =
+        let mut shadow_farm = farm.clone();
+        shadow_farm.name = format!("{} (shadow)", farm.name);
+        (shadow_farm.renders, shadow_farm.retry_rounds, shadow_farm.has_failover) =
+            (renders, 1, false);
+        shadow_farm.health.has_circuit_breaker = true;
+        let upstream = Upstream::new(&Arc::new(shadow_farm), runtime, None);
+        let (turn, permits) =
             (AtomicU64::new(0), Arc::new(Semaphore::new(CONCURRENT_SHADOW_REQUESTS)));
-        Some(Self { upstream, percent, page_count: turn, request_permits: places })
+        Some(Self { upstream, percent, page_count: turn, request_permits: permits })
     }
 
     /// Returns true if the next page is in the sample, which is spread evenly.
@@ -69,8 +70,8 @@ impl FarmShadow {
             reason = "a count of pages needs no more than 52 bits"
         )]
         let turn = self.page_count.fetch_add(1, Ordering::Relaxed) as f64;
-        let taken = |turns: f64| (turns * self.percent / 100.0).floor();
-        taken(turn + 1.0) > taken(turn)
+        let sampled_count = |turns: f64| (turns * self.percent / 100.0).floor();
+        sampled_count(turn + 1.0) > sampled_count(turn)
     }
 }
 
@@ -92,12 +93,12 @@ impl DispatcherState {
         let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next_sampled()) else {
             return;
         };
-        let Ok(place) = Arc::clone(&shadow.request_permits).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&shadow.request_permits).try_acquire_owned() else {
             return self.metrics.increment(DispatcherCounter::ShadowsSkipped);
         };
         let (inner, farm, fetched) = (Arc::clone(self), Arc::clone(farm), fetched());
         tokio::spawn(async move {
-            let _place = place;
+            let _place = permit;
             let target = fetched.target.clone();
             let Some(shadow) = &farm.shadow else { return };
             inner.metrics.increment(match shadow.compare_response(fetched).await {
@@ -123,8 +124,8 @@ impl FarmShadow {
             body: VisitorBody::empty(),
             sticky_render: None,
         };
-        let Ok(answer) = self.upstream.send(&call).await else { return ShadowVerdict::Failed };
-        let (parts, mut theirs) = answer.response.into_parts();
+        let Ok(response) = self.upstream.send(&call).await else { return ShadowVerdict::Failed };
+        let (parts, mut shadow_body) = response.response.into_parts();
         if parts.status != StatusCode::OK {
             return ShadowVerdict::Different(format!(
                 "status {} in place of 200",
@@ -147,7 +148,7 @@ impl FarmShadow {
             return ShadowVerdict::Different(format!("type {their} in place of {own}"));
         }
         let mut at = 0;
-        while let Some(frame) = theirs.frame().await {
+        while let Some(frame) = shadow_body.frame().await {
             let Ok(frame) = frame else { return ShadowVerdict::Failed };
             let piece = frame.into_data().unwrap_or_default();
             let own = body.get(at..).unwrap_or_default();

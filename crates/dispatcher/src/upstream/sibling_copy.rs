@@ -30,10 +30,10 @@ use crate::cache::{CacheFileLookup, StoredHeaders};
 use crate::config::FarmConfig;
 use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
 use crate::edge::response_body::{MAX_BUFFERED_BODY_BYTES, ResponseBody, full_body, read_file_at};
-use crate::flush::flush_authorization::FlushKeys;
+use crate::flush::authorization::FlushKeys;
 use crate::flush::{is_equal_constant_time, is_flush_allowed};
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 use crate::request_pipeline::{RequestExchange, own_response};
 use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
 
@@ -73,20 +73,20 @@ pub(crate) fn farm_siblings(
     if farm.siblings.is_empty() {
         return None;
     }
-    let mut asked = farm.clone();
-    asked.name = format!("{} (siblings)", farm.name);
-    asked.renders = std::mem::take(&mut asked.siblings);
-    for sibling in &mut asked.renders {
+    let mut sibling_farm = farm.clone();
+    sibling_farm.name = format!("{} (siblings)", farm.name);
+    sibling_farm.renders = std::mem::take(&mut sibling_farm.siblings);
+    for sibling in &mut sibling_farm.renders {
         sibling.connect_timeout =
             Some(sibling.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT));
         sibling.receive_timeout = Some(
             sibling.receive_timeout.unwrap_or(COPY_RESPONSE_TIMEOUT).min(COPY_RESPONSE_TIMEOUT),
         );
     }
-    (asked.retry_rounds, asked.has_failover) = (1, false);
+    (sibling_farm.retry_rounds, sibling_farm.has_failover) = (1, false);
     // A failing sibling is skipped, so that no visitor waits for it.
-    asked.health.has_circuit_breaker = true;
-    Some(Upstream::new(&Arc::new(asked), runtime, keep_alive))
+    sibling_farm.health.has_circuit_breaker = true;
+    Some(Upstream::new(&Arc::new(sibling_farm), runtime, keep_alive))
 }
 
 /// Returns the copy of a page from a sibling; `None` if no sibling has one.
@@ -112,11 +112,11 @@ pub(crate) async fn fetch_sibling_copy(
         body: VisitorBody::empty(),
         sticky_render: None,
     };
-    let answer = siblings.send(&call).await.ok()?;
-    if answer.response.status() != StatusCode::OK {
+    let response = siblings.send(&call).await.ok()?;
+    if response.response.status() != StatusCode::OK {
         return None;
     }
-    let (parts, mut body) = answer.response.into_parts();
+    let (parts, mut body) = response.response.into_parts();
     let number = |name: &HeaderName| parts.headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let stored = STANDARD.decode(parts.headers.get(STORED_HEADERS_HEADER)?.as_bytes()).ok()?;
     let stored = StoredHeaders::parse(&stored)?;
@@ -138,7 +138,7 @@ pub(crate) async fn fetch_sibling_copy(
     if bytes.is_empty() {
         return None;
     }
-    let (body, sibling) = (Bytes::from(bytes), answer.render);
+    let (body, sibling) = (Bytes::from(bytes), response.render);
     Some(SiblingCopy {
         headers: stored.headers,
         body,
@@ -151,10 +151,10 @@ pub(crate) async fn fetch_sibling_copy(
 /// Returns true if another dispatcher may get copies: by the token, or because it may flush.
 fn may_request_copies(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
     let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
-    let shown = view.headers.get(SIBLING_HEADER).map(HeaderValue::as_bytes);
+    let shown_token = view.headers.get(SIBLING_HEADER).map(HeaderValue::as_bytes);
     let has_token = token
-        .zip(shown)
-        .is_some_and(|(token, shown)| is_equal_constant_time(token.as_bytes(), shown));
+        .zip(shown_token)
+        .is_some_and(|(token, shown_token)| is_equal_constant_time(token.as_bytes(), shown_token));
     has_token || is_flush_allowed(keys, farm, view)
 }
 

@@ -219,10 +219,10 @@ mod tests {
         let key = |path: &str, original: &str| {
             asset_update_job(&NodePath::new(path).unwrap(), &original.parse().unwrap()).key.unwrap()
         };
-        let one = format!("{}#5", "a".repeat(64));
-        let other = format!("{}#5", "b".repeat(64));
-        assert_eq!(key("/content/dam/a", &one), key("/content/dam/a", &one));
-        assert_ne!(key("/content/dam/a", &one), key("/content/dam/a", &other));
-        assert_ne!(key("/content/dam/a", &one), key("/content/dam/b", &one));
+        let first = format!("{}#5", "a".repeat(64));
+        let second = format!("{}#5", "b".repeat(64));
+        assert_eq!(key("/content/dam/a", &first), key("/content/dam/a", &first));
+        assert_ne!(key("/content/dam/a", &first), key("/content/dam/a", &second));
+        assert_ne!(key("/content/dam/a", &first), key("/content/dam/b", &first));
     }
 }

@@ -92,7 +92,7 @@ impl AssetHandler {
     /// Processes the asset if it is due; returns `None` if it is not.
     fn process_if_due(&self, path: &NodePath) -> Result<Option<AssetUpdateOutcome>, AssetError> {
         let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
-        let node = self.processor.repository().snapshot().and_then(|seen| seen.node(path));
+        let node = self.processor.repository().snapshot().and_then(|snapshot| snapshot.node(path));
         let Some(node) = node.map_err(content)? else { return Ok(None) };
         let Some(original) = original_if_due(&node).map_err(content)? else { return Ok(None) };
         AssetCounters::increment(&self.counters.original_bytes, original.length());
@@ -126,8 +126,8 @@ impl AssetHandler {
         JobOutcome::Retry { after: Some(retry_delay(job.attempt)), reason }
     }
 
-    fn record_result(&self, path: &NodePath, processed: &AssetUpdateOutcome, begun: Instant) {
-        let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    fn record_result(&self, path: &NodePath, processed: &AssetUpdateOutcome, start: Instant) {
+        let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         AssetCounters::increment(&self.counters.busy_ms, elapsed_ms);
         match processed {
             AssetUpdateOutcome::Processed { renditions, .. } => {
@@ -150,7 +150,7 @@ impl JobHandler for AssetHandler {
     }
 
     fn run(&self, job: &Job, context: &JobContext) -> JobOutcome {
-        let begun = Instant::now();
+        let start = Instant::now();
         let path = job.properties.get("path").and_then(Json::as_str);
         let Some(path) = path.and_then(|path| NodePath::new(path).ok()) else {
             return JobOutcome::Failed { reason: "the job names no asset".to_owned() };
@@ -158,7 +158,7 @@ impl JobHandler for AssetHandler {
         match self.process_if_due(&path) {
             Ok(processed) => {
                 if let Some(processed) = &processed {
-                    self.record_result(&path, processed, begun);
+                    self.record_result(&path, processed, start);
                 }
                 JobOutcome::Done
             }

@@ -158,8 +158,8 @@ impl AssetProcessor {
             else {
                 return Ok(AssetUpdateOutcome::Gone);
             };
-            let drawn = match self.process_original(&original) {
-                Ok(drawn) => Ok(drawn),
+            let outcome = match self.process_original(&original) {
+                Ok(result) => Ok(result),
                 Err(RenditionError::File(reason)) => Err(reason),
                 Err(source) => return Err(AssetError::Rendition { path: path.clone(), source }),
             };
@@ -168,11 +168,11 @@ impl AssetProcessor {
             let is_written = self
                 .repository
                 .commit_with_retry(COMMIT_ATTEMPTS, revising, |session| {
-                    AssetUpdate { session, path, original: &original, now }.write_result(&drawn)
+                    AssetUpdate { session, path, original: &original, now }.write_result(&outcome)
                 })
                 .map_err(content)?;
             if is_written {
-                return Ok(match drawn {
+                return Ok(match outcome {
                     Ok(AssetProcessingResult { renditions, warnings, .. }) => {
                         AssetUpdateOutcome::Processed { renditions: renditions.len(), warnings }
                     }
@@ -289,7 +289,7 @@ impl AssetUpdate<'_> {
     /// Writes the result. Returns false if the original has changed in the meantime.
     fn write_result(
         &mut self,
-        drawn: &Result<AssetProcessingResult, String>,
+        outcome: &Result<AssetProcessingResult, String>,
     ) -> tympan_content::Result<bool> {
         let Some(node) = self.session.node(self.path)? else { return Ok(true) };
         match find_original(&node)? {
@@ -298,15 +298,15 @@ impl AssetUpdate<'_> {
             Some(_) => {}
         }
         let before = node.read_subtree()?;
-        let mut is_changed = match drawn {
-            Ok(drawn) => {
-                self.write_renditions(&before, &drawn.renditions)?
-                    | self.write_metadata(&before, drawn)?
+        let mut is_changed = match outcome {
+            Ok(result) => {
+                self.write_renditions(&before, &result.renditions)?
+                    | self.write_metadata(&before, result)?
             }
             Err(_) => self.write_renditions(&before, &[])?,
         };
-        is_changed |= self.write_state(&before, drawn)?;
-        if is_changed && drawn.is_ok() {
+        is_changed |= self.write_state(&before, outcome)?;
+        if is_changed && outcome.is_ok() {
             let at = Value::Date(JcrDate::from_system_time(self.now));
             self.session.set_property(
                 &self.path.child(JCR_CONTENT)?.child("metadata")?,
@@ -361,7 +361,7 @@ impl AssetUpdate<'_> {
     fn write_metadata(
         &mut self,
         before: &Subtree,
-        drawn: &AssetProcessingResult,
+        result: &AssetProcessingResult,
     ) -> tympan_content::Result<bool> {
         let content = self.path.child(JCR_CONTENT)?;
         let path = content.child("metadata")?;
@@ -369,22 +369,23 @@ impl AssetUpdate<'_> {
         if present.is_none() {
             self.session.add_node(&path, "nt:unstructured")?;
         }
-        let mut wanted: Vec<(String, Property)> = drawn
+        let mut properties: Vec<(String, Property)> = result
             .metadata
             .iter()
             .filter_map(|(name, value)| Some((name.clone(), metadata_to_property(value)?)))
             .collect();
         let length = i64::try_from(self.original.blob.length()).unwrap_or(i64::MAX);
-        wanted.push(("dam:size".to_owned(), Value::Long(length).into()));
-        wanted.push(("dam:sha1".to_owned(), Property::text(&*drawn.sha1)));
-        let media_type = Some(&*drawn.media_type).filter(|found| !found.is_empty());
+        properties.push(("dam:size".to_owned(), Value::Long(length).into()));
+        properties.push(("dam:sha1".to_owned(), Property::text(&*result.sha1)));
+        let media_type =
+            Some(&*result.media_type).filter(|detected_type| !detected_type.is_empty());
         let media_type = media_type.unwrap_or(&self.original.declared_media_type);
         if !media_type.is_empty() {
-            wanted.push(("dc:format".to_owned(), Property::text(media_type)));
-            wanted.push(("dam:MIMEtype".to_owned(), Property::text(media_type)));
+            properties.push(("dc:format".to_owned(), Property::text(media_type)));
+            properties.push(("dam:MIMEtype".to_owned(), Property::text(media_type)));
         }
         let mut is_changed = present.is_none();
-        for (name, property) in wanted {
+        for (name, property) in properties {
             let old = present.and_then(|present| present.properties.get(&name));
             let follows = name == "dc:format"
                 || TECHNICAL_METADATA_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -408,7 +409,7 @@ impl AssetUpdate<'_> {
     fn write_state(
         &mut self,
         before: &Subtree,
-        drawn: &Result<AssetProcessingResult, String>,
+        outcome: &Result<AssetProcessingResult, String>,
     ) -> tympan_content::Result<bool> {
         let path = self.path.child(JCR_CONTENT)?;
         let present = before.child(JCR_CONTENT);
@@ -416,18 +417,18 @@ impl AssetUpdate<'_> {
             let values = texts.iter().cloned().map(Value::String).collect();
             (!texts.is_empty()).then_some(Property::List(ValueType::String, values))
         };
-        let (state, failure, warnings) = match drawn {
-            Ok(drawn) => ("processed", None, texts(&drawn.warnings)),
+        let (state, failure, warnings) = match outcome {
+            Ok(result) => ("processed", None, texts(&result.warnings)),
             Err(reason) => ("failed", Some(Property::text(reason)), None),
         };
-        let wanted = [
+        let properties = [
             (ASSET_STATE_PROPERTY, Some(Property::text(state))),
             (PROCESSED_ORIGINAL_PROPERTY, Some(Property::text(self.original.blob.to_string()))),
             (FAILURE_REASON_PROPERTY, failure),
             (WARNINGS_PROPERTY, warnings),
         ];
         let mut is_changed = false;
-        for (name, property) in wanted {
+        for (name, property) in properties {
             let old = present.and_then(|present| present.properties.get(name));
             if old == property.as_ref() {
                 continue;

@@ -164,33 +164,34 @@ impl ExternalTools {
     /// Encodes a rendition that was written as PNG in the requested format, if a program supports that format.
     pub(crate) fn encode_with_tools(
         &self,
-        mut drawn: AssetProcessingResult,
+        mut result: AssetProcessingResult,
         order: &AssetProcessingRequest,
     ) -> Result<AssetProcessingResult, RenditionError> {
         let quality_of = |name: &str| {
-            let wanted = order.renditions.iter().find(|wanted| wanted.name == name)?;
-            if let RenditionEncoding::Avif(quality) = wanted.encoding {
+            let rendition_order =
+                order.renditions.iter().find(|candidate| candidate.name == name)?;
+            if let RenditionEncoding::Avif(quality) = rendition_order.encoding {
                 Some(quality)
             } else {
                 None
             }
         };
         let Some(program) = self.avif_tool.as_deref() else {
-            let before = drawn.renditions.len();
-            drawn.renditions.retain(|rendition| quality_of(&rendition.name).is_none());
-            if drawn.renditions.len() < before {
+            let before = result.renditions.len();
+            result.renditions.retain(|rendition| quality_of(&rendition.name).is_none());
+            if result.renditions.len() < before {
                 let warning =
                     "there is no AVIF: it takes the program `avifenc`, which is not installed";
-                drawn.warnings.push(warning.to_owned());
+                result.warnings.push(warning.to_owned());
             }
-            return Ok(drawn);
+            return Ok(result);
         };
-        for rendition in &mut drawn.renditions {
+        for rendition in &mut result.renditions {
             if let Some(quality) = quality_of(&rendition.name) {
                 rendition.bytes = self.encode_avif((program, quality), &rendition.bytes, order)?;
             }
         }
-        Ok(drawn)
+        Ok(result)
     }
 
     fn encode_avif(

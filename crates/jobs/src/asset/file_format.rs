@@ -35,8 +35,8 @@ impl FileFormat {
     /// Detects a file's format from its first bytes; a few hundred are enough.
     pub(crate) fn detect(bytes: &[u8]) -> Option<Self> {
         let starts = |magic: &[u8]| bytes.starts_with(magic);
-        let at = |place: usize, magic: &[u8]| {
-            bytes.get(place..).is_some_and(|rest| rest.starts_with(magic))
+        let at = |offset: usize, magic: &[u8]| {
+            bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic))
         };
         Some(match () {
             () if starts(b"\xff\xd8\xff") => Self::Jpeg,
@@ -157,8 +157,8 @@ fn decode_utf16(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-fn contains_bytes(bytes: &[u8], wanted: &[u8]) -> bool {
-    bytes.windows(wanted.len()).any(|window| window == wanted)
+fn contains_bytes(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
 }
 
 /// Returns true for a PDF, whose header is within the first KiB.

@@ -60,8 +60,8 @@ fn iter_boxes(bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     std::iter::from_fn(next).take(MAX_BOXES_PER_LEVEL)
 }
 
-fn find_box(bytes: &[u8], wanted: [u8; 4]) -> Option<&[u8]> {
-    iter_boxes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, content)| content)
+fn find_box(bytes: &[u8], box_kind: [u8; 4]) -> Option<&[u8]> {
+    iter_boxes(bytes).find(|(kind, _)| *kind == box_kind).map(|(_, content)| content)
 }
 
 /// Returns the size of the largest picture in an image file, to which thumbnails and tiles belong.
@@ -124,13 +124,13 @@ fn matroska_size(bytes: &[u8]) -> Option<ImageSize> {
     const VIDEO: u32 = 0xE0;
     const WIDTH: u32 = 0xB0;
     const HEIGHT: u32 = 0xBA;
-    let within = |bytes, wanted| iter_elements(bytes).find(|(number, _)| *number == wanted);
+    let within = |bytes, element_id| iter_elements(bytes).find(|(number, _)| *number == element_id);
     let (_, segment) = within(bytes, SEGMENT)?;
     let (_, tracks) = within(segment, TRACKS)?;
     let mut tracks = iter_elements(tracks).filter(|(number, _)| *number == TRACK);
     let video = tracks.find_map(|(_, track)| within(track, VIDEO))?.1;
-    let pixels = |wanted| {
-        let digits = within(video, wanted)?.1;
+    let pixels = |element_id| {
+        let digits = within(video, element_id)?.1;
         (digits.len() <= 4).then(|| digits.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte)))
     };
     Some(ImageSize { width: pixels(WIDTH)?, height: pixels(HEIGHT)? })
@@ -235,8 +235,8 @@ mod tests {
         let live =
             [&head[..], b"\x18\x53\x80\x67\x01\xff\xff\xff\xff\xff\xff\xff", &inner].concat();
         check(&live, FileFormat::Matroska, Some((640, 360)));
-        let heard = element(b"\x16\x54\xae\x6b", &sound);
-        let heard = [head, element(b"\x18\x53\x80\x67", &heard)].concat();
-        check(&heard, FileFormat::WebM, None);
+        let audio_tracks = element(b"\x16\x54\xae\x6b", &sound);
+        let audio_file = [head, element(b"\x18\x53\x80\x67", &audio_tracks)].concat();
+        check(&audio_file, FileFormat::WebM, None);
     }
 }

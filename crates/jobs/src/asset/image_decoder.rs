@@ -78,7 +78,7 @@ pub(crate) fn is_decodable_image(format: FileFormat) -> bool {
     matches!(format, Jpeg | Png | Gif | WebP | Tiff | Bmp | Icon | Svg)
 }
 
-/// Reads the header, and checks it against the limits. `wanted` returns the size of the largest rendition for a picture
+/// Reads the header, and checks it against the limits. `target_size_of` returns the size of the largest rendition for a picture
 /// of a given size.
 ///
 /// # Errors
@@ -87,11 +87,11 @@ pub(crate) fn read_image_header(
     bytes: &[u8],
     format: FileFormat,
     limits: &ProcessingLimits,
-    wanted: impl Fn(ImageSize) -> ImageSize,
+    target_size_of: impl Fn(ImageSize) -> ImageSize,
 ) -> Result<ImageHeader, AssetFileError> {
     let mut header = match format {
-        FileFormat::Jpeg => read_jpeg_header(bytes, &wanted)?,
-        FileFormat::Svg => read_svg_header(bytes, &wanted)?,
+        FileFormat::Jpeg => read_jpeg_header(bytes, &target_size_of)?,
+        FileFormat::Svg => read_svg_header(bytes, &target_size_of)?,
         _ => read_raster_header(bytes, format, limits)?,
     };
     header.orientation = match header.embedded_metadata.orientation() {
@@ -138,14 +138,14 @@ pub(crate) fn too_many_pixels_error(
 
 fn read_jpeg_header(
     bytes: &[u8],
-    wanted: &impl Fn(ImageSize) -> ImageSize,
+    target_size_of: &impl Fn(ImageSize) -> ImageSize,
 ) -> Result<ImageHeader, AssetFileError> {
     let segments: JpegSegments = jpeg::read_jpeg_segments(bytes);
     let stored = segments.size.ok_or_else(|| {
         AssetFileError::new("it begins like a JPEG, but its header is cut off or damaged")
     })?;
-    let memory =
-        jpeg::estimate_decode_memory(&segments, stored, wanted(stored)) + bytes.len() as u64;
+    let memory = jpeg::estimate_decode_memory(&segments, stored, target_size_of(stored))
+        + bytes.len() as u64;
     Ok(ImageHeader {
         stored_size: stored,
         orientation: 1,
@@ -161,14 +161,14 @@ fn read_jpeg_header(
 
 fn read_svg_header(
     bytes: &[u8],
-    wanted: &impl Fn(ImageSize) -> ImageSize,
+    target_size_of: &impl Fn(ImageSize) -> ImageSize,
 ) -> Result<ImageHeader, AssetFileError> {
     let stored = svg::svg_size(bytes)?;
     Ok(ImageHeader {
         stored_size: stored,
         orientation: 1,
         bits_per_pixel: 32,
-        memory_bytes: wanted(stored).pixel_count() * 12 + bytes.len() as u64 * 16,
+        memory_bytes: target_size_of(stored).pixel_count() * 12 + bytes.len() as u64 * 16,
         ..ImageHeader::default()
     })
 }
@@ -181,14 +181,14 @@ fn read_raster_header(
     let mut decoder = open_decoder(bytes, format, limits)?;
     let (width, height) = decoder.dimensions();
     let orientation = decoder.orientation().map_or(1, image::metadata::Orientation::to_exif);
-    let kept = |data: ImageResult<Option<Vec<u8>>>| {
+    let bounded_data = |data: ImageResult<Option<Vec<u8>>>| {
         data.ok().flatten().filter(|data| data.len() <= MAX_METADATA_BYTES)
     };
     let embedded = EmbeddedMetadata {
-        exif: kept(decoder.exif_metadata()),
-        xmp: kept(decoder.xmp_metadata()),
-        iptc: kept(decoder.iptc_metadata()),
-        icc: kept(decoder.icc_profile()),
+        exif: bounded_data(decoder.exif_metadata()),
+        xmp: bounded_data(decoder.xmp_metadata()),
+        iptc: bounded_data(decoder.iptc_metadata()),
+        icc: bounded_data(decoder.icc_profile()),
         ..EmbeddedMetadata::default()
     };
     let bits_per_pixel = u32::from(decoder.original_color_type().bits_per_pixel());
@@ -235,9 +235,9 @@ fn open_decoder<'a>(
     format: FileFormat,
     limits: &ProcessingLimits,
 ) -> Result<Box<dyn ImageDecoder + 'a>, AssetFileError> {
-    let word = format.dam_format_name().unwrap_or("picture");
+    let format_name = format.dam_format_name().unwrap_or("picture");
     let failed = |error: image::ImageError| {
-        AssetFileError::new(format!("it is no readable {word}: {error}"))
+        AssetFileError::new(format!("it is no readable {format_name}: {error}"))
     };
     let source = Cursor::new(bytes);
     let mut bounds = image::Limits::default();
@@ -262,7 +262,7 @@ fn open_decoder<'a>(
     Ok(decoder)
 }
 
-/// Decodes a picture so that it covers `wanted` if it is large enough; of an animation, the first frame.
+/// Decodes a picture so that it covers `target_size` if it is large enough; of an animation, the first frame.
 ///
 /// # Errors
 /// If the file is too damaged for the decoder.
@@ -270,12 +270,12 @@ pub(crate) fn decode_image(
     bytes: &[u8],
     format: FileFormat,
     header: &ImageHeader,
-    wanted: ImageSize,
+    target_size: ImageSize,
     limits: &ProcessingLimits,
 ) -> Result<DecodedImage, AssetFileError> {
     match format {
-        FileFormat::Jpeg => jpeg::decode_jpeg(bytes, header, wanted),
-        FileFormat::Svg => svg::rasterize_svg(bytes, wanted),
+        FileFormat::Jpeg => jpeg::decode_jpeg(bytes, header, target_size),
+        FileFormat::Svg => svg::rasterize_svg(bytes, target_size),
         _ => decode_raster(bytes, format, limits),
     }
 }

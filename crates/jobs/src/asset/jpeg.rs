@@ -51,7 +51,7 @@ pub(crate) struct JpegSegments {
 
 /// Reads the segments up to the picture's data; a truncated segment is left out.
 pub(crate) fn read_jpeg_segments(bytes: &[u8]) -> JpegSegments {
-    let mut found = JpegSegments::default();
+    let mut segments = JpegSegments::default();
     let mut profile: BTreeMap<u8, &[u8]> = BTreeMap::new();
     let mut extended: BTreeMap<u32, &[u8]> = BTreeMap::new();
     let mut rest = bytes.get(2..).unwrap_or_default();
@@ -62,23 +62,23 @@ pub(crate) fn read_jpeg_segments(bytes: &[u8]) -> JpegSegments {
                 if let [_, h1, h0, w1, w0, components, ..] = *body {
                     let (height, width) =
                         (u16::from_be_bytes([h1, h0]), u16::from_be_bytes([w1, w0]));
-                    found.size = Some(ImageSize { width: width.into(), height: height.into() });
-                    found.component_count = components;
-                    found.is_progressive = matches!(marker, 0xc2 | 0xc6 | 0xca | 0xce);
+                    segments.size = Some(ImageSize { width: width.into(), height: height.into() });
+                    segments.component_count = components;
+                    segments.is_progressive = matches!(marker, 0xc2 | 0xc6 | 0xca | 0xce);
                 }
             }
-            0xe0 => found.density = found.density.or(jfif_density(body)),
+            0xe0 => segments.density = segments.density.or(jfif_density(body)),
             0xe1 => {
                 if let Some(exif) = body.strip_prefix(EXIF_SIGNATURE) {
-                    found.embedded_metadata.exif.get_or_insert_with(|| exif.to_vec());
+                    segments.embedded_metadata.exif.get_or_insert_with(|| exif.to_vec());
                 } else if let Some(packet) = body.strip_prefix(XMP_SIGNATURE) {
-                    found.embedded_metadata.xmp.get_or_insert_with(|| packet.to_vec());
+                    segments.embedded_metadata.xmp.get_or_insert_with(|| packet.to_vec());
                 } else if let Some(part) = body.strip_prefix(EXTENDED_XMP_SIGNATURE) {
                     // A digest of 32 characters, the total length, and the offset of this part.
-                    if let Some((place, part)) =
+                    if let Some((offset, part)) =
                         part.get(36..).and_then(<[u8]>::split_first_chunk::<4>)
                     {
-                        extended.insert(u32::from_be_bytes(*place), part);
+                        extended.insert(u32::from_be_bytes(*offset), part);
                     }
                 }
             }
@@ -89,21 +89,21 @@ pub(crate) fn read_jpeg_segments(bytes: &[u8]) -> JpegSegments {
             }
             0xed => {
                 if let Some(resources) = body.strip_prefix(PHOTOSHOP_SIGNATURE) {
-                    found
+                    segments
                         .embedded_metadata
                         .photoshop
                         .get_or_insert_default()
                         .extend_from_slice(resources);
                 }
             }
-            0xee => found.is_adobe |= body.starts_with(b"Adobe"),
-            0xfe => found.comment_count += 1,
+            0xee => segments.is_adobe |= body.starts_with(b"Adobe"),
+            0xfe => segments.comment_count += 1,
             _ => {}
         }
     }
-    found.embedded_metadata.icc = join_parts(profile.into_values());
-    found.embedded_metadata.extended_xmp = join_parts(extended.into_values());
-    found
+    segments.embedded_metadata.icc = join_parts(profile.into_values());
+    segments.embedded_metadata.extended_xmp = join_parts(extended.into_values());
+    segments
 }
 
 /// Returns the next segment's marker and body, and the bytes that follow; `None` at the picture's data.
@@ -152,9 +152,9 @@ fn jfif_density(body: &[u8]) -> Option<(u32, u32)> {
 pub(crate) fn estimate_decode_memory(
     segments: &JpegSegments,
     size: ImageSize,
-    wanted: ImageSize,
+    target_size: ImageSize,
 ) -> u64 {
-    let eighths = u64::from(choose_scale_eighths(size, wanted));
+    let eighths = u64::from(choose_scale_eighths(size, target_size));
     let channels = u64::from(segments.component_count.clamp(1, 4));
     let decoded = size.pixel_count() * channels * eighths * eighths / 64;
     let coefficients = if segments.is_progressive { size.pixel_count() * 2 * channels } else { 0 };
@@ -162,25 +162,25 @@ pub(crate) fn estimate_decode_memory(
 }
 
 /// Returns the scale in eighths at which a picture is decoded so that it exceeds the requested size by `MARGIN`.
-fn choose_scale_eighths(size: ImageSize, wanted: ImageSize) -> u8 {
+fn choose_scale_eighths(size: ImageSize, target_size: ImageSize) -> u8 {
     let enough = |eighths: u8| {
         let scaled = |side: u32| (side * u32::from(eighths)).div_ceil(8);
-        scaled(size.width) >= wanted.width && scaled(size.height) >= wanted.height
+        scaled(size.width) >= target_size.width && scaled(size.height) >= target_size.height
     };
     // The other scales have no vector instructions and cost more than they save.
     [1, 2, 4].into_iter().find(|eighths| enough(*eighths)).unwrap_or(8)
 }
 
-/// Decodes a picture at the smallest fraction of its size that still covers `wanted`.
+/// Decodes a picture at the smallest fraction of its size that still covers `target_size`.
 ///
 /// # Errors
 /// If neither decoder can decode the picture.
 pub(crate) fn decode_jpeg(
     bytes: &[u8],
     header: &ImageHeader,
-    wanted: ImageSize,
+    target_size: ImageSize,
 ) -> Result<DecodedImage, AssetFileError> {
-    match decode_jpeg_scaled(bytes, header, wanted) {
+    match decode_jpeg_scaled(bytes, header, target_size) {
         Ok(decoded) => Ok(decoded),
         Err(first) => decode_jpeg_whole(bytes, header).map_err(|_| first),
     }
@@ -189,25 +189,27 @@ pub(crate) fn decode_jpeg(
 fn decode_jpeg_scaled(
     bytes: &[u8],
     header: &ImageHeader,
-    wanted: ImageSize,
+    target_size: ImageSize,
 ) -> Result<DecodedImage, AssetFileError> {
     let unreadable = |error: &dyn std::fmt::Display| {
         AssetFileError::new(format!("it is no readable JPEG: {error}"))
     };
     let mut decompressor = Decompressor::new().map_err(|error| unreadable(&error))?;
     decompressor.set_scan_limit(MAX_JPEG_SCANS).map_err(|error| unreadable(&error))?;
-    let found = decompressor.read_header(bytes).map_err(|error| unreadable(&error))?;
-    let factor = match found.is_lossless {
+    let jpeg_header = decompressor.read_header(bytes).map_err(|error| unreadable(&error))?;
+    let factor = match jpeg_header.is_lossless {
         true => ScalingFactor::ONE,
-        false => ScalingFactor::new(choose_scale_eighths(header.stored_size, wanted).into(), 8),
+        false => {
+            ScalingFactor::new(choose_scale_eighths(header.stored_size, target_size).into(), 8)
+        }
     };
     decompressor.set_scaling_factor(factor).map_err(|error| unreadable(&error))?;
-    let (format, layout) = match found.colorspace {
+    let (format, layout) = match jpeg_header.colorspace {
         Colorspace::Gray => (PixelFormat::GRAY, PixelLayout::Gray),
         Colorspace::CMYK | Colorspace::YCCK => (PixelFormat::CMYK, PixelLayout::Cmyk),
         Colorspace::RGB | Colorspace::YCbCr => (PixelFormat::RGB, PixelLayout::Rgb),
     };
-    let (width, height) = (factor.scale(found.width), factor.scale(found.height));
+    let (width, height) = (factor.scale(jpeg_header.width), factor.scale(jpeg_header.height));
     let pitch = width * format.size();
     // The missing part of a truncated file is gray.
     let mut pixels = vec![0x80; pitch * height];
@@ -281,14 +283,18 @@ mod tests {
     #[test]
     fn scales_cover_what_is_wanted() {
         let size = |width, height| ImageSize { width, height };
-        for (from, wanted, expected) in [
+        for (from, target_size, expected) in [
             (size(6000, 4000), size(1280, 853), 2),
             (size(6000, 4000), size(48, 32), 1),
             (size(2000, 2000), size(1280, 1280), 8),
             (size(3000, 2000), size(1280, 853), 4),
             (size(9, 9), size(9, 9), 8),
         ] {
-            assert_eq!(choose_scale_eighths(from, wanted), expected, "{from:?} {wanted:?}");
+            assert_eq!(
+                choose_scale_eighths(from, target_size),
+                expected,
+                "{from:?} {target_size:?}"
+            );
         }
     }
 

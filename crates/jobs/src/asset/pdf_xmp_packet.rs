@@ -26,7 +26,7 @@ pub(crate) type PdfAppendix = (Vec<u8>, Vec<String>);
 /// If the file is not a readable PDF, is encrypted or signed, or its packet cannot be read.
 pub(crate) fn build_pdf_appendix(
     bytes: &[u8],
-    wanted: Vec<(String, MetadataValue)>,
+    properties: Vec<(String, MetadataValue)>,
 ) -> Result<Option<PdfAppendix>, String> {
     let unreadable = |error: lopdf::Error| format!("it is no readable PDF: {error}");
     let document = Document::load_mem(bytes).map_err(unreadable)?;
@@ -39,14 +39,14 @@ pub(crate) fn build_pdf_appendix(
         return Err("it is signed: a change would break its signature".to_owned());
     }
     let present = find_xmp_packet(&document);
-    let changes = diff_packet(present.as_deref(), wanted);
+    let changes = diff_packet(present.as_deref(), properties);
     if changes.is_empty() {
         return Ok(None);
     }
     let packet = super::metadata::xmp::update_xmp_packet(present.as_deref(), &changes)?;
-    let known = catalog.get(b"Metadata").and_then(Object::as_reference).ok();
+    let packet_id = catalog.get(b"Metadata").and_then(Object::as_reference).ok();
     let mut updated = IncrementalDocument::create_from(bytes.to_vec(), document);
-    put_packet(&mut updated, (root, known), packet.clone()).map_err(unreadable)?;
+    put_packet(&mut updated, (root, packet_id), packet.clone()).map_err(unreadable)?;
     let mut whole = Vec::with_capacity(bytes.len() + packet.len() + 1024);
     updated.save_to(&mut whole).map_err(|error| unreadable(error.into()))?;
     // A result that cannot be read back is rejected.
@@ -59,7 +59,7 @@ pub(crate) fn build_pdf_appendix(
 /// Adds a packet to the update: as a new version of the existing one, or as a new object that the catalog references.
 fn put_packet(
     updated: &mut IncrementalDocument,
-    (root, known): (ObjectId, Option<ObjectId>),
+    (root, packet_id): (ObjectId, Option<ObjectId>),
     packet: Vec<u8>,
 ) -> lopdf::Result<()> {
     let mut entries = Dictionary::new();
@@ -67,8 +67,8 @@ fn put_packet(
     entries.set("Subtype", Object::Name(b"XML".to_vec()));
     // The packet is stored uncompressed, so that programs without PDF support find it.
     let stream = Object::Stream(Stream::new(entries, packet).with_compression(false));
-    match known {
-        Some(known) => updated.new_document.set_object(known, stream),
+    match packet_id {
+        Some(packet_id) => updated.new_document.set_object(packet_id, stream),
         None => {
             updated.opt_clone_object_to_new_document(root)?;
             let new = updated.new_document.add_object(stream);

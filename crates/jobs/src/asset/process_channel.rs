@@ -141,28 +141,28 @@ mod tests {
 
     #[test]
     fn an_open_file_comes_between_messages() {
-        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let (mut sender, mut receiver) = UnixStream::pair().unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"picture").unwrap();
         file.rewind().unwrap();
         for _ in 0..2 {
-            write_json(&mut ours, &7).unwrap();
-            send_file_descriptor(&ours, &file).unwrap();
-            write_json(&mut ours, &8).unwrap();
-            ours.write_all(&[FILE_BYTES_MARKER]).unwrap();
+            write_json(&mut sender, &7).unwrap();
+            send_file_descriptor(&sender, &file).unwrap();
+            write_json(&mut sender, &8).unwrap();
+            sender.write_all(&[FILE_BYTES_MARKER]).unwrap();
         }
         drop(file);
         let mut texts = Vec::new();
         for _ in 0..2 {
-            assert_eq!(read_json::<u8>(&mut theirs).unwrap(), 7);
+            assert_eq!(read_json::<u8>(&mut receiver).unwrap(), 7);
             let mut text = String::new();
-            receive_file_descriptor(&theirs).unwrap().unwrap().read_to_string(&mut text).unwrap();
+            receive_file_descriptor(&receiver).unwrap().unwrap().read_to_string(&mut text).unwrap();
             texts.push(text);
-            assert_eq!(read_json::<u8>(&mut theirs).unwrap(), 8);
-            assert!(receive_file_descriptor(&theirs).unwrap().is_none());
+            assert_eq!(read_json::<u8>(&mut receiver).unwrap(), 8);
+            assert!(receive_file_descriptor(&receiver).unwrap().is_none());
         }
         assert_eq!(texts, ["picture", ""], "both are the same open file");
-        drop(ours);
-        assert!(receive_file_descriptor(&theirs).is_err());
+        drop(sender);
+        assert!(receive_file_descriptor(&receiver).is_err());
     }
 }

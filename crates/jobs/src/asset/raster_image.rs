@@ -98,8 +98,12 @@ struct CropRegion {
 impl RasterImage {
     /// Creates a picture; `None` if the number of bytes does not match.
     pub(crate) fn new(size: ImageSize, layout: PixelLayout, bytes: Vec<u8>) -> Option<Self> {
-        let wanted = size.pixel_count().checked_mul(layout.channel_count() as u64)?;
-        (bytes.len() as u64 == wanted && wanted > 0).then_some(Self { size, layout, bytes })
+        let expected_length = size.pixel_count().checked_mul(layout.channel_count() as u64)?;
+        (bytes.len() as u64 == expected_length && expected_length > 0).then_some(Self {
+            size,
+            layout,
+            bytes,
+        })
     }
 
     /// Returns the picture fitted to a box.
@@ -150,16 +154,16 @@ impl RasterImage {
         let scale = (width / wanted_width).min(height / wanted_height);
         let part_width = (wanted_width * scale).min(width);
         let part_height = (wanted_height * scale).min(height);
-        let place = |focus: f64, part: f64, whole: f64| {
+        let offset_of = |focus: f64, part: f64, whole: f64| {
             (focus.clamp(0.0, 1.0) * whole - part / 2.0).clamp(0.0, (whole - part).max(0.0))
         };
         let part = CropRegion {
-            left: place(focus.x, part_width, width),
-            top: place(focus.y, part_height, height),
+            left: offset_of(focus.x, part_width, width),
+            top: offset_of(focus.y, part_height, height),
             width: part_width,
             height: part_height,
         };
-        let side = |part: f64, wanted: u32| (part.round() as u32).clamp(1, wanted.max(1));
+        let side = |part: f64, limit: u32| (part.round() as u32).clamp(1, limit.max(1));
         (
             part,
             ImageSize {

@@ -40,44 +40,48 @@ pub(crate) fn process_asset_file(
         )));
     }
     let format = FileFormat::detect(bytes);
-    let mut drawn = AssetProcessingResult {
+    let mut result = AssetProcessingResult {
         sha1: to_hex(&Sha1::digest(bytes)),
         ..AssetProcessingResult::default()
     };
     if let Some(media_type) = format.and_then(FileFormat::media_type) {
-        media_type.clone_into(&mut drawn.media_type);
+        media_type.clone_into(&mut result.media_type);
     }
     match format {
         Some(format) if image_decoder::is_decodable_image(format) => {
-            let by_header = drawn.clone();
-            process_image(bytes, format, order, reserve, drawn).or_else(|fault| {
+            let by_header = result.clone();
+            process_image(bytes, format, order, reserve, result).or_else(|fault| {
                 // An external program may decode it; then only the header is reported here.
                 let is_told = order.renditions.is_empty()
                     && format == FileFormat::Tiff
                     && !image_decoder::has_supported_header(bytes, format, &order.limits);
-                let told = is_told.then(|| apply_header_metadata(bytes, format, order, by_header));
-                told.and_then(Result::ok).filter(|drawn| drawn.size.is_some()).ok_or(fault)
+                let header_result =
+                    is_told.then(|| apply_header_metadata(bytes, format, order, by_header));
+                header_result
+                    .and_then(Result::ok)
+                    .filter(|result| result.size.is_some())
+                    .ok_or(fault)
             })
         }
         Some(format) if format.is_still_image() => {
-            apply_header_metadata(bytes, format, order, drawn)
+            apply_header_metadata(bytes, format, order, result)
         }
         Some(format @ (FileFormat::Matroska | FileFormat::WebM)) => {
-            drawn.size = read_header_size(bytes, format);
-            if let Some(size) = drawn.size.filter(|_| order.metadata) {
-                drawn.metadata = metadata::header_properties(format, size);
+            result.size = read_header_size(bytes, format);
+            if let Some(size) = result.size.filter(|_| order.metadata) {
+                result.metadata = metadata::header_properties(format, size);
             }
-            Ok(drawn)
+            Ok(result)
         }
         Some(FileFormat::Pdf) if order.metadata => {
-            drawn.metadata = metadata::pdf::read_pdf_metadata(bytes)?;
-            Ok(drawn)
+            result.metadata = metadata::pdf::read_pdf_metadata(bytes)?;
+            Ok(result)
         }
         None if order.declared.starts_with("image/") => Err(AssetFileError::new(format!(
             "it is called {}, but its bytes are no picture of a known kind",
             order.declared
         ))),
-        _ => Ok(drawn),
+        _ => Ok(result),
     }
 }
 
@@ -86,17 +90,17 @@ fn apply_header_metadata(
     bytes: &[u8],
     format: FileFormat,
     order: &AssetProcessingRequest,
-    mut drawn: AssetProcessingResult,
+    mut result: AssetProcessingResult,
 ) -> Result<AssetProcessingResult, AssetFileError> {
-    let Some(size) = read_header_size(bytes, format) else { return Ok(drawn) };
+    let Some(size) = read_header_size(bytes, format) else { return Ok(result) };
     if size.pixel_count() > order.limits.pixels {
         return Err(image_decoder::too_many_pixels_error(size, &order.limits));
     }
     if order.metadata {
-        drawn.metadata = metadata::header_properties(format, size);
+        result.metadata = metadata::header_properties(format, size);
     }
-    drawn.size = Some(size);
-    Ok(drawn)
+    result.size = Some(size);
+    Ok(result)
 }
 
 /// Returns bytes in hexadecimal.
@@ -115,28 +119,29 @@ fn process_image(
     format: FileFormat,
     order: &AssetProcessingRequest,
     reserve: impl FnOnce(u64) -> Result<(), AssetFileError>,
-    mut drawn: AssetProcessingResult,
+    mut result: AssetProcessingResult,
 ) -> Result<AssetProcessingResult, AssetFileError> {
     let wanted_of = |size: ImageSize| {
         largest_rendition_size(&order.renditions, size, format == FileFormat::Svg)
     };
     let header = image_decoder::read_image_header(bytes, format, &order.limits, wanted_of)?;
     if order.metadata {
-        drawn.metadata = metadata::image_properties(format, &header);
+        result.metadata = metadata::image_properties(format, &header);
     }
-    drawn.size = Some(header.display_size());
+    result.size = Some(header.display_size());
     if order.renditions.is_empty() {
-        return Ok(drawn);
+        return Ok(result);
     }
     reserve(header.memory_bytes)?;
-    let wanted = wanted_of(header.display_size());
-    let stored_wanted = if header.orientation >= 5 { wanted.transposed() } else { wanted };
+    let target_size = wanted_of(header.display_size());
+    let stored_wanted =
+        if header.orientation >= 5 { target_size.transposed() } else { target_size };
     let decoded =
         image_decoder::decode_image(bytes, format, &header, stored_wanted, &order.limits)?;
-    drawn.warnings = decoded.warnings;
-    let first = prepare_image(decoded.image, &header, stored_wanted, &mut drawn.warnings)?;
-    drawn.renditions = make_renditions(first, &order.renditions).map_err(AssetFileError)?;
-    Ok(drawn)
+    result.warnings = decoded.warnings;
+    let first = prepare_image(decoded.image, &header, stored_wanted, &mut result.warnings)?;
+    result.renditions = make_renditions(first, &order.renditions).map_err(AssetFileError)?;
+    Ok(result)
 }
 
 /// Returns the smallest size that covers all renditions of a picture. An SVG can be rendered at any size.
@@ -171,14 +176,14 @@ fn largest_rendition_size(
 fn prepare_image(
     frame: RasterImage,
     header: &ImageHeader,
-    wanted: ImageSize,
+    target_size: ImageSize,
     warnings: &mut Vec<String>,
 ) -> Result<RasterImage, AssetFileError> {
     // Color conversion and rotation cost time per pixel, so they follow the first reduction.
-    let frame = if wanted.covers(frame.size) {
+    let frame = if target_size.covers(frame.size) {
         frame
     } else {
-        frame.resize(wanted).map_err(AssetFileError)?
+        frame.resize(target_size).map_err(AssetFileError)?
     };
     let frame =
         color_conversion::convert_to_srgb(frame, header.embedded_metadata.icc.as_deref(), warnings);
@@ -194,7 +199,7 @@ fn make_renditions(
     by_size.sort_by_key(|(_, order)| std::cmp::Reverse(order.within.pixel_count()));
     let mut frames = vec![first];
     let mut made: Vec<(usize, EncodedRendition)> = Vec::new();
-    for (place, order) in by_size {
+    for (index, order) in by_size {
         let whole = frames.first().ok_or("there is no picture")?;
         let (source, frame) = match order.fit {
             ResizeMode::Cover(_) => (None, whole.fit_to_box(order.within, order.fit)?),
@@ -207,7 +212,7 @@ fn make_renditions(
         };
         let bytes = encode_rendition(&frame, order.encoding)?;
         made.push((
-            place,
+            index,
             EncodedRendition {
                 name: order.name.clone(),
                 media_type: order.encoding.media_type().to_owned(),
@@ -219,7 +224,7 @@ fn make_renditions(
             frames.push(frame);
         }
     }
-    made.sort_by_key(|(place, _)| *place);
+    made.sort_by_key(|(index, _)| *index);
     Ok(made.into_iter().map(|(_, rendition)| rendition).collect())
 }
 

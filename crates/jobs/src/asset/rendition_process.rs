@@ -79,8 +79,8 @@ fn serve_request(input: &mut File, output: &mut File) -> io::Result<bool> {
         },
         None => read_exactly(&mut *input, request.length)?,
     };
-    if let Some(wanted) = request.append {
-        match build_pdf_appendix(&bytes, wanted) {
+    if let Some(properties) = request.append {
+        match build_pdf_appendix(&bytes, properties) {
             Ok(None) => write_json(output, &RenditionProcessMessage::Appended(None))?,
             Ok(Some((appended, names))) => {
                 write_json(output, &RenditionProcessMessage::Appended(Some(names)))?;
@@ -93,24 +93,24 @@ fn serve_request(input: &mut File, output: &mut File) -> io::Result<bool> {
     let reserve = |need: u64| {
         let mut ask = || -> io::Result<u8> {
             write_json(output, &RenditionProcessMessage::Need(need))?;
-            let mut answer = [0];
-            input.read_exact(&mut answer)?;
-            let [answer] = answer;
-            Ok(answer)
+            let mut reply = [0];
+            input.read_exact(&mut reply)?;
+            let [reply] = reply;
+            Ok(reply)
         };
         match ask() {
             Ok(BEGIN_DECODING_MARKER) => Ok(()),
             _ => Err(AssetFileError::new("there is not enough memory to draw it")),
         }
     };
-    let answer = process_asset_file(&bytes, &request.order, reserve);
+    let outcome = process_asset_file(&bytes, &request.order, reserve);
     let mut output = BufWriter::new(&*output);
-    match answer {
-        Ok(drawn) => {
-            let answer = RenditionProcessMessage::Drawn(drawn);
-            write_json(&mut output, &answer)?;
-            if let RenditionProcessMessage::Drawn(drawn) = &answer {
-                let pictures = drawn.renditions.iter().map(|rendition| &rendition.bytes);
+    match outcome {
+        Ok(result) => {
+            let message = RenditionProcessMessage::Drawn(result);
+            write_json(&mut output, &message)?;
+            if let RenditionProcessMessage::Drawn(result) = &message {
+                let pictures = result.renditions.iter().map(|rendition| &rendition.bytes);
                 pictures
                     .into_iter()
                     .try_for_each(|picture| write_length_prefixed(&mut output, picture))?;

@@ -144,19 +144,19 @@ impl RenditionProcessPool {
                     _ => Err(refusal),
                 })
             }
-            Some(format) => self.process_in_pool(open, order).map(|mut drawn| {
+            Some(format) => self.process_in_pool(open, order).map(|mut result| {
                 let missing = self.tools.missing_tool_for(format);
                 let missing = missing.filter(|_| !order.renditions.is_empty());
-                drawn.warnings.extend(missing.map(|name| {
+                result.warnings.extend(missing.map(|name| {
                     format!(
                         "there is no preview: it takes the program `{name}`, which is not installed"
                     )
                 }));
-                drawn
+                result
             }),
             None => self.process_in_pool(open, order),
         }
-        .and_then(|drawn| self.tools.encode_with_tools(drawn, order))
+        .and_then(|result| self.tools.encode_with_tools(result, order))
     }
 
     /// Returns the IDs of the idle processes.
@@ -174,9 +174,9 @@ impl RenditionProcessPool {
     ) -> Result<AssetProcessingResult, RenditionError> {
         // The properties of the file itself: its format and metadata.
         let plain = AssetProcessingRequest { renditions: Vec::new(), ..order.clone() };
-        let mut drawn = self.process_in_pool(open, &plain)?;
+        let mut result = self.process_in_pool(open, &plain)?;
         if order.renditions.is_empty() {
-            return Ok(drawn);
+            return Ok(result);
         }
         let source = open().map_err(system_error("read the original"))?;
         let picture = match self.tools.convert_to_png(format, source, order) {
@@ -185,8 +185,8 @@ impl RenditionProcessPool {
                 if !format.is_still_image() && format != FileFormat::Tiff =>
             {
                 // A document without a preview is still valid.
-                drawn.warnings.push(format!("there is no preview: {reason}"));
-                return Ok(drawn);
+                result.warnings.push(format!("there is no preview: {reason}"));
+                return Ok(result);
             }
             Err(error) => return Err(error),
         };
@@ -196,10 +196,10 @@ impl RenditionProcessPool {
             ..order.clone()
         };
         let made = self.process_in_pool(&|| Ok(BlobContent::Bytes(picture.clone())), &pictured)?;
-        drawn.renditions = made.renditions;
-        drawn.warnings.extend(made.warnings);
-        drawn.size = drawn.size.or(made.size.filter(|_| format.is_still_image()));
-        Ok(drawn)
+        result.renditions = made.renditions;
+        result.warnings.extend(made.warnings);
+        result.size = result.size.or(made.size.filter(|_| format.is_still_image()));
+        Ok(result)
     }
 
     /// Lets an external program read a picture that is rejected here; if it also fails, the first error is returned.
@@ -212,7 +212,7 @@ impl RenditionProcessPool {
     ) -> Result<AssetProcessingResult, RenditionError> {
         match self.process_with_tool(format, open, order) {
             Err(RenditionError::File(_)) => Err(refusal),
-            drawn => drawn,
+            outcome => outcome,
         }
     }
 
@@ -220,7 +220,7 @@ impl RenditionProcessPool {
     pub(crate) fn build_pdf_appendix(
         &self,
         open: &dyn Fn() -> io::Result<BlobContent>,
-        wanted: Vec<(String, MetadataValue)>,
+        properties: Vec<(String, MetadataValue)>,
     ) -> Result<Option<PdfAppendix>, RenditionError> {
         let order = AssetProcessingRequest {
             renditions: Vec::new(),
@@ -228,7 +228,7 @@ impl RenditionProcessPool {
             declared: String::new(),
             limits: ProcessingLimits::default(),
         };
-        match self.send_request(open, (order, Some(wanted)))? {
+        match self.send_request(open, (order, Some(properties)))? {
             RenditionProcessOutput::PdfAppendix(appendix) => Ok(appendix),
             RenditionProcessOutput::Renditions(_) => Err(protocol_error()),
         }
@@ -240,7 +240,7 @@ impl RenditionProcessPool {
         order: &AssetProcessingRequest,
     ) -> Result<AssetProcessingResult, RenditionError> {
         match self.send_request(open, (order.clone(), None))? {
-            RenditionProcessOutput::Renditions(drawn) => Ok(drawn),
+            RenditionProcessOutput::Renditions(result) => Ok(result),
             RenditionProcessOutput::PdfAppendix(_) => Err(protocol_error()),
         }
     }
@@ -254,8 +254,8 @@ impl RenditionProcessPool {
         let request =
             FramedProcessingRequest { order, length: 0, niceness: self.options.niceness, append };
         // The process is removed from the pool first, because the lock must not be held during processing.
-        let kept = self.idle_processes.lock().pop();
-        if let Some(painter) = kept {
+        let idle_process = self.idle_processes.lock().pop();
+        if let Some(painter) = idle_process {
             let source = open().map_err(system_error("read the original"))?;
             match self.send_to_process(painter, &source, request.clone()) {
                 // The process may have died while it was idle, which is not the file's fault. If the file is at fault,
@@ -265,7 +265,7 @@ impl RenditionProcessPool {
                     | RenditionProcessError::Exited(_)
                     | RenditionProcessError::Killed,
                 ) => {}
-                other => return other.map_err(RenditionProcessError::into_error),
+                outcome => return outcome.map_err(RenditionProcessError::into_error),
             }
         }
         let source = open().map_err(system_error("read the original"))?;
@@ -274,11 +274,11 @@ impl RenditionProcessPool {
     }
 
     fn start_process(&self) -> io::Result<RenditionProcess> {
-        let (channel, other) = UnixStream::pair()?;
+        let (channel, peer) = UnixStream::pair()?;
         let ProgramCommand { program, arguments } = &self.options.process_command;
         let child = Command::new(program)
             .args(arguments)
-            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdin(Stdio::from(OwnedFd::from(peer)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .env_clear()
@@ -386,11 +386,11 @@ impl RenditionProcess {
         memory: &MemoryBudget,
     ) -> Result<RenditionProcessOutput, RenditionProcessError> {
         let Self { child, channel, .. } = self;
-        let asked = ProcessingAttempt {
+        let attempt = ProcessingAttempt {
             request: &request.order,
             cpu_time_before: process_cpu_time(child.id()),
         };
-        let order = asked.request;
+        let order = attempt.request;
         let until = Instant::now() + Duration::from_secs(order.limits.seconds);
         let mut channel = DeadlineSocket { stream: channel, deadline: until };
         write_json(&mut channel, request).map_err(|_| RenditionProcessError::BeforeRequest)?;
@@ -398,16 +398,16 @@ impl RenditionProcess {
         let mut reserved = None;
         loop {
             match read_json(&mut channel)
-                .map_err(|error| diagnose_channel_failure(child, &error, asked))?
+                .map_err(|error| diagnose_channel_failure(child, &error, attempt))?
             {
                 RenditionProcessMessage::Need(bytes) => {
                     // The time spent waiting for memory does not count against the file.
-                    let begun = Instant::now();
+                    let start = Instant::now();
                     reserved = Some(memory.reserve(bytes));
-                    channel.deadline += begun.elapsed();
+                    channel.deadline += start.elapsed();
                     channel
                         .write_all(&[BEGIN_DECODING_MARKER])
-                        .map_err(|error| diagnose_channel_failure(child, &error, asked))?;
+                        .map_err(|error| diagnose_channel_failure(child, &error, attempt))?;
                 }
                 RenditionProcessMessage::Refused(reason) => {
                     return Err(RenditionProcessError::File(reason));
@@ -416,21 +416,22 @@ impl RenditionProcess {
                     let error = system_error("read the original")(io::Error::other(reason));
                     return Err(RenditionProcessError::System(error));
                 }
-                RenditionProcessMessage::Drawn(mut drawn) => {
-                    for rendition in &mut drawn.renditions {
-                        rendition.bytes =
-                            read_length_prefixed(&mut channel, MAX_RENDITION_BYTES)
-                                .map_err(|error| diagnose_channel_failure(child, &error, asked))?;
+                RenditionProcessMessage::Drawn(mut result) => {
+                    for rendition in &mut result.renditions {
+                        rendition.bytes = read_length_prefixed(&mut channel, MAX_RENDITION_BYTES)
+                            .map_err(|error| {
+                            diagnose_channel_failure(child, &error, attempt)
+                        })?;
                     }
                     drop(reserved);
-                    return Ok(RenditionProcessOutput::Renditions(drawn));
+                    return Ok(RenditionProcessOutput::Renditions(result));
                 }
                 RenditionProcessMessage::Appended(None) => {
                     return Ok(RenditionProcessOutput::PdfAppendix(None));
                 }
                 RenditionProcessMessage::Appended(Some(names)) => {
                     let appended = read_length_prefixed(&mut channel, MAX_RENDITION_BYTES)
-                        .map_err(|error| diagnose_channel_failure(child, &error, asked))?;
+                        .map_err(|error| diagnose_channel_failure(child, &error, attempt))?;
                     return Ok(RenditionProcessOutput::PdfAppendix(Some((appended, names))));
                 }
             }
@@ -458,12 +459,12 @@ fn process_cpu_time(pid: u32) -> Duration {
 fn diagnose_channel_failure(
     child: &mut Child,
     error: &io::Error,
-    asked: ProcessingAttempt<'_>,
+    attempt: ProcessingAttempt<'_>,
 ) -> RenditionProcessError {
-    let order = asked.request;
+    let order = attempt.request;
     if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
         let (limit, had) = (order.limits.seconds, process_cpu_time(child.id()));
-        let had = had.saturating_sub(asked.cpu_time_before).as_secs();
+        let had = had.saturating_sub(attempt.cpu_time_before).as_secs();
         if had < limit / 2 {
             return RenditionProcessError::CpuStarved { limit, cpu_seconds: had };
         }

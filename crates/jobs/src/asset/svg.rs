@@ -62,16 +62,17 @@ pub(crate) fn svg_size(bytes: &[u8]) -> Result<ImageSize, AssetFileError> {
 /// Renders an SVG at the largest size that fits the given one.
 pub(crate) fn rasterize_svg(
     bytes: &[u8],
-    wanted: ImageSize,
+    target_size: ImageSize,
 ) -> Result<DecodedImage, AssetFileError> {
     let has_text = contains_text_element(&decode_plain_text(bytes, MAX_SVG_BYTES));
     let tree = parse_svg(bytes, if has_text { load_system_fonts() } else { Arc::default() })?;
     let own: usvg::Size = tree.size();
-    let scale = (wanted.width as f32 / own.width()).min(wanted.height as f32 / own.height());
+    let scale =
+        (target_size.width as f32 / own.width()).min(target_size.height as f32 / own.height());
     let side = |own: f32, most: u32| ((own * scale).round() as u32).clamp(1, most.max(1));
     let size = ImageSize {
-        width: side(own.width(), wanted.width),
-        height: side(own.height(), wanted.height),
+        width: side(own.width(), target_size.width),
+        height: side(own.height(), target_size.height),
     };
     let too_large = || AssetFileError::new("it is too large to be drawn");
     let mut canvas = tiny_skia::Pixmap::new(size.width, size.height).ok_or_else(too_large)?;

@@ -169,9 +169,9 @@ fn write_back_in_session(
     let Some(original) = rendition_blob(&asset, "original") else {
         return skipped("it has no original");
     };
-    let wanted =
+    let properties =
         asset.find_descendant("jcr:content/metadata").map(writable_metadata).unwrap_or_default();
-    let (bytes, names) = match read_and_rewrite((session, studio), &original, wanted.clone())? {
+    let (bytes, names) = match read_and_rewrite((session, studio), &original, properties.clone())? {
         Ok(Some(rewritten)) => rewritten,
         Ok(None) => return Ok(WriteBackOutcome::Unchanged),
         Err(reason) => return Ok(WriteBackOutcome::Skipped(reason)),
@@ -199,15 +199,19 @@ fn write_back_in_session(
             Property::text(new.to_string()),
         )?;
     }
-    let place = content.child("metadata")?;
+    let metadata_path = content.child("metadata")?;
     let length = i64::try_from(new.length()).unwrap_or(i64::MAX);
-    session.set_property(&place, "dam:size", Value::Long(length).into())?;
-    session.set_property(&place, "dam:sha1", Property::text(to_hex(&Sha1::digest(&bytes))))?;
+    session.set_property(&metadata_path, "dam:size", Value::Long(length).into())?;
+    session.set_property(
+        &metadata_path,
+        "dam:sha1",
+        Property::text(to_hex(&Sha1::digest(&bytes))),
+    )?;
     for name in how.renditions.iter().filter(|name| *name != "original") {
         if let Some(rendition) = rendition_blob(&asset, name)
             // A rendition that cannot hold a packet is left unchanged.
             && let Ok(Some((bytes, _))) =
-                read_and_rewrite((session, studio), &rendition, wanted.clone())?
+                read_and_rewrite((session, studio), &rendition, properties.clone())?
         {
             put_rendition(session, &content, name, &bytes)?;
         }
@@ -236,7 +240,7 @@ fn put_rendition(
 fn read_and_rewrite(
     (session, studio): (&Session, Option<&RenditionProcessPool>),
     blob: &BlobId,
-    wanted: Vec<(String, MetadataValue)>,
+    properties: Vec<(String, MetadataValue)>,
 ) -> tympan_content::Result<Result<Option<RewrittenFile>, String>> {
     if blob.length() > MAX_REWRITTEN_FILE_BYTES {
         return Ok(Err("the original is too large to be written anew".to_owned()));
@@ -249,10 +253,10 @@ fn read_and_rewrite(
     let mut bytes = Vec::new();
     open()?.into_reader().read_to_end(&mut bytes).map_err(unreadable)?;
     let (Some(FileFormat::Pdf), Some(studio)) = (FileFormat::detect(&bytes), studio) else {
-        return Ok(rewrite_file(wanted, &bytes));
+        return Ok(rewrite_file(properties, &bytes));
     };
     let open = || open().map_err(io::Error::other);
-    match studio.build_pdf_appendix(&open, wanted) {
+    match studio.build_pdf_appendix(&open, properties) {
         Ok(None) => Ok(Ok(None)),
         Ok(Some((appendix, names))) => {
             bytes.extend_from_slice(&appendix);
@@ -268,11 +272,11 @@ type RewrittenFile = (Vec<u8>, Vec<String>);
 
 /// Returns the file with these properties written, and the names of the changed ones; `None` if nothing changed.
 fn rewrite_file(
-    wanted: Vec<(String, MetadataValue)>,
+    properties: Vec<(String, MetadataValue)>,
     bytes: &[u8],
 ) -> Result<Option<RewrittenFile>, String> {
     let present = xmp_packet::read_packet(bytes)?;
-    let changes = diff_packet(present.as_deref(), wanted);
+    let changes = diff_packet(present.as_deref(), properties);
     if changes.is_empty() {
         return Ok(None);
     }
@@ -283,12 +287,12 @@ fn rewrite_file(
 
 /// Returns the properties of an asset that are written into its file.
 fn writable_metadata(metadata: &Subtree) -> Vec<(String, MetadataValue)> {
-    let wanted = metadata.properties.iter().filter(|(name, _)| {
+    let properties = metadata.properties.iter().filter(|(name, _)| {
         xmp::is_writable_property(name)
             && !TECHNICAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             && *name != "dc:format"
     });
-    wanted
+    properties
         .filter_map(|(name, property)| Some((name.clone(), property_to_metadata(property)?)))
         .collect()
 }
@@ -299,14 +303,14 @@ pub(super) type MetadataChange = (String, Option<MetadataValue>);
 /// Returns the properties that are missing from a packet or differ in it.
 pub(super) fn diff_packet(
     packet: Option<&[u8]>,
-    wanted: Vec<(String, MetadataValue)>,
+    properties: Vec<(String, MetadataValue)>,
 ) -> Vec<MetadataChange> {
     let mut says = MetadataProperties::default();
     if let Some(packet) = packet {
         xmp::read_xmp(packet, &mut says);
     }
     let says = says.into_sorted_list();
-    wanted
+    properties
         .into_iter()
         .filter(|(name, value)| {
             !says.iter().any(|(said, present)| said == name && is_same_value(present, value))
@@ -324,10 +328,10 @@ fn is_same_value(left: &MetadataValue, right: &MetadataValue) -> bool {
     match (left, right) {
         // A text and a list of that one text are equal in a file.
         (Text(text), Texts(texts)) | (Texts(texts), Text(text)) => texts.iter().eq([text]),
-        (Date(one), Date(other)) => {
+        (Date(left_date), Date(right_date)) => {
             let instant =
                 |text: &str| tympan_content::JcrDate::parse(text).map(|date| date.millis).ok();
-            instant(one) == instant(other)
+            instant(left_date) == instant(right_date)
         }
         _ => left == right,
     }

@@ -134,7 +134,7 @@ impl WorkflowProcess for WriteBackProcess {
     }
 
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
-        let told = match self.execute_step(step, SystemTime::now()) {
+        let summary = match self.execute_step(step, SystemTime::now()) {
             Ok(Some(WriteBackOutcome::Written(names))) => format!("written: {}", names.join(", ")),
             Ok(Some(WriteBackOutcome::Unchanged)) => "unchanged".to_owned(),
             Ok(Some(WriteBackOutcome::Skipped(reason))) => format!("skipped: {reason}"),
@@ -144,7 +144,7 @@ impl WorkflowProcess for WriteBackProcess {
             }
             Err(error) => return StepOutcome::Failed(format_error_chain(&error)),
         };
-        StepOutcome::Done(Map::from_iter([("xmpWriteBack".to_owned(), Json::from(told))]))
+        StepOutcome::Done(Map::from_iter([("xmpWriteBack".to_owned(), Json::from(summary))]))
     }
 }
 
@@ -193,18 +193,18 @@ fn write_back_model_tree() -> Subtree {
         .with_child(node("node0", "START", "Start"))
         .with_child(node("node1", "PROCESS", "XMP Writeback").with_child(data))
         .with_child(node("node2", "END", "End"));
-    let way = |name: &str, from: &str, to: &str| {
+    let transition = |name: &str, from: &str, to: &str| {
         Subtree::new(name, "cq:WorkflowTransition")
             .with_property("from", Property::text(from))
             .with_property("to", Property::text(to))
     };
-    let ways = Subtree::new("transitions", "nt:unstructured")
-        .with_child(way("node0#node1", "node0", "node1"))
-        .with_child(way("node1#node2", "node1", "node2"));
+    let transitions = Subtree::new("transitions", "nt:unstructured")
+        .with_child(transition("node0#node1", "node0", "node1"))
+        .with_child(transition("node1#node2", "node1", "node2"));
     Subtree::new("dam-xmp-writeback", "cq:WorkflowModel")
         .with_property("title", Property::text("DAM MetaData Writeback"))
         .with_child(nodes)
-        .with_child(ways)
+        .with_child(transitions)
 }
 
 fn create_parents(session: &mut Session, path: &NodePath) -> tympan_content::Result<()> {

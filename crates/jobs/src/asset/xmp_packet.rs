@@ -30,16 +30,16 @@ const WEBP_ALPHA_FLAG: u8 = 0b0001_0000;
 /// # Errors
 /// If the format cannot hold a packet, or the file cannot be parsed.
 pub(crate) fn read_packet(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
-    let found = match FileFormat::detect(bytes) {
+    let packet_range = match FileFormat::detect(bytes) {
         Some(FileFormat::Jpeg) => {
-            locate_jpeg_packets(bytes)?.packets.first().map(|found| found.packet.clone())
+            locate_jpeg_packets(bytes)?.packets.first().map(|entry| entry.packet.clone())
         }
         Some(FileFormat::Png) => locate_png_packet(bytes)?.map(|(_, packet)| packet),
         Some(FileFormat::WebP) => locate_webp_packet(bytes)?.packet.map(|(_, packet)| packet),
         Some(FileFormat::Tiff) => locate_tiff_packet(bytes)?.packet,
         _ => return Err(UNSUPPORTED_FORMAT_MESSAGE.to_owned()),
     };
-    found
+    packet_range
         .map(|range| bytes.get(range).map(<[u8]>::to_vec).ok_or_else(damaged_file_message))
         .transpose()
 }
@@ -93,7 +93,7 @@ struct JpegPacketLayout {
 }
 
 fn locate_jpeg_packets(bytes: &[u8]) -> Result<JpegPacketLayout, String> {
-    let mut found = JpegPacketLayout { packets: Vec::new(), insert_offset: 2 };
+    let mut layout = JpegPacketLayout { packets: Vec::new(), insert_offset: 2 };
     let (mut at, mut is_head) = (2, true);
     loop {
         let begin = at;
@@ -107,7 +107,7 @@ fn locate_jpeg_packets(bytes: &[u8]) -> Result<JpegPacketLayout, String> {
         at += 1;
         // The picture's data, or the end.
         if matches!(marker, 0xda | 0xd9) {
-            return Ok(found);
+            return Ok(layout);
         }
         if matches!(marker, 0x01 | 0xd0..=0xd8) {
             continue;
@@ -117,30 +117,30 @@ fn locate_jpeg_packets(bytes: &[u8]) -> Result<JpegPacketLayout, String> {
         let content = bytes.get(at + 2..end).ok_or_else(damaged_file_message)?;
         if marker == 0xe1 && content.starts_with(JPEG_XMP_SIGNATURE) {
             let packet = at + 2 + JPEG_XMP_SIGNATURE.len()..end;
-            found.packets.push(PacketSegment { segment: begin..end, packet });
+            layout.packets.push(PacketSegment { segment: begin..end, packet });
         }
         is_head &= matches!(marker, 0xe0 | 0xe1);
         if is_head {
-            found.insert_offset = end;
+            layout.insert_offset = end;
         }
         at = end;
     }
 }
 
 fn replace_jpeg_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
-    let found = locate_jpeg_packets(bytes)?;
+    let layout = locate_jpeg_packets(bytes)?;
     let content = [JPEG_XMP_SIGNATURE, packet].concat();
     let length =
         u16::try_from(content.len() + 2).ok().filter(|_| content.len() <= MAX_JPEG_SEGMENT_BYTES);
     let length = length.ok_or("its metadata is too long for a JPEG's packet")?;
     let segment = [&[0xff, 0xe1], &length.to_be_bytes()[..], &content].concat();
     let mut parts: Vec<(Range<usize>, &[u8])> = Vec::new();
-    match found.packets.split_first() {
+    match layout.packets.split_first() {
         Some((first, others)) => {
             parts.push((first.segment.clone(), &segment));
-            parts.extend(others.iter().map(|other| (other.segment.clone(), &[][..])));
+            parts.extend(others.iter().map(|entry| (entry.segment.clone(), &[][..])));
         }
-        None => parts.push((found.insert_offset..found.insert_offset, &segment)),
+        None => parts.push((layout.insert_offset..layout.insert_offset, &segment)),
     }
     Ok(splice_parts(bytes, &parts))
 }
@@ -173,15 +173,15 @@ fn locate_png_packet(bytes: &[u8]) -> Result<Option<PngPacketRange>, String> {
 }
 
 fn replace_png_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
-    let found = locate_png_packet(bytes)?;
+    let location = locate_png_packet(bytes)?;
     // The first chunk is the header.
-    let place = 8 + 12 + read_number(bytes, 8, 4, false)?;
+    let offset = 8 + 12 + read_number(bytes, 8, 4, false)?;
     let content = [b"iTXt", PNG_XMP_KEYWORD, PNG_UNCOMPRESSED_FIELDS, packet].concat();
     let length = u32::try_from(content.len() - 4).map_err(|_| "its metadata is too long")?;
     let mut sum = flate2::Crc::new();
     sum.update(&content);
     let chunk = [&length.to_be_bytes()[..], &content, &sum.sum().to_be_bytes()].concat();
-    let range = found.map_or(place..place, |(whole, _)| whole);
+    let range = location.map_or(offset..offset, |(whole, _)| whole);
     Ok(splice_parts(bytes, &[(range, &chunk)]))
 }
 
@@ -197,54 +197,54 @@ struct WebPPacketLayout {
 }
 
 fn locate_webp_packet(bytes: &[u8]) -> Result<WebPPacketLayout, String> {
-    let mut found = WebPPacketLayout {
+    let mut layout = WebPPacketLayout {
         chunks_end: 8 + read_number(bytes, 4, 4, true)?,
         ..WebPPacketLayout::default()
     };
-    if found.chunks_end > bytes.len() {
+    if layout.chunks_end > bytes.len() {
         return Err(damaged_file_message());
     }
     let mut at = 12;
-    while at + 8 <= found.chunks_end {
+    while at + 8 <= layout.chunks_end {
         let kind = bytes.get(at..at + 4).ok_or_else(damaged_file_message)?;
         let length = read_number(bytes, at + 4, 4, true)?;
         let content = at + 8..at + 8 + length;
         let inner = bytes.get(content.clone()).ok_or_else(damaged_file_message)?;
         match kind {
-            b"VP8X" => found.flags_offset = Some(content.start),
-            b"VP8 " if found.canvas.is_none() => {
+            b"VP8X" => layout.flags_offset = Some(content.start),
+            b"VP8 " if layout.canvas.is_none() => {
                 let (width, height) =
                     (read_number(inner, 6, 2, true)?, read_number(inner, 8, 2, true)?);
                 let less =
                     |side: usize| u32::try_from(side & 0x3fff).unwrap_or(1).saturating_sub(1);
-                found.canvas = Some((less(width), less(height), false));
+                layout.canvas = Some((less(width), less(height), false));
             }
-            b"VP8L" if found.canvas.is_none() => {
+            b"VP8L" if layout.canvas.is_none() => {
                 let bits = u32::try_from(read_number(inner, 1, 4, true)?).unwrap_or_default();
-                found.canvas = Some((bits & 0x3fff, bits >> 14 & 0x3fff, bits >> 28 & 1 == 1));
+                layout.canvas = Some((bits & 0x3fff, bits >> 14 & 0x3fff, bits >> 28 & 1 == 1));
             }
             b"XMP " => {
-                let whole = at..(content.end + length % 2).min(found.chunks_end);
-                found.packet = Some((whole, content.clone()));
+                let whole = at..(content.end + length % 2).min(layout.chunks_end);
+                layout.packet = Some((whole, content.clone()));
             }
             _ => {}
         }
         at = content.end + length % 2;
     }
-    Ok(found)
+    Ok(layout)
 }
 
 fn replace_webp_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
-    let found = locate_webp_packet(bytes)?;
+    let layout = locate_webp_packet(bytes)?;
     let length = u32::try_from(packet.len()).map_err(|_| "its metadata is too long")?;
     let mut chunk = [b"XMP ", &length.to_le_bytes()[..], packet].concat();
     chunk.resize(chunk.len() + packet.len() % 2, 0);
-    let range = found.packet.map_or(found.chunks_end..found.chunks_end, |(whole, _)| whole);
+    let range = layout.packet.map_or(layout.chunks_end..layout.chunks_end, |(whole, _)| whole);
     let mut header = Vec::new();
     let flags =
-        found.flags_offset.and_then(|at| bytes.get(at)).map(|flags| [flags | WEBP_XMP_FLAG]);
+        layout.flags_offset.and_then(|at| bytes.get(at)).map(|flags| [flags | WEBP_XMP_FLAG]);
     let mut parts: Vec<(Range<usize>, &[u8])> = Vec::new();
-    match (found.flags_offset, &flags, found.canvas) {
+    match (layout.flags_offset, &flags, layout.canvas) {
         (Some(at), Some(flags), _) => parts.push((at..at + 1, flags)),
         (_, _, Some((width, height, has_alpha))) => {
             // Only the extended format allows other chunks than the picture.
@@ -260,10 +260,10 @@ fn replace_webp_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     }
     parts.push((range, &chunk));
     let mut out = splice_parts(bytes, &parts);
-    let grown = out.len() + found.chunks_end - bytes.len() - 8;
+    let grown = out.len() + layout.chunks_end - bytes.len() - 8;
     let grown = u32::try_from(grown).map_err(|_| "the file would be too long")?;
-    if let Some(place) = out.get_mut(4..8) {
-        place.copy_from_slice(&grown.to_le_bytes());
+    if let Some(length_field) = out.get_mut(4..8) {
+        length_field.copy_from_slice(&grown.to_le_bytes());
     }
     Ok(out)
 }
@@ -287,9 +287,9 @@ fn locate_tiff_packet(bytes: &[u8]) -> Result<TiffPacketLayout, String> {
     for at in entries.clone().step_by(12) {
         if read_number(bytes, at, 2, is_little)? == usize::from(TIFF_XMP_TAG) {
             let length = read_number(bytes, at + 4, 4, is_little)?;
-            let place = read_number(bytes, at + 8, 4, is_little)?;
+            let offset = read_number(bytes, at + 8, 4, is_little)?;
             entry = Some(at);
-            packet = Some(place..place.checked_add(length).ok_or_else(damaged_file_message)?)
+            packet = Some(offset..offset.checked_add(length).ok_or_else(damaged_file_message)?)
                 .filter(|range| length > 4 && range.end <= bytes.len());
         }
     }
@@ -302,30 +302,30 @@ fn locate_tiff_packet(bytes: &[u8]) -> Result<TiffPacketLayout, String> {
 }
 
 fn replace_tiff_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
-    let found = locate_tiff_packet(bytes)?;
+    let layout = locate_tiff_packet(bytes)?;
     let long = |number: usize| -> Result<[u8; 4], String> {
         let number = u32::try_from(number).map_err(|_| "the file would be too long")?;
-        Ok(if found.is_little_endian { number.to_le_bytes() } else { number.to_be_bytes() })
+        Ok(if layout.is_little_endian { number.to_le_bytes() } else { number.to_be_bytes() })
     };
     let short = |number: u16| {
-        if found.is_little_endian { number.to_le_bytes() } else { number.to_be_bytes() }
+        if layout.is_little_endian { number.to_le_bytes() } else { number.to_be_bytes() }
     };
     let mut out = bytes.to_vec();
     // A packet at the end was written here before.
-    if let Some(range) = found
+    if let Some(range) = layout
         .packet
-        .filter(|range| range.end == bytes.len() && range.start >= found.directory_entries.end + 4)
+        .filter(|range| range.end == bytes.len() && range.start >= layout.directory_entries.end + 4)
     {
         out.truncate(range.start);
     }
     out.resize(out.len() + out.len() % 2, 0);
-    let place = out.len();
+    let offset = out.len();
     let mut entry = Vec::from(short(TIFF_XMP_TAG));
     entry.extend(short(1));
     entry.extend(long(packet.len())?);
-    entry.extend(long(place)?);
+    entry.extend(long(offset)?);
     out.extend_from_slice(packet);
-    if let Some(at) = found.packet_entry {
+    if let Some(at) = layout.packet_entry {
         if let Some(old) = out.get_mut(at..at + 12) {
             old.copy_from_slice(&entry);
         }
@@ -333,24 +333,24 @@ fn replace_tiff_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     }
     // The directory cannot grow in place, so a copy with one more entry replaces it.
     let mut entries: Vec<&[u8]> =
-        bytes.get(found.directory_entries.clone()).unwrap_or_default().chunks(12).collect();
-    let at = found.directory_entries.clone().step_by(12).take_while(|at| {
-        read_number(bytes, *at, 2, found.is_little_endian)
+        bytes.get(layout.directory_entries.clone()).unwrap_or_default().chunks(12).collect();
+    let at = layout.directory_entries.clone().step_by(12).take_while(|at| {
+        read_number(bytes, *at, 2, layout.is_little_endian)
             .is_ok_and(|tag| tag < usize::from(TIFF_XMP_TAG))
     });
     let at = at.count().min(entries.len());
     entries.insert(at, &entry);
     let count = u16::try_from(entries.len()).map_err(|_| "its directory is full")?;
     let next = bytes
-        .get(found.directory_entries.end..found.directory_entries.end + 4)
+        .get(layout.directory_entries.end..layout.directory_entries.end + 4)
         .ok_or_else(damaged_file_message)?;
     // The packet stays last, so that the next one replaces it.
-    out.truncate(place);
+    out.truncate(offset);
     let directory_bytes = 2 + entries.len() * 12 + 4;
-    let moved = long(place + directory_bytes)?;
+    let moved = long(offset + directory_bytes)?;
     let mut directory = Vec::from(short(count));
-    for (number, one) in entries.iter().enumerate() {
-        directory.extend_from_slice(one);
+    for (number, entry_bytes) in entries.iter().enumerate() {
+        directory.extend_from_slice(entry_bytes);
         if number == at {
             let from = directory.len() - 4;
             directory.truncate(from);
@@ -361,7 +361,7 @@ fn replace_tiff_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     out.extend(directory);
     out.extend_from_slice(packet);
     if let Some(first) = out.get_mut(4..8) {
-        first.copy_from_slice(&long(place)?);
+        first.copy_from_slice(&long(offset)?);
     }
     Ok(out)
 }

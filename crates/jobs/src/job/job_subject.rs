@@ -55,16 +55,16 @@ impl JobQueues {
         for node in nodes {
             query = query.bind(node.as_str().to_owned());
         }
-        let mut found = self.fetch_job_ids(query).await?;
+        let mut job_ids = self.fetch_job_ids(query).await?;
         // The character `0` follows the slash, so the paths below the node lie between the two.
         let above = path.as_str().trim_end_matches('/');
         let query = sqlx::query(sqlx::AssertSqlSafe(jobs_below_node_sql()));
         let query = query.bind(topic).bind(before.0);
         let query = query.bind(format!("{above}/")).bind(format!("{above}0"));
-        found.extend(self.fetch_job_ids(query).await?);
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
+        job_ids.extend(self.fetch_job_ids(query).await?);
+        job_ids.sort_unstable();
+        job_ids.dedup();
+        Ok(job_ids)
     }
 
     /// Like [`JobQueues::find_given_up_about`], but returns jobs that do not name a node, oldest first, beginning after

@@ -60,15 +60,15 @@ pub(crate) struct CmisSource {
 impl CmisSource {
     pub(crate) fn new(
         source: &str,
-        place: &MountLocation,
-        way: &SourceNetwork,
+        location: &MountLocation,
+        network: &SourceNetwork,
     ) -> Result<Self, String> {
         let url = source.strip_prefix("cmis+").unwrap_or(source);
         let (url, within) = url.split_once('#').unwrap_or((url, ""));
         let (repository, folder) = within.split_once('/').unwrap_or((within, ""));
         let path = url.splitn(4, '/').nth(3).unwrap_or_default();
         Ok(Self {
-            host: SourceHost::new(url, place, way)?,
+            host: SourceHost::new(url, location, network)?,
             service_path: format!("/{path}"),
             repository: repository.to_owned(),
             folder_names: folder
@@ -81,8 +81,8 @@ impl CmisSource {
     }
 
     fn malformed_error(&self, reason: impl Into<String>) -> MountSourceError {
-        let place = format!("{}{}", self.host.origin(), self.service_path);
-        MountSourceError::Malformed { location: place, reason: reason.into() }
+        let location = format!("{}{}", self.host.origin(), self.service_path);
+        MountSourceError::Malformed { location, reason: reason.into() }
     }
 
     fn send_request(&self, target: &str) -> Result<SourceResponse, MountSourceError> {
@@ -95,14 +95,14 @@ impl CmisSource {
         )
     }
 
-    fn read_json(&self, answer: SourceResponse) -> Result<Json, MountSourceError> {
-        let place = answer.location().to_owned();
-        serde_json::from_reader(std::io::BufReader::new(answer.take(MAX_RESPONSE_BYTES))).map_err(
+    fn read_json(&self, response: SourceResponse) -> Result<Json, MountSourceError> {
+        let location = response.location().to_owned();
+        serde_json::from_reader(std::io::BufReader::new(response.take(MAX_RESPONSE_BYTES))).map_err(
             |error| {
                 let reason = error.to_string();
                 match error.is_io() {
-                    true => MountSourceError::Unreachable { location: place, reason },
-                    false => MountSourceError::Malformed { location: place, reason },
+                    true => MountSourceError::Unreachable { location, reason },
+                    false => MountSourceError::Malformed { location, reason },
                 }
             },
         )
@@ -110,11 +110,11 @@ impl CmisSource {
 
     /// Requests the service document, and returns the binding and the folder's address.
     fn discover_binding(&self) -> Result<CmisBinding, MountSourceError> {
-        let answer = self.send_request(&self.service_path)?;
-        if answer.header("content-type").is_some_and(|kind| kind.contains("xml")) {
-            return self.binding_from_atom(answer);
+        let response = self.send_request(&self.service_path)?;
+        if response.header("content-type").is_some_and(|kind| kind.contains("xml")) {
+            return self.binding_from_atom(response);
         }
-        let service = self.read_json(answer)?;
+        let service = self.read_json(response)?;
         let repositories =
             service.as_object().ok_or_else(|| self.malformed_error("it is no service document"))?;
         let info = if self.repository.is_empty() && repositories.len() == 1 {
@@ -128,24 +128,27 @@ impl CmisSource {
     }
 
     /// Returns the binding for a service document in XML.
-    fn binding_from_atom(&self, answer: SourceResponse) -> Result<CmisBinding, MountSourceError> {
-        let place = answer.location().to_owned();
-        let all = cmis_atom::read_service_document(answer, &place)?;
-        let is_meant = |one: &&CmisWorkspace| {
-            one.repository == self.repository || (self.repository.is_empty() && all.len() == 1)
+    fn binding_from_atom(&self, response: SourceResponse) -> Result<CmisBinding, MountSourceError> {
+        let location = response.location().to_owned();
+        let all = cmis_atom::read_service_document(response, &location)?;
+        let is_meant = |workspace: &&CmisWorkspace| {
+            workspace.repository == self.repository
+                || (self.repository.is_empty() && all.len() == 1)
         };
-        let found = all.iter().find(is_meant);
-        let found = found
-            .ok_or_else(|| self.unknown_repository_error(all.iter().map(|one| &one.repository)))?;
+        let matching_workspace = all.iter().find(is_meant);
+        let matching_workspace = matching_workspace.ok_or_else(|| {
+            self.unknown_repository_error(all.iter().map(|workspace| &workspace.repository))
+        })?;
         if self.folder_names.is_empty() {
             return Ok(CmisBinding::Atom(
-                self.same_host_path(&found.root_children_url)?.to_owned(),
+                self.same_host_path(&matching_workspace.root_children_url)?.to_owned(),
             ));
         }
-        let answer =
-            self.send_request(self.same_host_path(&found.folder_url(&self.folder_names))?)?;
-        let (place, mut children) = (answer.location().to_owned(), String::new());
-        cmis_atom::read_atom_feed(answer, &place, |object| {
+        let response = self.send_request(
+            self.same_host_path(&matching_workspace.folder_url(&self.folder_names))?,
+        )?;
+        let (location, mut children) = (response.location().to_owned(), String::new());
+        cmis_atom::read_atom_feed(response, &location, |object| {
             children = object.children_url;
             Ok(())
         })?;
@@ -154,12 +157,12 @@ impl CmisSource {
 
     fn unknown_repository_error<'a>(
         &self,
-        known: impl Iterator<Item = &'a String>,
+        repositories: impl Iterator<Item = &'a String>,
     ) -> MountSourceError {
-        let known = known.map(String::as_str).collect::<Vec<_>>().join("`, `");
+        let repository_names = repositories.map(String::as_str).collect::<Vec<_>>().join("`, `");
         MountSourceError::Refused {
             location: format!("{}{}", self.host.origin(), self.service_path),
-            reason: format!("it has no repository `{}`, but `{known}`", self.repository),
+            reason: format!("it has no repository `{}`, but `{repository_names}`", self.repository),
         }
     }
 
@@ -183,13 +186,14 @@ impl CmisSource {
     ) -> Result<(), MountSourceError> {
         let joint = if folder.contains('?') { '&' } else { '?' };
         let mut page = format!("{folder}{joint}includeAllowableActions=false&maxItems={PAGE_SIZE}");
-        let mut seen = HashSet::new();
+        let mut seen_ids = HashSet::new();
         loop {
-            let answer = self.send_request(&page)?;
-            let place = answer.location().to_owned();
+            let response = self.send_request(&page)?;
+            let location = response.location().to_owned();
             let mut is_new = false;
-            let next = cmis_atom::read_atom_feed(answer, &place, |mut object| {
-                if !seen.insert(path_hash(&property_text(&object.properties, "cmis:objectId"))) {
+            let next = cmis_atom::read_atom_feed(response, &location, |mut object| {
+                if !seen_ids.insert(path_hash(&property_text(&object.properties, "cmis:objectId")))
+                {
                     return Ok(());
                 }
                 is_new = true;
@@ -204,7 +208,7 @@ impl CmisSource {
             if !is_new {
                 return Err(self.malformed_error("it says that there is more, and does not go on"));
             }
-            if seen.len() > MAX_FILES {
+            if seen_ids.len() > MAX_FILES {
                 return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
             page = self.same_host_path(&next)?.to_owned();
@@ -217,13 +221,13 @@ impl CmisSource {
         folder: &str,
         with: &mut CmisObjectVisitor<'_>,
     ) -> Result<(), MountSourceError> {
-        let (mut skip, mut seen) = (0, HashSet::new());
+        let (mut skip, mut seen_ids) = (0, HashSet::new());
         loop {
             let target = format!(
                 "{folder}?cmisselector=children&succinct=true&includeAllowableActions=false&maxItems={PAGE_SIZE}&skipCount={skip}"
             );
-            let answer = self.read_json(self.send_request(&target)?)?;
-            let objects = answer.get("objects").and_then(Json::as_array);
+            let response = self.read_json(self.send_request(&target)?)?;
+            let objects = response.get("objects").and_then(Json::as_array);
             let objects =
                 objects.ok_or_else(|| self.malformed_error("a folder has no `objects`"))?;
             let mut is_new = false;
@@ -233,7 +237,7 @@ impl CmisSource {
                     .ok_or_else(|| self.malformed_error("an object has no properties"))?;
                 let id = property_text(&properties, "cmis:objectId");
                 // Files that are added or removed between two pages shift the other entries.
-                if seen.insert(path_hash(&id)) {
+                if seen_ids.insert(path_hash(&id)) {
                     is_new = true;
                     let name = property_text(&properties, "cmis:name");
                     let children = format!("{folder}/{}", escape_url_part(name.as_bytes()));
@@ -244,7 +248,7 @@ impl CmisSource {
                     })?;
                 }
             }
-            let has_more = answer.get("hasMoreItems").and_then(Json::as_bool);
+            let has_more = response.get("hasMoreItems").and_then(Json::as_bool);
             let has_more = has_more.unwrap_or(objects.len() >= PAGE_SIZE);
             if !has_more {
                 return Ok(());
@@ -252,7 +256,7 @@ impl CmisSource {
             if !is_new {
                 return Err(self.malformed_error("it says that there is more, and does not go on"));
             }
-            if seen.len() > MAX_FILES {
+            if seen_ids.len() > MAX_FILES {
                 return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
             skip += objects.len();
@@ -284,7 +288,7 @@ fn property_text(properties: &Map<String, Json>, name: &str) -> String {
 impl MountSource for CmisSource {
     fn list_files(
         &self,
-        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+        visit_item: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
     ) -> Result<(), MountSourceError> {
         let binding = self.discover_binding()?;
         *self.binding.lock() = Some(binding.clone());
@@ -298,10 +302,10 @@ impl MountSource for CmisSource {
             CmisBinding::Atom(root) => (root, true),
         };
         let mut folders = vec![(root, String::new(), 0)];
-        let (mut files, mut asked) = (0, 0);
+        let (mut files, mut folder_count) = (0, 0);
         while let Some((address, folder, depth)) = folders.pop() {
-            asked += 1;
-            if asked + folders.len() > MAX_FOLDERS {
+            folder_count += 1;
+            if folder_count + folders.len() > MAX_FOLDERS {
                 return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
             let mut look = |object: CmisFeedObject| {
@@ -314,7 +318,7 @@ impl MountSource for CmisSource {
                 match &*property_text(properties, "cmis:baseTypeId") {
                     "cmis:folder" if depth >= MAX_FOLDER_DEPTH => {
                         let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
-                        found(SourceItem::Skipped(path, reason))
+                        visit_item(SourceItem::Skipped(path, reason))
                     }
                     "cmis:folder" if object.children_url.is_empty() => {
                         Err(self.malformed_error(format!("it does not say what is in `{path}`")))
@@ -325,7 +329,7 @@ impl MountSource for CmisSource {
                     }
                     "cmis:document" => {
                         if let Some(reason) = missing_content_reason(properties) {
-                            return found(SourceItem::Skipped(path, reason.to_owned()));
+                            return visit_item(SourceItem::Skipped(path, reason.to_owned()));
                         }
                         files += 1;
                         if files > MAX_FILES {
@@ -335,7 +339,7 @@ impl MountSource for CmisSource {
                         if is_atom {
                             entry.source_handle = object.content_url;
                         }
-                        found(SourceItem::File(entry))
+                        visit_item(SourceItem::File(entry))
                     }
                     _ => Ok(()),
                 }
@@ -353,8 +357,8 @@ impl MountSource for CmisSource {
     }
 
     fn open_file(&self, entry: &SourceFile) -> Result<Box<dyn Read + Send>, MountSourceError> {
-        let known = self.binding.lock().clone();
-        let target = match known.map_or_else(|| self.discover_binding(), Ok)? {
+        let cached_binding = self.binding.lock().clone();
+        let target = match cached_binding.map_or_else(|| self.discover_binding(), Ok)? {
             CmisBinding::Browser(root) => {
                 let id = escape_url_part(entry.source_handle.as_bytes());
                 format!("{root}?cmisselector=content&objectId={id}")

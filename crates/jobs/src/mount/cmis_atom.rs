@@ -49,13 +49,13 @@ impl CmisWorkspace {
 
 /// Reads a service document.
 pub(crate) fn read_service_document(
-    answer: impl Read,
-    place: &str,
+    response: impl Read,
+    location: &str,
 ) -> Result<Vec<CmisWorkspace>, MountSourceError> {
     let mut all = Vec::new();
     let (mut now, mut href, mut template) =
         (CmisWorkspace::default(), String::new(), String::new());
-    xml_reader::read_xml_events(answer, place, |piece| {
+    xml_reader::read_xml_events(response, location, |piece| {
         match piece {
             XmlEvent::Start(name, attributes) => match &*name {
                 "workspace" => now = CmisWorkspace::default(),
@@ -78,14 +78,14 @@ pub(crate) fn read_service_document(
 
 /// Reads a feed, or a single entry, and reports each object. Returns the address of the feed's next page.
 pub(crate) fn read_atom_feed(
-    answer: impl Read,
-    place: &str,
+    response: impl Read,
+    location: &str,
     mut with: impl FnMut(CmisFeedObject) -> Result<(), MountSourceError>,
 ) -> Result<Option<String>, MountSourceError> {
     let (mut next, mut now, mut is_entry) = (None, CmisFeedObject::default(), false);
     // The name and type of the property whose value follows.
     let mut property: Option<(String, String)> = None;
-    xml_reader::read_xml_events(answer, place, |piece| {
+    xml_reader::read_xml_events(response, location, |piece| {
         match piece {
             XmlEvent::Start(name, attributes) => match &*name {
                 "entry" => (now, is_entry) = (CmisFeedObject::default(), true),

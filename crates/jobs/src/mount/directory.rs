@@ -151,10 +151,11 @@ fn stat_fingerprint(bytes: u64, seconds: i64, nanos: u64) -> String {
 impl MountSource for DirectorySource {
     fn list_files(
         &self,
-        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+        visit_item: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
     ) -> Result<(), MountSourceError> {
         let root = self.open_root()?;
-        DirectoryScan { directory: self, visitor: found, file_count: 0 }.list_folder(&root, "", 0)
+        DirectoryScan { directory: self, visitor: visit_item, file_count: 0 }
+            .list_folder(&root, "", 0)
     }
 
     fn open_file(&self, entry: &SourceFile) -> Result<Box<dyn Read + Send>, MountSourceError> {

@@ -56,7 +56,7 @@ pub(super) fn store_in_memory_files(
     blobs: &dyn BlobStore,
     batch: Vec<MountFileRead>,
 ) -> Vec<MountFileFetch> {
-    let short = batch.iter().filter_map(|one| match one {
+    let short = batch.iter().filter_map(|file_read| match file_read {
         MountFileRead::InMemory(bytes) => Some(&**bytes),
         MountFileRead::Completed(_) => None,
     });
@@ -66,7 +66,7 @@ pub(super) fn store_in_memory_files(
         Err(error) => (Vec::new(), format_error_chain(&error)),
     };
     let mut stored = stored.into_iter();
-    let finished = batch.into_iter().map(|one| match one {
+    let finished = batch.into_iter().map(|file_read| match file_read {
         MountFileRead::Completed(fetched) => fetched,
         MountFileRead::InMemory(_) => match stored.next() {
             Some(blob) => MountFileFetch::Blob(blob),
@@ -113,19 +113,19 @@ impl Read for ExactLengthReader {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let other = || std::io::Error::other("it has not the length that was listed");
+        let length_error = || std::io::Error::other("it has not the length that was listed");
         if self.remaining == 0 {
             // The end is read as well, so that an inner reader that compares at the end does so.
             return match self.source.read(&mut [0])? {
                 0 => Ok(0),
-                _ => Err(other()),
+                _ => Err(length_error()),
             };
         }
         let most = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(buffer.len());
         let read = self.source.read(buffer.get_mut(..most).unwrap_or_default())?;
         self.remaining -= read as u64;
         if read == 0 && self.is_exact {
-            return Err(other());
+            return Err(length_error());
         }
         Ok(read)
     }

@@ -69,36 +69,41 @@ impl MountService {
     /// If the database fails.
     pub async fn start_import(
         &self,
-        wish: &ImportRequest,
+        request: &ImportRequest,
         now: SystemTime,
     ) -> Result<Result<(String, JobId), String>> {
         let inner = &self.state;
-        if let Err(reason) = parse_target_folder(&wish.target) {
+        if let Err(reason) = parse_target_folder(&request.target) {
             return Ok(Err(reason));
         }
-        if !inner.settings.locations.iter().any(|place| place.contains_source(&wish.source)) {
+        if !inner
+            .settings
+            .locations
+            .iter()
+            .any(|location| location.contains_source(&request.source))
+        {
             return Ok(Err(format!(
                 "`{}` lies in no place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
-                wish.source
+                request.source
             )));
         }
         if let Err(reason) = mount_location::open_mount_source(
-            &wish.source,
+            &request.source,
             &inner.settings.locations,
             &inner.network,
         ) {
             return Ok(Err(reason));
         }
-        let name = wish.import_name();
+        let name = request.import_name();
         let properties = json!({
             "import": name,
-            "source": wish.source,
-            "target": wish.target,
-            "dryRun": wish.is_dry_run,
+            "source": request.source,
+            "target": request.target,
+            "dryRun": request.is_dry_run,
         });
         let job = NewJob::new(format!("{IMPORT_TOPIC}/{name}"), properties)
-            .with_key(format!("{name} {}", wish.is_dry_run))
-            .with_user(wish.user.clone());
+            .with_key(format!("{name} {}", request.is_dry_run))
+            .with_user(request.user.clone());
         let id = inner.queues.add_job(job, now).await?;
         Ok(Ok((name, id)))
     }

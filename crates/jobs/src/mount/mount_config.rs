@@ -106,8 +106,8 @@ impl MountSettings {
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let mut parts: Vec<String> = vec![format!("{:?}", self.sync_period)];
-        parts.extend(self.locations.iter().map(|place| {
-            let MountLocation { url, user, endpoint, region, idle_timeout: timeout, .. } = place;
+        parts.extend(self.locations.iter().map(|location| {
+            let MountLocation { url, user, endpoint, region, idle_timeout: timeout, .. } = location;
             format!("{url:?} {user:?} {endpoint:?} {region:?} {timeout:?}")
         }));
         parts.extend(self.mounts.iter().map(|mount| format!("{mount:?}")));
@@ -126,12 +126,14 @@ impl MountSettings {
             let fault = |message| ConfigFault { path: config.path.clone(), message };
             if SYNCHRONIZATION_PIDS.contains(&config.pid.as_str()) {
                 match read_period(&config.properties) {
-                    Ok(found) => period = found.unwrap_or(period),
+                    Ok(parsed_period) => period = parsed_period.unwrap_or(period),
                     Err(message) => all.faults.push(fault(message)),
                 }
             } else if config.has_factory(MOUNT_FACTORY) {
                 match self.parse_mount_config(config) {
-                    Ok(mount) if all.mounts.iter().any(|known| known.name == mount.name) => {
+                    Ok(mount)
+                        if all.mounts.iter().any(|other_mount| other_mount.name == mount.name) =>
+                    {
                         all.faults.push(fault(format!(
                             "another mount is named `{}` already",
                             mount.name
@@ -161,7 +163,7 @@ impl MountSettings {
             ));
         }
         let mut mount = MountConfig::new(name, text("source"), text("target"))?;
-        if !self.locations.iter().any(|place| place.contains_source(&mount.source)) {
+        if !self.locations.iter().any(|location| location.contains_source(&mount.source)) {
             return Err(format!(
                 "the source `{}` lies in no place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
                 mount.source

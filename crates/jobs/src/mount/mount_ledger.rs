@@ -97,9 +97,9 @@ impl MountLedger {
 
     /// Returns all files of a mount that became assets.
     pub(crate) fn load_known_files(&self, mount: &str) -> Result<HashMap<u128, KnownMountFile>> {
-        let mut known = HashMap::new();
+        let mut known_files = HashMap::new();
         self.for_each_file(mount, |row| {
-            known.insert(
+            known_files.insert(
                 path_hash(&row.path),
                 KnownMountFile {
                     fingerprint_hash: fingerprint_hash(&row.fingerprint),
@@ -108,7 +108,7 @@ impl MountLedger {
             );
             Ok(())
         })?;
-        Ok(known)
+        Ok(known_files)
     }
 
     /// Calls `with` for each row, in the order of paths. Rows may be changed during the iteration.

@@ -73,11 +73,11 @@ impl MountLocation {
 /// A message that describes what is wrong.
 pub(crate) fn open_mount_source(
     source: &str,
-    places: &[MountLocation],
-    way: &SourceNetwork,
+    locations: &[MountLocation],
+    network: &SourceNetwork,
 ) -> Result<Arc<dyn MountSource>, String> {
-    let lies_in = places.iter().filter(|place| place.contains_source(source));
-    let place = lies_in.max_by_key(|place| place.url.len()).cloned().unwrap_or_default();
+    let lies_in = locations.iter().filter(|candidate| candidate.contains_source(source));
+    let location = lies_in.max_by_key(|candidate| candidate.url.len()).cloned().unwrap_or_default();
     let address = source.split('#').next().unwrap_or_default();
     if address.split('/').any(|name| matches!(name, ".." | ".")) {
         return Err(format!("`{source}` holds `..` or `.`; write the place that it leads to"));
@@ -90,9 +90,11 @@ pub(crate) fn open_mount_source(
     }
     match scheme {
         None if source.starts_with('/') => Ok(Arc::new(DirectorySource::new(source))),
-        Some("dav" | "davs") => Ok(Arc::new(WebDavSource::new(source, &place, way)?)),
-        Some("s3") => Ok(Arc::new(BucketSource::new(source, &place, way)?)),
-        Some("cmis+http" | "cmis+https") => Ok(Arc::new(CmisSource::new(source, &place, way)?)),
+        Some("dav" | "davs") => Ok(Arc::new(WebDavSource::new(source, &location, network)?)),
+        Some("s3") => Ok(Arc::new(BucketSource::new(source, &location, network)?)),
+        Some("cmis+http" | "cmis+https") => {
+            Ok(Arc::new(CmisSource::new(source, &location, network)?))
+        }
         _ => Err(format!(
             "`{source}` is no source; write `/folder`, `davs://host/folder`, `s3://bucket/folder` or \
              `cmis+https://host/service#repository/folder`"
@@ -106,9 +108,9 @@ mod tests {
 
     #[test]
     fn a_place_covers_what_is_below_it() {
-        let check = |place: &str, source: &str, expected: bool| {
-            let place = MountLocation { url: place.to_owned(), ..MountLocation::default() };
-            assert_eq!(place.contains_source(source), expected, "{source}");
+        let check = |url: &str, source: &str, expected: bool| {
+            let location = MountLocation { url: url.to_owned(), ..MountLocation::default() };
+            assert_eq!(location.contains_source(source), expected, "{source}");
         };
         check("/srv/press", "/srv/press", true);
         check("/srv/press/", "/srv/press/2024", true);
@@ -122,8 +124,8 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let place =
+        let location =
             MountLocation { secret: Some(MountSecret::new("hush")), ..MountLocation::default() };
-        assert!(!format!("{place:?}").contains("hush"));
+        assert!(!format!("{location:?}").contains("hush"));
     }
 }

@@ -131,8 +131,8 @@ pub fn run_mount_pass(
 ) -> Result<MountPassReport, MountPassError> {
     let store =
         |source| MountPassError::Store { mount: mount.name.clone(), source: Box::new(source) };
-    let begun = repository.snapshot().map_err(|error| store(error.into()))?;
-    let mut known = ledger.load_known_files(&mount.name).map_err(store)?;
+    let start_snapshot = repository.snapshot().map_err(|error| store(error.into()))?;
+    let mut known_files = ledger.load_known_files(&mount.name).map_err(store)?;
     let mut pass = MountPass {
         repository,
         ledger,
@@ -141,13 +141,13 @@ pub fn run_mount_pass(
         progress_callback: going,
         report: MountPassReport::default(),
     };
-    let ran = pass.run_pass(&begun, &mut known);
+    let ran = pass.run_pass(&start_snapshot, &mut known_files);
     if !order.is_dry_run {
         let failure = ran.as_ref().err().map(|error| format_error_chain(error));
         // If local changes might not be recorded in the ledger, the next pass checks every asset.
         let root = match &ran {
             Err(MountPassError::Store { .. }) => String::new(),
-            _ => pass.finish_pass(&begun, &mut known).unwrap_or_default(),
+            _ => pass.finish_pass(&start_snapshot, &mut known_files).unwrap_or_default(),
         };
         let last = LastMountPass {
             start_root: root,
@@ -179,18 +179,19 @@ struct MountPassWork {
 impl MountPass<'_, '_> {
     fn run_pass(
         &mut self,
-        begun: &Snapshot,
-        known: &mut HashMap<u128, KnownMountFile>,
+        start_snapshot: &Snapshot,
+        known_files: &mut HashMap<u128, KnownMountFile>,
     ) -> Result<(), MountPassError> {
         let mount = self.mount.name.clone();
         let store =
             |source| MountPassError::Store { mount: mount.clone(), source: Box::new(source) };
         if !self.options.is_dry_run {
-            self.forget_changed_since_last(begun, known).map_err(store)?;
+            self.forget_changed_since_last(start_snapshot, known_files).map_err(store)?;
         }
-        let before = known.len();
-        let mut work = self.list_source(known)?;
-        let mut gone = known.values().filter(|known| !known.is_listed).count();
+        let before = known_files.len();
+        let mut work = self.list_source(known_files)?;
+        let mut missing_count =
+            known_files.values().filter(|known_file| !known_file.is_listed).count();
         let follows = self.mount.purpose == MountPurpose::Synchronize;
         // A missing file may have been renamed to one in the part of the listing that exceeded the limit.
         let is_whole = follows && self.report.waiting == 0;
@@ -198,20 +199,20 @@ impl MountPass<'_, '_> {
             self.report.added = work.changed_files.len() as u64;
             return Ok(());
         }
-        if is_whole && gone > 0 {
-            gone -= self.move_renamed_files(known, &mut work).map_err(store)?;
+        if is_whole && missing_count > 0 {
+            missing_count -= self.move_renamed_files(known_files, &mut work).map_err(store)?;
         }
         if !self.write_all_batches(&work.changed_files)? {
             return Ok(());
         }
-        if is_whole && gone > 0 {
+        if is_whole && missing_count > 0 {
             let is_believed = self.options.accepts_removals
                 || (work.listed_count > 0
-                    && (gone <= MAX_UNCONFIRMED_REMOVALS || gone * 2 <= before));
+                    && (missing_count <= MAX_UNCONFIRMED_REMOVALS || missing_count * 2 <= before));
             if is_believed {
-                self.remove_missing_files(known).map_err(store)?;
+                self.remove_missing_files(known_files).map_err(store)?;
             } else {
-                self.report.held_back = gone as u64;
+                self.report.held_back = missing_count as u64;
             }
         }
         Ok(())
@@ -221,23 +222,23 @@ impl MountPass<'_, '_> {
     /// they are checked again.
     fn forget_changed_since_last(
         &self,
-        begun: &Snapshot,
-        known: &mut HashMap<u128, KnownMountFile>,
+        start_snapshot: &Snapshot,
+        known_files: &mut HashMap<u128, KnownMountFile>,
     ) -> Result<()> {
         let Some(last) = self.ledger.last_pass_blocking(&self.mount.name)? else { return Ok(()) };
         let before =
             last.start_root.parse().ok().and_then(|root| self.repository.snapshot_at(root).ok());
-        self.forget_changed_assets(before.as_ref(), begun, known)
+        self.forget_changed_assets(before.as_ref(), start_snapshot, known_files)
     }
 
     /// Does the same for changes made during the pass. Returns the root from which the next pass continues.
     fn finish_pass(
         &self,
-        begun: &Snapshot,
-        known: &mut HashMap<u128, KnownMountFile>,
+        start_snapshot: &Snapshot,
+        known_files: &mut HashMap<u128, KnownMountFile>,
     ) -> Result<String> {
         let ended = self.repository.snapshot()?;
-        self.forget_changed_assets(Some(begun), &ended, known)?;
+        self.forget_changed_assets(Some(start_snapshot), &ended, known_files)?;
         Ok(ended.root_id().to_string())
     }
 
@@ -247,7 +248,7 @@ impl MountPass<'_, '_> {
         &self,
         before: Option<&Snapshot>,
         after: &Snapshot,
-        known: &mut HashMap<u128, KnownMountFile>,
+        known_files: &mut HashMap<u128, KnownMountFile>,
     ) -> Result<()> {
         let name = &*self.mount.name;
         let changed = before.and_then(|before| before.changed_paths(after).ok());
@@ -256,7 +257,7 @@ impl MountPass<'_, '_> {
             Some(changed) => {
                 for path in changed.iter().filter(|path| path.is_within(&self.mount.target)) {
                     // The difference includes the commits of the pass itself, which are most of it.
-                    if self.matches_ledger(after, path, known)? {
+                    if self.matches_ledger(after, path, known_files)? {
                         continue;
                     }
                     if let Some((file, mark)) = self.ledger.file_of_asset(name, path.as_str())?
@@ -275,7 +276,7 @@ impl MountPass<'_, '_> {
             })?,
         }
         for file in &stale {
-            known.remove(&path_hash(file));
+            known_files.remove(&path_hash(file));
         }
         let stale: Vec<&str> = stale.iter().map(String::as_str).collect();
         self.ledger.remove_files(name, &stale)
@@ -286,7 +287,7 @@ impl MountPass<'_, '_> {
         &self,
         snapshot: &Snapshot,
         path: &NodePath,
-        known: &HashMap<u128, KnownMountFile>,
+        known_files: &HashMap<u128, KnownMountFile>,
     ) -> Result<bool> {
         let Some(node) = snapshot.node(path)? else { return Ok(false) };
         let Some(content) = node.child(JCR_CONTENT)? else { return Ok(false) };
@@ -298,20 +299,20 @@ impl MountPass<'_, '_> {
         let is_here = content.text(MOUNT_PROPERTY).as_deref() == Some(&*self.mount.name)
             && self.target().asset_path_of(&file).is_ok_and(|expected| expected == *path);
         Ok(is_here
-            && known
+            && known_files
                 .get(&path_hash(&file))
-                .is_some_and(|known| known.fingerprint_hash == fingerprint_hash(&mark)))
+                .is_some_and(|known_file| known_file.fingerprint_hash == fingerprint_hash(&mark)))
     }
 
     fn list_source(
         &mut self,
-        known: &mut HashMap<u128, KnownMountFile>,
+        known_files: &mut HashMap<u128, KnownMountFile>,
     ) -> Result<MountPassWork, MountPassError> {
         let mut work = MountPassWork::default();
         let (report, going, order) = (&mut self.report, &mut self.progress_callback, self.options);
         let settle = self.mount.min_file_age;
-        let mut look = |found: SourceItem| {
-            let entry = match found {
+        let mut look = |item: SourceItem| {
+            let entry = match item {
                 SourceItem::Skipped(path, reason) => {
                     report.add_skipped(&path, reason);
                     return Ok(());
@@ -323,7 +324,7 @@ impl MountPass<'_, '_> {
                 return Err(MountSourceError::Stopped);
             }
             let (at, mark) = (path_hash(&entry.path), fingerprint_hash(&entry.fingerprint));
-            let present = known.get_mut(&at);
+            let present = known_files.get_mut(&at);
             if let Some(present) = present {
                 present.is_listed = true;
                 if present.fingerprint_hash == mark {
@@ -339,7 +340,7 @@ impl MountPass<'_, '_> {
                 report.waiting += 1;
             } else {
                 // A file that the source lists twice is read once.
-                known.insert(at, KnownMountFile { fingerprint_hash: mark, is_listed: true });
+                known_files.insert(at, KnownMountFile { fingerprint_hash: mark, is_listed: true });
                 work.changed_files.push(entry);
             }
             Ok(())
@@ -354,7 +355,7 @@ impl MountPass<'_, '_> {
     /// assets.
     fn move_renamed_files(
         &mut self,
-        known: &HashMap<u128, KnownMountFile>,
+        known_files: &HashMap<u128, KnownMountFile>,
         work: &mut MountPassWork,
     ) -> Result<usize> {
         let mut news: HashMap<&str, usize> = HashMap::new();
@@ -364,16 +365,18 @@ impl MountPass<'_, '_> {
             }
         }
         let mut pairs: Vec<(MountFileRow, usize)> = Vec::new();
-        let mut taken = HashSet::new();
+        let mut matched_indexes = HashSet::new();
         self.ledger.for_each_file(&self.mount.name, |row| {
-            let is_gone = known.get(&path_hash(&row.path)).is_some_and(|known| !known.is_listed);
+            let is_gone = known_files
+                .get(&path_hash(&row.path))
+                .is_some_and(|known_file| !known_file.is_listed);
             let new =
                 row.identity.as_deref().filter(|_| is_gone).and_then(|identity| news.get(identity));
             let is_lasting = self.mount.source.has_persistent_identities();
             let is_it = |entry: &SourceFile| is_lasting || entry.fingerprint == row.fingerprint;
             if let Some(at) = new
                 && work.changed_files.get(*at).is_some_and(is_it)
-                && taken.insert(*at)
+                && matched_indexes.insert(*at)
             {
                 pairs.push((row, *at));
             }
@@ -484,8 +487,8 @@ impl MountPass<'_, '_> {
         }
         self.ledger.record_files(&self.mount.name, &rows)?;
         let mut failed = (0, None);
-        for one in fetched {
-            match one {
+        for fetch in fetched {
+            match fetch {
                 MountFileFetch::Blob(blob) => self.report.bytes += blob.length(),
                 MountFileFetch::Failed(_, error) => {
                     failed.0 += 1;
@@ -500,17 +503,17 @@ impl MountPass<'_, '_> {
     /// Fetches the files of a batch, several concurrently.
     fn fetch_batch(&self, batch: &[SourceFile]) -> Result<Vec<MountFileFetch>> {
         let snapshot = self.repository.snapshot()?;
-        let mut taken: Vec<Mutex<Option<MountFileRead>>> = Vec::new();
+        let mut reads: Vec<Mutex<Option<MountFileRead>>> = Vec::new();
         for entry in batch {
             // A file that will not be stored is not read.
-            let one = match self.target().decide_action(&snapshot, entry)? {
+            let decided_fetch = match self.target().decide_action(&snapshot, entry)? {
                 MountFileAction::KeepUnchanged => Some(MountFileFetch::Present),
                 MountFileAction::Blocked(reason) => Some(MountFileFetch::Failed(reason, None)),
                 MountFileAction::Add(_)
                 | MountFileAction::CompareBytes(..)
                 | MountFileAction::Replace(..) => None,
             };
-            taken.push(Mutex::new(one.map(MountFileRead::Completed)));
+            reads.push(Mutex::new(decided_fetch.map(MountFileRead::Completed)));
         }
         let (source, blobs) = (&*self.mount.source, self.repository.blobs());
         let next = AtomicUsize::new(0);
@@ -519,13 +522,13 @@ impl MountPass<'_, '_> {
                 scope.spawn(|| {
                     loop {
                         let at = next.fetch_add(1, Ordering::Relaxed);
-                        let (Some(entry), Some(place)) = (batch.get(at), taken.get(at)) else {
+                        let (Some(entry), Some(slot)) = (batch.get(at), reads.get(at)) else {
                             return;
                         };
-                        let is_open = place.lock().is_none();
+                        let is_open = slot.lock().is_none();
                         if is_open {
-                            let one = read_source_file(source, blobs, entry);
-                            *place.lock() = Some(one);
+                            let file_read = read_source_file(source, blobs, entry);
+                            *slot.lock() = Some(file_read);
                         }
                     }
                 });
@@ -533,21 +536,21 @@ impl MountPass<'_, '_> {
         });
         let missing =
             || MountFileRead::Completed(MountFileFetch::Failed("it was not read".to_owned(), None));
-        let taken = taken.into_iter().map(|one| one.into_inner().unwrap_or_else(missing));
-        Ok(store_in_memory_files(blobs, taken.collect()))
+        let reads = reads.into_iter().map(|cell| cell.into_inner().unwrap_or_else(missing));
+        Ok(store_in_memory_files(blobs, reads.collect()))
     }
 
-    fn remove_missing_files(&mut self, known: &HashMap<u128, KnownMountFile>) -> Result<()> {
-        let mut gone: Vec<MountFileRow> = Vec::new();
+    fn remove_missing_files(&mut self, known_files: &HashMap<u128, KnownMountFile>) -> Result<()> {
+        let mut missing_rows: Vec<MountFileRow> = Vec::new();
         let name = &*self.mount.name;
         let ledger = self.ledger;
         let mut removed = (0, Vec::new());
-        let mut flush = |gone: &mut Vec<MountFileRow>| -> Result<()> {
+        let mut flush = |rows: &mut Vec<MountFileRow>| -> Result<()> {
             let revising = self.revising_as_synchronizer("remove assets whose files are gone");
             let batch =
                 self.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, |session| {
                     let mut batch = (0, Vec::new());
-                    for row in gone.iter() {
+                    for row in rows.iter() {
                         match self.target().remove_asset(session, row)? {
                             true => batch.0 += 1,
                             false => batch.1.push(row.path.clone()),
@@ -557,20 +560,23 @@ impl MountPass<'_, '_> {
                 })?;
             removed.0 += batch.0;
             removed.1.extend(batch.1);
-            ledger.remove_files(name, &gone.iter().map(|row| &*row.path).collect::<Vec<_>>())?;
-            gone.clear();
+            ledger.remove_files(name, &rows.iter().map(|row| &*row.path).collect::<Vec<_>>())?;
+            rows.clear();
             Ok(())
         };
         ledger.for_each_file(name, |row| {
-            if known.get(&path_hash(&row.path)).is_some_and(|known| !known.is_listed) {
-                gone.push(row);
-                if gone.len() >= MAX_BATCH_FILES {
-                    flush(&mut gone)?;
+            if known_files
+                .get(&path_hash(&row.path))
+                .is_some_and(|known_file| !known_file.is_listed)
+            {
+                missing_rows.push(row);
+                if missing_rows.len() >= MAX_BATCH_FILES {
+                    flush(&mut missing_rows)?;
                 }
             }
             Ok(())
         })?;
-        flush(&mut gone)?;
+        flush(&mut missing_rows)?;
         self.report.removed += removed.0;
         for path in removed.1 {
             self.report.add_skipped(

@@ -104,13 +104,13 @@ impl MountService {
         settings: MountSettings,
     ) -> Self {
         let ledger = MountLedger::new(&queues, runtime.clone());
-        let way = SourceNetwork { runtime, outgoing_policy: settings.outgoing_policy.clone() };
+        let network = SourceNetwork { runtime, outgoing_policy: settings.outgoing_policy.clone() };
         let (current, counters) = (RwLock::default(), MountCounters::default());
         Self {
             state: Arc::new(MountServiceState {
                 repository,
                 queues,
-                network: way,
+                network,
                 ledger,
                 settings,
                 active_mounts: current,
@@ -239,11 +239,11 @@ impl MountService {
             return Ok(Vec::new());
         }
         let schedules = self.state.queues.list_schedules().await?;
-        let mut found = Vec::new();
+        let mut statuses = Vec::new();
         for config in &current.mounts.mounts {
             let name = format!("{SCHEDULE_NAME_PREFIX}{}", config.name);
             let schedule = schedules.iter().find(|schedule| schedule.name == name);
-            found.push(MountStatus {
+            statuses.push(MountStatus {
                 config: config.clone(),
                 is_paused: schedule.is_some_and(|schedule| schedule.is_paused),
                 next_run: schedule.and_then(|schedule| schedule.next_run),
@@ -252,7 +252,7 @@ impl MountService {
                 file_count: self.state.ledger.count_files(&config.name).await?,
             });
         }
-        Ok(found)
+        Ok(statuses)
     }
 
     async fn find_open_job(&self, mount: &str) -> Result<Option<Job>> {

@@ -39,13 +39,13 @@ pub enum SourceItem {
 
 /// A source of files.
 pub trait MountSource: Debug + Send + Sync {
-    /// Lists the files, in any order. An error of `found` ends the listing.
+    /// Lists the files, in any order. An error of `visit_item` ends the listing.
     ///
     /// # Errors
     /// If any part of the source cannot be listed; the files reported so far are then incomplete.
     fn list_files(
         &self,
-        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+        visit_item: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
     ) -> Result<(), MountSourceError>;
 
     /// Returns true if an identity means the same file even if its bytes changed. A directory reuses its inode numbers.

@@ -86,11 +86,11 @@ pub fn node_name_of_escaped(escaped: &str) -> String {
     if escaped.len() <= MAX_ESCAPED_BYTES {
         return escaped.to_owned();
     }
-    let mut kept = TRUNCATED_BYTES;
-    while !escaped.is_char_boundary(kept) {
-        kept -= 1;
+    let mut cut_length = TRUNCATED_BYTES;
+    while !escaped.is_char_boundary(cut_length) {
+        cut_length -= 1;
     }
-    let head = escaped.get(..kept).unwrap_or_default();
+    let head = escaped.get(..cut_length).unwrap_or_default();
     // The cut must not split an escape.
     let head = match head.rfind('%') {
         Some(at) if head.len() - at < 3 => head.get(..at).unwrap_or_default(),

@@ -40,8 +40,8 @@ pub(crate) struct BucketSource {
 impl BucketSource {
     pub(crate) fn new(
         source: &str,
-        place: &MountLocation,
-        way: &SourceNetwork,
+        location: &MountLocation,
+        network: &SourceNetwork,
     ) -> Result<Self, String> {
         let rest = source.strip_prefix("s3://").unwrap_or_default();
         let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -49,20 +49,20 @@ impl BucketSource {
         if name.is_empty() || !name.bytes().all(is_fine) {
             return Err(format!("`{source}` names no bucket; write `s3://bucket/folder`"));
         }
-        let region = place.region.clone().unwrap_or_else(|| DEFAULT_S3_REGION.to_owned());
-        let endpoint = match &place.endpoint {
+        let region = location.region.clone().unwrap_or_else(|| DEFAULT_S3_REGION.to_owned());
+        let endpoint = match &location.endpoint {
             Some(endpoint) => endpoint.trim_end_matches('/').to_owned(),
             None => format!("https://s3.{region}.amazonaws.com"),
         };
-        let keys = match (&place.user, &place.secret) {
+        let keys = match (&location.user, &location.secret) {
             (Some(user), Some(secret)) => Some((user.clone(), secret.clone())),
             _ => None,
         };
         // Requests are authenticated by signatures, not by a password header.
-        let open = MountLocation { user: None, secret: None, ..place.clone() };
+        let open = MountLocation { user: None, secret: None, ..location.clone() };
         let prefix = prefix.trim_matches('/');
         Ok(Self {
-            host: SourceHost::new(&endpoint, &open, way)?,
+            host: SourceHost::new(&endpoint, &open, network)?,
             name: name.to_owned(),
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             region,
@@ -162,10 +162,10 @@ impl BucketSource {
         if !token.is_empty() {
             parameters.insert(0, ("continuation-token", token));
         }
-        let answer = self.send_signed_request(&format!("/{}", self.name), &parameters)?;
-        let place = answer.location().to_owned();
+        let response = self.send_signed_request(&format!("/{}", self.name), &parameters)?;
+        let location = response.location().to_owned();
         let mut page = S3ListPage::default();
-        xml_reader::read_xml_events(answer, &place, |piece| {
+        xml_reader::read_xml_events(response, &location, |piece| {
             let XmlEvent::End(name, text) = piece else { return Ok(()) };
             match &*name {
                 "EncodingType" => page.has_escaped_keys = text == "url",
@@ -181,7 +181,7 @@ impl BucketSource {
                     if page.objects.len() > 10_000 {
                         let reason = "it has more keys than it was asked for".to_owned();
                         return Err(MountSourceError::Malformed {
-                            location: place.clone(),
+                            location: location.clone(),
                             reason,
                         });
                     }
@@ -212,11 +212,11 @@ impl BucketSource {
 impl MountSource for BucketSource {
     fn list_files(
         &self,
-        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+        visit_item: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
     ) -> Result<(), MountSourceError> {
-        let place = || format!("s3://{}/{}", self.name, self.prefix);
+        let location = || format!("s3://{}/{}", self.name, self.prefix);
         let malformed = |reason: &str| MountSourceError::Malformed {
-            location: place(),
+            location: location(),
             reason: reason.to_owned(),
         };
         let (mut token, mut files, mut pages) = (String::new(), 0, 0);
@@ -230,13 +230,13 @@ impl MountSource for BucketSource {
                 };
                 files += 1;
                 if files > MAX_FILES {
-                    return Err(MountSourceError::TooMany(place()));
+                    return Err(MountSourceError::TooMany(location()));
                 }
                 match self.escaped_path_of_key(&key) {
                     None => {}
                     Some(Err(path)) => {
                         let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
-                        found(SourceItem::Skipped(path, reason))?;
+                        visit_item(SourceItem::Skipped(path, reason))?;
                     }
                     Some(Ok(path)) => {
                         let length = bytes.map_or_else(String::new, |bytes| bytes.to_string());
@@ -251,7 +251,7 @@ impl MountSource for BucketSource {
                             modified_at: None,
                             source_handle: tag,
                         };
-                        found(SourceItem::File(entry))?;
+                        visit_item(SourceItem::File(entry))?;
                     }
                 }
             }
@@ -280,14 +280,14 @@ impl MountSource for BucketSource {
         let prefix = prefix.split('/').filter(|_| !prefix.is_empty()).map(str::as_bytes);
         let names = prefix.chain(names.iter().map(Vec::as_slice)).map(escape_url_part);
         let path = format!("/{}/{}", self.name, names.collect::<Vec<_>>().join("/"));
-        let answer = self.send_signed_request(&path, &[])?;
+        let response = self.send_signed_request(&path, &[])?;
         let is_other = |tag: &str| {
             !entry.source_handle.is_empty() && tag.trim_matches('"') != entry.source_handle
         };
-        if answer.header("etag").is_some_and(is_other) {
+        if response.header("etag").is_some_and(is_other) {
             return Err(refused("it changed since it was listed"));
         }
-        Ok(Box::new(answer))
+        Ok(Box::new(response))
     }
 }
 
@@ -305,14 +305,15 @@ mod tests {
             region: "us-east-1",
         };
         let secret = MountSecret::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
-        let found = request.authorization_header(
+        let authorization = request.authorization_header(
             "AKIAIOSFODNN7EXAMPLE",
             &secret,
             Timestamp::from_second(1_369_353_600).unwrap(),
         );
         assert!(
-            found.ends_with("34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
-            "{found}"
+            authorization
+                .ends_with("34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
+            "{authorization}"
         );
     }
 }

@@ -76,33 +76,33 @@ impl SourceHost {
     /// Creates a client for the host of `url`, an HTTP or HTTPS address.
     pub(crate) fn new(
         url: &str,
-        place: &MountLocation,
-        way: &SourceNetwork,
+        location: &MountLocation,
+        network: &SourceNetwork,
     ) -> Result<Self, String> {
         let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is no address"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(format!("`{url}` names no host"));
         };
-        let trust = match (&place.tls_trust, scheme) {
+        let trust = match (&location.tls_trust, scheme) {
             (Some(trust), _) => Some(trust.clone()),
             (None, "https") => Some(TlsTrust::system_roots().map_err(|error| error.to_string())?),
             (None, _) => None,
         };
-        let patience = place.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT);
+        let timeout = location.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT);
         // The configuration names the host, which therefore may be on a nearby network.
-        let outgoing = Some(Arc::new(way.outgoing_policy.for_configured_host(&uri)));
+        let outgoing = Some(Arc::new(network.outgoing_policy.for_configured_host(&uri)));
         let options = ClientOptions {
-            response_timeout: Some(patience),
+            response_timeout: Some(timeout),
             tls_trust: trust,
             outgoing_policy: outgoing,
             ..ClientOptions::default()
         };
         Ok(Self {
             client: HttpClient::new(options),
-            runtime: way.runtime.clone(),
-            basic_authorization: basic_authorization(place)?,
+            runtime: network.runtime.clone(),
+            basic_authorization: basic_authorization(location)?,
             origin: format!("{scheme}://{authority}"),
-            idle_timeout: patience,
+            idle_timeout: timeout,
         })
     }
 
@@ -124,9 +124,10 @@ impl SourceHost {
         headers: &[(&'static str, String)],
         body: &'static str,
     ) -> Result<SourceResponse, MountSourceError> {
-        let place = || format!("{}{}", self.origin, target.split('?').next().unwrap_or_default());
+        let location =
+            || format!("{}{}", self.origin, target.split('?').next().unwrap_or_default());
         let unreachable =
-            |reason: String| MountSourceError::Unreachable { location: place(), reason };
+            |reason: String| MountSourceError::Unreachable { location: location(), reason };
         let mut failure = unreachable(String::new());
         for attempt in 0..MAX_REQUEST_ATTEMPTS {
             if attempt > 0 {
@@ -143,7 +144,8 @@ impl SourceHost {
             if let Some(basic) = &self.basic_authorization {
                 request = request.header(header::AUTHORIZATION, basic.clone());
             }
-            let refused = |reason: String| MountSourceError::Refused { location: place(), reason };
+            let refused =
+                |reason: String| MountSourceError::Refused { location: location(), reason };
             let request = request
                 .body(Full::new(Bytes::from_static(body.as_bytes())))
                 .map_err(|error| refused(error.to_string()))?;
@@ -159,7 +161,7 @@ impl SourceHost {
             };
             let status = response.status();
             if status.is_success() {
-                return Ok(SourceResponse::new(response, self, place()));
+                return Ok(SourceResponse::new(response, self, location()));
             }
             if !(status.is_server_error() || matches!(status.as_u16(), 408 | 429)) {
                 return Err(refused(refusal_reason(
@@ -173,9 +175,9 @@ impl SourceHost {
     }
 }
 
-fn basic_authorization(place: &MountLocation) -> Result<Option<HeaderValue>, String> {
-    let Some(user) = &place.user else { return Ok(None) };
-    let secret = place.secret.as_ref().map_or("", |secret| secret.expose_secret());
+fn basic_authorization(location: &MountLocation) -> Result<Option<HeaderValue>, String> {
+    let Some(user) = &location.user else { return Ok(None) };
+    let secret = location.secret.as_ref().map_or("", |secret| secret.expose_secret());
     let text = format!("Basic {}", STANDARD.encode(format!("{user}:{secret}")));
     let mut value = HeaderValue::from_str(&text).map_err(|error| error.to_string())?;
     value.set_sensitive(true);
@@ -211,7 +213,7 @@ pub(crate) struct SourceResponse {
 }
 
 impl SourceResponse {
-    fn new(response: Response<Incoming>, host: &SourceHost, place: String) -> Self {
+    fn new(response: Response<Incoming>, host: &SourceHost, location: String) -> Self {
         let (head, body) = response.into_parts();
         Self {
             head,
@@ -221,7 +223,7 @@ impl SourceResponse {
             idle_timeout: host.idle_timeout,
             started_at: Instant::now(),
             received_bytes: 0,
-            location: place,
+            location,
         }
     }
 

@@ -44,8 +44,8 @@ struct WebDavResource {
 impl WebDavSource {
     pub(crate) fn new(
         source: &str,
-        place: &MountLocation,
-        way: &SourceNetwork,
+        location: &MountLocation,
+        network: &SourceNetwork,
     ) -> Result<Self, String> {
         let url = match source.split_once("://") {
             Some(("davs", rest)) => format!("https://{rest}"),
@@ -55,7 +55,7 @@ impl WebDavSource {
         let path = url.splitn(4, '/').nth(3).unwrap_or_default();
         let root = split_path_names(path);
         let address = url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
-        Ok(Self { host: SourceHost::new(&address, place, way)?, root_names: root })
+        Ok(Self { host: SourceHost::new(&address, location, network)?, root_names: root })
     }
 
     fn request_target(&self, below: &str) -> Option<String> {
@@ -82,9 +82,9 @@ impl WebDavSource {
         let headers = [("Depth", "1".to_owned()), ("Content-Type", "application/xml".to_owned())];
         let method =
             Method::from_bytes(b"PROPFIND").map_err(|error| malformed(error.to_string()))?;
-        let answer =
+        let response =
             self.host.send_request(&method, &format!("{target}/"), &headers, PROPFIND_BODY)?;
-        let place = answer.location().to_owned();
+        let location = response.location().to_owned();
         let mut base = self.root_names.clone();
         base.extend(
             folder
@@ -93,7 +93,7 @@ impl WebDavSource {
                 .filter_map(super::name_escaping::unescape_name),
         );
         let mut now = WebDavResource::default();
-        xml_reader::read_xml_events(answer, &place, |piece| match piece {
+        xml_reader::read_xml_events(response, &location, |piece| match piece {
             XmlEvent::Start(name, _) => {
                 match &*name {
                     "response" => now = WebDavResource::default(),
@@ -153,13 +153,13 @@ fn child_name_of_href(folder: &[Vec<u8>], href: &str) -> Result<Option<Vec<u8>>,
 impl MountSource for WebDavSource {
     fn list_files(
         &self,
-        found: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
+        visit_item: &mut dyn FnMut(SourceItem) -> Result<(), MountSourceError>,
     ) -> Result<(), MountSourceError> {
         let mut folders = vec![(String::new(), 0)];
-        let (mut files, mut asked) = (0, 0);
+        let (mut files, mut folder_count) = (0, 0);
         while let Some((folder, depth)) = folders.pop() {
-            asked += 1;
-            if asked + folders.len() > MAX_FOLDERS {
+            folder_count += 1;
+            if folder_count + folders.len() > MAX_FOLDERS {
                 return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
             }
             self.list_folder(&folder, &mut |name, resource| {
@@ -172,11 +172,11 @@ impl MountSource for WebDavSource {
                     if files > MAX_FILES {
                         return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
                     }
-                    return found(SourceItem::File(source_file_of(path, resource)));
+                    return visit_item(SourceItem::File(source_file_of(path, resource)));
                 }
                 if depth >= MAX_FOLDER_DEPTH {
                     let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
-                    return found(SourceItem::Skipped(path, reason));
+                    return visit_item(SourceItem::Skipped(path, reason));
                 }
                 folders.push((path, depth + 1));
                 Ok(())
@@ -196,14 +196,14 @@ impl MountSource for WebDavSource {
         };
         let target =
             self.request_target(&entry.path).ok_or_else(|| refused("it cannot be named"))?;
-        let answer = self.host.send_request(&Method::GET, &target, &[], "")?;
+        let response = self.host.send_request(&Method::GET, &target, &[], "")?;
         let is_other = |tag: &str| {
             !entry.source_handle.is_empty() && strip_weak_prefix(tag) != entry.source_handle
         };
-        if answer.header("etag").is_some_and(is_other) {
+        if response.header("etag").is_some_and(is_other) {
             return Err(refused("it changed since it was listed"));
         }
-        Ok(Box::new(answer))
+        Ok(Box::new(response))
     }
 }
 
@@ -238,9 +238,10 @@ mod tests {
     fn addresses_are_children_of_their_folder_only() {
         let folder = split_path_names("/remote.php/dav/My%20Files");
         let check = |href: &str, expected: Result<Option<&str>, ()>| {
-            let found = child_name_of_href(&folder, href).map_err(drop);
-            let found = found.map(|name| name.map(|name| String::from_utf8(name).unwrap()));
-            assert_eq!(found, expected.map(|name| name.map(str::to_owned)), "{href}");
+            let child_name = child_name_of_href(&folder, href).map_err(drop);
+            let child_name =
+                child_name.map(|name| name.map(|name| String::from_utf8(name).unwrap()));
+            assert_eq!(child_name, expected.map(|name| name.map(str::to_owned)), "{href}");
         };
         check("/remote.php/dav/My%20Files/", Ok(None));
         check("/remote.php/dav/My%20Files", Ok(None));

@@ -31,8 +31,8 @@ pub(crate) struct XmlAttributes(Vec<(String, String)>);
 impl XmlAttributes {
     /// Returns the value of an attribute; empty if there is none.
     pub(crate) fn get(&self, name: &str) -> String {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.clone()).unwrap_or_default()
+        let attribute = self.0.iter().find(|(key, _)| key == name);
+        attribute.map(|(_, value)| value.clone()).unwrap_or_default()
     }
 
     /// Reads the attributes of an element. A malformed attribute counts as absent.
@@ -48,11 +48,11 @@ impl XmlAttributes {
 /// Calls `with` for each start and end of an element.
 pub(crate) fn read_xml_events(
     source: impl Read,
-    place: &str,
+    location: &str,
     mut with: impl FnMut(XmlEvent) -> Result<(), MountSourceError>,
 ) -> Result<(), MountSourceError> {
     let malformed =
-        |reason: String| MountSourceError::Malformed { location: place.to_owned(), reason };
+        |reason: String| MountSourceError::Malformed { location: location.to_owned(), reason };
     let mut reader = Reader::from_reader(BufReader::new(source.take(MAX_XML_BYTES)));
     let mut buffer = Vec::new();
     let mut texts: Vec<String> = Vec::new();
@@ -61,10 +61,10 @@ pub(crate) fn read_xml_events(
         buffer.clear();
         let event = reader.read_event_into(&mut buffer).map_err(|error| match error {
             quick_xml::Error::Io(error) => MountSourceError::Unreachable {
-                location: place.to_owned(),
+                location: location.to_owned(),
                 reason: error.to_string(),
             },
-            other => malformed(other.to_string()),
+            syntax_error => malformed(syntax_error.to_string()),
         })?;
         match event {
             Event::Start(start) => {

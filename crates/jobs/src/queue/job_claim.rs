@@ -197,13 +197,13 @@ impl JobQueues {
         claim: JobClaim<'_>,
         now: SystemTime,
     ) -> Result<Vec<Job>> {
-        let mut taken = self.claim_ahead(transaction, ids, claim, now).await?;
+        let mut claimed_jobs = self.claim_ahead(transaction, ids, claim, now).await?;
         self.begin_attempts(transaction, ids, now).await?;
-        for job in &mut taken {
+        for job in &mut claimed_jobs {
             job.attempt += 1;
             job.started_at = Some(now);
         }
-        Ok(taken)
+        Ok(claimed_jobs)
     }
 
     /// Claims waiting jobs for the worker without counting an attempt, because they are not begun yet.
@@ -230,9 +230,9 @@ impl JobQueues {
             .await
             .map_err(database_error("claim jobs"))?;
         let mut jobs: Vec<Job> = rows.iter().map(job_from_row).collect::<Result<_>>()?;
-        let place = |job: &Job| ids.iter().position(|id| *id == job.id);
+        let position_of = |job: &Job| ids.iter().position(|id| *id == job.id);
         if jobs.len() > 1 {
-            jobs.sort_by_cached_key(place);
+            jobs.sort_by_cached_key(position_of);
         }
         Ok(jobs)
     }

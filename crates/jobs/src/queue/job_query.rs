@@ -261,7 +261,7 @@ impl JobQueues {
     /// If the database fails.
     pub async fn topic_statistics(&self) -> Result<BTreeMap<String, TopicStatistics>> {
         let action = "read the topics";
-        let mut found: BTreeMap<String, TopicStatistics> = BTreeMap::new();
+        let mut statistics_by_topic: BTreeMap<String, TopicStatistics> = BTreeMap::new();
         let rows = sqlx::query(
             "SELECT topic, first_seen, finished, failed, cancelled, wait_ms, run_ms, last_ended FROM job_topic",
         )
@@ -282,7 +282,7 @@ impl JobQueues {
                 last_ended: last.map(from_epoch_millis),
                 ..TopicStatistics::default()
             };
-            found.insert(row.try_get(0).map_err(database_error(action))?, statistics);
+            statistics_by_topic.insert(row.try_get(0).map_err(database_error(action))?, statistics);
         }
         let rows = sqlx::query(COUNT_JOBS_SQL)
             .fetch_all(&self.pool)
@@ -292,7 +292,7 @@ impl JobQueues {
             let topic: String = row.try_get(0).map_err(database_error(action))?;
             let state: String = row.try_get(1).map_err(database_error(action))?;
             let count = row.try_get::<i64, _>(2).map_err(database_error(action))?.unsigned_abs();
-            let statistics = found.entry(topic).or_default();
+            let statistics = statistics_by_topic.entry(topic).or_default();
             match JobState::from_name(&state) {
                 Some(JobState::Held | JobState::Delayed | JobState::Queued) => {
                     statistics.queued += count;
@@ -302,7 +302,7 @@ impl JobQueues {
                 Some(JobState::Succeeded | JobState::Stopped) | None => {}
             }
         }
-        Ok(found)
+        Ok(statistics_by_topic)
     }
 
     /// Returns the start time of the oldest running job, if there is one.
@@ -450,10 +450,11 @@ impl JobQueues {
         let mut removed = 0;
         loop {
             let mut transaction = self.begin_write(action).await?;
-            let some = self.prune_batch(&mut transaction, done_before, failed_before).await?;
+            let batch_count =
+                self.prune_batch(&mut transaction, done_before, failed_before).await?;
             transaction.commit().await.map_err(database_error(action))?;
-            removed += some;
-            if some < PRUNE_BATCH_SIZE {
+            removed += batch_count;
+            if batch_count < PRUNE_BATCH_SIZE {
                 return Ok(removed);
             }
         }
@@ -514,7 +515,7 @@ impl JobQueues {
         let mut unlike = Vec::new();
         for worker in self.live_workers(now).await? {
             for (name, value) in facts {
-                if worker.shared_facts.get(name).is_some_and(|theirs| theirs != value) {
+                if worker.shared_facts.get(name).is_some_and(|peer_value| peer_value != value) {
                     unlike.push((name.clone(), worker.clone()));
                 }
             }

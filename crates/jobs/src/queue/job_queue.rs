@@ -160,13 +160,13 @@ impl JobQueues {
     /// [`Error::InvalidTopic`] and [`Error::TooLarge`] for jobs that cannot be stored; errors of the database.
     pub async fn add_job(&self, job: NewJob, now: SystemTime) -> Result<JobId> {
         check_new_job(&job)?;
-        let (answer, mut answered) = oneshot::channel();
-        self.shared.pending_jobs.lock().push(PendingJob { job, now, reply: answer });
+        let (reply_sender, mut answered) = oneshot::channel();
+        self.shared.pending_jobs.lock().push(PendingJob { job, now, reply: reply_sender });
         let turn = self.shared.group_write_lock.lock().await;
         // A caller whose job was stored with an earlier group returns at once. If it wrote the few jobs that arrived
         // since, each group would be as small as one job.
-        if let Ok(answer) = answered.try_recv() {
-            return answer.map_err(Error::GroupFailed);
+        if let Ok(reply) = answered.try_recv() {
+            return reply.map_err(Error::GroupFailed);
         }
         let group: Vec<PendingJob> = {
             let mut pending = self.shared.pending_jobs.lock();
@@ -192,24 +192,24 @@ impl JobQueues {
     async fn store_group(&self, group: Vec<PendingJob>) {
         let mut waiting = Vec::with_capacity(group.len());
         let mut jobs = Vec::with_capacity(group.len());
-        for PendingJob { job, now, reply: answer } in group {
+        for PendingJob { job, now, reply: reply_sender } in group {
             jobs.push((job, now));
-            waiting.push(answer);
+            waiting.push(reply_sender);
         }
         let stored = self.store_jobs(&jobs).await;
         self.notify_workers();
         match stored {
             Ok(ids) => {
-                for (answer, id) in waiting.into_iter().zip(ids) {
+                for (reply_sender, id) in waiting.into_iter().zip(ids) {
                     // The caller may have been dropped.
-                    answer.send(Ok(id)).ok();
+                    reply_sender.send(Ok(id)).ok();
                 }
             }
             Err(error) => {
                 let reason = std::error::Error::source(&error)
                     .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
-                for answer in waiting {
-                    answer.send(Err(reason.clone())).ok();
+                for reply_sender in waiting {
+                    reply_sender.send(Err(reason.clone())).ok();
                 }
             }
         }
@@ -437,8 +437,8 @@ impl JobQueues {
         jobs: &[(NewJob, SystemTime)],
     ) -> Result<()> {
         let new: HashSet<(&str, i64)> = {
-            let seen = self.shared.stored_topics.lock();
-            let unseen = jobs.iter().filter(|(job, _)| !seen.contains(&job.topic));
+            let stored_topics = self.shared.stored_topics.lock();
+            let unseen = jobs.iter().filter(|(job, _)| !stored_topics.contains(&job.topic));
             unseen.map(|(job, now)| (job.topic.as_str(), to_epoch_millis(*now))).collect()
         };
         let mut new: Vec<_> = new.into_iter().collect();
@@ -457,14 +457,14 @@ impl JobQueues {
 
     /// Records topics as stored, after the transaction has committed.
     fn remember_topics(&self, jobs: &[(NewJob, SystemTime)]) {
-        let mut seen = self.shared.stored_topics.lock();
+        let mut stored_topics = self.shared.stored_topics.lock();
         // The set is cleared occasionally, because it only saves a statement.
-        if seen.len() > 10_000 {
-            seen.clear();
+        if stored_topics.len() > 10_000 {
+            stored_topics.clear();
         }
         for (job, _) in jobs {
-            if !seen.contains(&job.topic) {
-                seen.insert(job.topic.clone());
+            if !stored_topics.contains(&job.topic) {
+                stored_topics.insert(job.topic.clone());
             }
         }
     }
@@ -502,10 +502,10 @@ async fn insert_job_rows(
     let action = "add a job";
     let values: Vec<String> = (0..rows.len())
         .map(|row| {
-            let places: Vec<String> = (1..=BOUND_COLUMN_COUNT)
-                .map(|place| format!("${}", row * BOUND_COLUMN_COUNT + place))
+            let placeholders: Vec<String> = (1..=BOUND_COLUMN_COUNT)
+                .map(|column| format!("${}", row * BOUND_COLUMN_COUNT + column))
                 .collect();
-            format!("({}, 0)", places.join(", "))
+            format!("({}, 0)", placeholders.join(", "))
         })
         .collect();
     let text = format!(

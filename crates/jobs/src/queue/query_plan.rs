@@ -78,11 +78,11 @@ async fn jobs_to_remove_are_found_by_when_they_ended() {
 #[tokio::test]
 async fn the_next_job_in_order_is_found_without_those_that_ended() {
     let first = "SEARCH job USING INDEX job_open (topic=?)";
-    let one = "SEARCH job USING INTEGER PRIMARY KEY (rowid=?)";
+    let search_plan = "SEARCH job USING INTEGER PRIMARY KEY (rowid=?)";
     let running = "SCAN job USING INDEX job_leased";
     assert_query_plan(NEXT_ORDERED_SQL, &[first]).await;
-    assert_query_plan(&oldest_job_sql(1), &[one, first, running]).await;
-    assert_query_plan(&oldest_job_sql(2), &[one, first, first, running]).await;
+    assert_query_plan(&oldest_job_sql(1), &[search_plan, first, running]).await;
+    assert_query_plan(&oldest_job_sql(2), &[search_plan, first, first, running]).await;
 }
 
 #[tokio::test]

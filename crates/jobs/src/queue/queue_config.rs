@@ -58,8 +58,8 @@ impl QueueKind {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let name = name.trim();
-        let known = [Self::Unordered, Self::Ordered, Self::TopicRoundRobin];
-        known.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
+        let kinds = [Self::Unordered, Self::Ordered, Self::TopicRoundRobin];
+        kinds.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -212,8 +212,8 @@ impl QueueSet {
         let mut best: Option<(ResolvedQueue<'_>, (u8, usize))> = None;
         for config in &self.queues {
             let Some((name, closeness)) = config.match_topic(topic) else { continue };
-            let is_better = best.as_ref().is_none_or(|(found, closest)| {
-                config.ranking == found.config.ranking && closeness > *closest
+            let is_better = best.as_ref().is_none_or(|(best_queue, closest)| {
+                config.ranking == best_queue.config.ranking && closeness > *closest
             });
             if is_better {
                 best = Some((ResolvedQueue { name, config }, closeness));
@@ -368,11 +368,11 @@ mod tests {
     fn a_queue_for_one_model_takes_it_from_the_general_one() {
         let model =
             format!("{WORKFLOW_TOPIC}/etc/workflow/models/dam/update_asset/jcr_content/model");
-        let other =
+        let other_topic =
             format!("{WORKFLOW_TOPIC}/etc/workflow/models/dam-xmp-writeback/jcr_content/model");
         let set = QueueSet::new(vec![queue("assets", &[&model], 0)]);
         check(&set, &model, "assets");
-        check(&set, &other, "Granite Workflow Queue");
+        check(&set, &other_topic, "Granite Workflow Queue");
     }
 
     /// The recipe of AEM's guide: a queue for the topic of the workflow model that uploads start in AEM.
@@ -417,8 +417,8 @@ mod tests {
         let shipped = default_queues().remove(0);
         let changed = QueueConfig { max_parallel: MaxParallel::Count(3), ..shipped.clone() };
         let set = QueueSet::new(vec![changed]);
-        let found = set.find_config("Granite Workflow Queue").unwrap();
-        assert_eq!(found.max_parallel, MaxParallel::Count(3));
+        let config = set.find_config("Granite Workflow Queue").unwrap();
+        assert_eq!(config.max_parallel, MaxParallel::Count(3));
         assert_eq!(set.iter_configs().filter(|queue| queue.pid == shipped.pid).count(), 1);
     }
 

@@ -176,7 +176,7 @@ pub(crate) fn join_job_ids(ids: impl IntoIterator<Item = JobId>) -> String {
 
 /// Returns `$first, …` for an `IN` list of `count` texts.
 pub(crate) fn sql_placeholders(first: usize, count: usize) -> String {
-    (first..first + count).map(|place| format!("${place}")).collect::<Vec<_>>().join(", ")
+    (first..first + count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn progress_to_json(progress: &JobProgress) -> String {

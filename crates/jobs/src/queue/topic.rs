@@ -23,15 +23,15 @@ const AEM_TOPIC_NAMES: [(&str, &[&str]); 1] = [(
 /// Returns the AEM names of a topic. A queue that accepts one of these accepts the topic.
 #[must_use]
 pub fn aem_topic_names(topic: &str) -> &'static [&'static str] {
-    let known = AEM_TOPIC_NAMES.iter().find(|(own, _)| *own == topic);
-    known.map_or(&[], |(_, names)| names)
+    let entry = AEM_TOPIC_NAMES.iter().find(|(own, _)| *own == topic);
+    entry.map_or(&[], |(_, names)| names)
 }
 
 /// Returns the topic of jobs for a name used in AEM.
 #[must_use]
 pub fn topic_of_aem_name(named: &str) -> &str {
-    let known = AEM_TOPIC_NAMES.iter().find(|(_, names)| names.contains(&named));
-    known.map_or(named, |(own, _)| own)
+    let entry = AEM_TOPIC_NAMES.iter().find(|(_, names)| names.contains(&named));
+    entry.map_or(named, |(own, _)| own)
 }
 
 /// Validates a topic: parts of letters, digits, `_`, `-`, `.`, `:`, `{`, `}` and `~`, joined by `/`.
@@ -50,10 +50,10 @@ pub fn check_topic(topic: &str) -> Result<()> {
 /// Converts any text, such as a node path, to a part of a topic: invalid characters become `_`.
 #[must_use]
 pub fn escape_topic_part(text: &str) -> String {
-    let kept = |character: char| {
+    let escape_character = |character: char| {
         if character.is_alphanumeric() || "_-./".contains(character) { character } else { '_' }
     };
-    let text: String = text.trim_matches('/').chars().map(kept).collect();
+    let text: String = text.trim_matches('/').chars().map(escape_character).collect();
     text.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }
 

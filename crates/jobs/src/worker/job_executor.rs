@@ -63,21 +63,21 @@ impl JobExecutor {
 
     /// Adds a claimed job.
     pub(crate) fn push_ready(&self, queue: &str, allowance: QueueAllowance, ready: ReadyJob) {
-        let mut places = self.queues.lock();
-        let place = places.entry(queue.to_owned()).or_insert_with(|| LocalQueue {
+        let mut queues = self.queues.lock();
+        let local_queue = queues.entry(queue.to_owned()).or_insert_with(|| LocalQueue {
             allowance,
             running_count: 0,
             ready_jobs: VecDeque::new(),
         });
-        place.allowance = allowance;
-        place.ready_jobs.push_back(ready);
+        local_queue.allowance = allowance;
+        local_queue.ready_jobs.push_back(ready);
     }
 
     /// Updates the limits of the queues.
     pub(crate) fn update_allowances(&self, allowance: impl Fn(&str) -> Option<QueueAllowance>) {
-        for (name, place) in self.queues.lock().iter_mut() {
+        for (name, local_queue) in self.queues.lock().iter_mut() {
             if let Some(allowance) = allowance(name) {
-                place.allowance = allowance;
+                local_queue.allowance = allowance;
             }
         }
     }
@@ -86,8 +86,8 @@ impl JobExecutor {
     pub(crate) fn start_ready(self: &Arc<Self>) {
         loop {
             let next = {
-                let mut places = self.queues.lock();
-                self.take_next_ready(&mut places)
+                let mut queues = self.queues.lock();
+                self.take_next_ready(&mut queues)
             };
             let Some((queue, ready)) = next else { return };
             let (floor, id) = (self.clone(), ready.job.id);
@@ -106,12 +106,14 @@ impl JobExecutor {
     fn run_until_idle(self: Arc<Self>, mut queue: String, mut ready: ReadyJob) {
         loop {
             self.run_job(ready);
-            let mut places = self.queues.lock();
-            if let Some(place) = places.get_mut(&queue) {
-                place.running_count = place.running_count.saturating_sub(1);
+            let mut queues = self.queues.lock();
+            if let Some(local_queue) = queues.get_mut(&queue) {
+                local_queue.running_count = local_queue.running_count.saturating_sub(1);
             }
-            let Some(next) = self.take_next_ready(&mut places) else {
-                places.retain(|_, place| place.running_count > 0 || !place.ready_jobs.is_empty());
+            let Some(next) = self.take_next_ready(&mut queues) else {
+                queues.retain(|_, local_queue| {
+                    local_queue.running_count > 0 || !local_queue.ready_jobs.is_empty()
+                });
                 return;
             };
             (queue, ready) = next;
@@ -121,19 +123,22 @@ impl JobExecutor {
     /// Takes the next ready job: of the queue with the highest priority, then of the one with the fewest running.
     fn take_next_ready(
         &self,
-        places: &mut BTreeMap<String, LocalQueue>,
+        queues: &mut BTreeMap<String, LocalQueue>,
     ) -> Option<(String, ReadyJob)> {
-        if places.values().map(|place| place.running_count).sum::<usize>() >= self.thread_limit {
+        if queues.values().map(|local_queue| local_queue.running_count).sum::<usize>()
+            >= self.thread_limit
+        {
             return None;
         }
-        let open = places.iter_mut().filter(|(_, place)| {
-            !place.ready_jobs.is_empty() && place.running_count < place.allowance.max_jobs
+        let open = queues.iter_mut().filter(|(_, local_queue)| {
+            !local_queue.ready_jobs.is_empty()
+                && local_queue.running_count < local_queue.allowance.max_jobs
         });
-        let (name, place) = open.max_by_key(|(_, place)| {
-            (place.allowance.priority, std::cmp::Reverse(place.running_count))
+        let (name, local_queue) = open.max_by_key(|(_, local_queue)| {
+            (local_queue.allowance.priority, std::cmp::Reverse(local_queue.running_count))
         })?;
-        let ready = place.ready_jobs.pop_front()?;
-        place.running_count += 1;
+        let ready = local_queue.ready_jobs.pop_front()?;
+        local_queue.running_count += 1;
         Some((name.clone(), ready))
     }
 
@@ -157,24 +162,27 @@ impl JobExecutor {
 
     /// Returns the number of running and ready jobs of a queue.
     pub(crate) fn count_held(&self, queue: &str) -> usize {
-        let places = self.queues.lock();
-        places.get(queue).map_or(0, |place| place.running_count + place.ready_jobs.len())
+        let queues = self.queues.lock();
+        queues
+            .get(queue)
+            .map_or(0, |local_queue| local_queue.running_count + local_queue.ready_jobs.len())
     }
 
     /// Returns the numbers of running and ready jobs of each queue.
     pub(crate) fn queue_load(&self) -> BTreeMap<String, (usize, usize)> {
-        let places = self.queues.lock();
-        let counts = |place: &LocalQueue| (place.running_count, place.ready_jobs.len());
-        places.iter().map(|(name, place)| (name.clone(), counts(place))).collect()
+        let queues = self.queues.lock();
+        let counts =
+            |local_queue: &LocalQueue| (local_queue.running_count, local_queue.ready_jobs.len());
+        queues.iter().map(|(name, local_queue)| (name.clone(), counts(local_queue))).collect()
     }
 
     /// Removes the ready jobs of some queues, which are then not started here, and returns their numbers.
     pub(crate) fn clear_ready(&self, of: impl Fn(&str) -> bool) -> Vec<JobId> {
-        let mut places = self.queues.lock();
-        let cleared = places
+        let mut queues = self.queues.lock();
+        let cleared = queues
             .iter_mut()
             .filter(|(name, _)| of(name))
-            .flat_map(|(_, place)| place.ready_jobs.drain(..));
+            .flat_map(|(_, local_queue)| local_queue.ready_jobs.drain(..));
         cleared.map(|ready| ready.job.id).collect()
     }
 }

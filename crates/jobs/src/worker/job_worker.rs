@@ -236,31 +236,32 @@ impl JobWorker {
     /// Works until `stop` turns true, then waits for running jobs to end.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let (sender, mut ended) = mpsc::unbounded_channel();
-        let mut desk = WorkerLoopState::new(JobExecutor::new(self.state.options.threads, sender));
+        let mut loop_state =
+            WorkerLoopState::new(JobExecutor::new(self.state.options.threads, sender));
         while !*stop.borrow() {
-            let wait = self.run_worker_round(&mut desk, &mut ended).await;
+            let wait = self.run_worker_round(&mut loop_state, &mut ended).await;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.state.queues.wait_for_work() => {}
-                Some(one) = ended.recv() => desk.ended_attempts.push(one),
+                Some(one) = ended.recv() => loop_state.ended_attempts.push(one),
                 _ = stop.changed() => {}
             }
         }
-        self.drain_running_jobs(&mut desk, &mut ended).await;
+        self.drain_running_jobs(&mut loop_state, &mut ended).await;
     }
 
     /// Stores ended attempts and starts jobs that may run. Returns the delay before the next round.
     async fn run_worker_round(
         &self,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         ended: &mut mpsc::UnboundedReceiver<EndedAttempt>,
     ) -> Duration {
-        while let Ok(one) = ended.try_recv() {
-            desk.ended_attempts.push(one);
+        while let Ok(attempt) = ended.try_recv() {
+            loop_state.ended_attempts.push(attempt);
         }
-        let wait = match self.state.run_round(desk, SystemTime::now()).await {
+        let wait = match self.state.run_round(loop_state, SystemTime::now()).await {
             Ok(wait) => {
-                if std::mem::take(&mut desk.is_failing) {
+                if std::mem::take(&mut loop_state.is_failing) {
                     info!("queues can be worked off again");
                     *self.state.claim_fault.lock() = None;
                 }
@@ -268,7 +269,7 @@ impl JobWorker {
             }
             Err(failure) => {
                 let reason = format_error_chain(&failure);
-                if !std::mem::replace(&mut desk.is_failing, true) {
+                if !std::mem::replace(&mut loop_state.is_failing, true) {
                     error!(reason, "queues cannot be worked off");
                 }
                 *self.state.claim_fault.lock() = Some(reason);
@@ -277,41 +278,44 @@ impl JobWorker {
                 Duration::ZERO
             }
         };
-        desk.executor.start_ready();
-        *self.state.queue_load.lock() = desk.executor.queue_load();
+        loop_state.executor.start_ready();
+        *self.state.queue_load.lock() = loop_state.executor.queue_load();
         wait
     }
 
     /// Waits for running jobs to end, requests them to stop, and releases the rest.
     async fn drain_running_jobs(
         &self,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         ended: &mut mpsc::UnboundedReceiver<EndedAttempt>,
     ) {
-        desk.is_stopping = true;
+        loop_state.is_stopping = true;
         let until = Instant::now() + self.state.options.drain_timeout;
-        desk.executor.clear_ready(|_| true);
-        for held in desk.claimed_jobs.values() {
-            held.context.cancel();
+        loop_state.executor.clear_ready(|_| true);
+        for claimed_job in loop_state.claimed_jobs.values() {
+            claimed_job.context.cancel();
         }
         loop {
-            while let Ok(one) = ended.try_recv() {
-                desk.ended_attempts.push(one);
+            while let Ok(attempt) = ended.try_recv() {
+                loop_state.ended_attempts.push(attempt);
             }
-            if let Err(failure) = self.state.run_round(desk, SystemTime::now()).await {
+            if let Err(failure) = self.state.run_round(loop_state, SystemTime::now()).await {
                 warn!(reason = %format_error_chain(&failure), "what ended cannot be stored");
             }
-            let runs = desk.claimed_jobs.values().any(|held| held.context.started_at().is_some());
+            let runs = loop_state
+                .claimed_jobs
+                .values()
+                .any(|claimed_job| claimed_job.context.started_at().is_some());
             let left = until.saturating_duration_since(Instant::now());
             if !runs || left.is_zero() {
                 break;
             }
             tokio::select! {
-                Some(one) = ended.recv() => desk.ended_attempts.push(one),
+                Some(one) = ended.recv() => loop_state.ended_attempts.push(one),
                 () = tokio::time::sleep(left.min(self.state.options.lease / 3)) => {}
             }
         }
-        if let Err(failure) = self.state.shut_down(desk).await {
+        if let Err(failure) = self.state.shut_down(loop_state).await {
             warn!(reason = %format_error_chain(&failure), "the worker could not say that it ends");
         }
         self.state.queue_load.lock().clear();

@@ -64,41 +64,42 @@ impl JobWorkerState {
     /// Runs one round. Returns the delay before the next one.
     pub(crate) async fn run_round(
         &self,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         now: SystemTime,
     ) -> Result<Duration> {
         let action = "work off queues";
         let began = Instant::now();
         let set = self.queue_set();
         let mut transaction = self.queues.begin_write(action).await?;
-        let counted = self.count_started_attempts(&mut transaction, desk, now).await?;
-        self.store_ended_jobs(&mut transaction, desk, &set, now).await?;
-        let has_looked = self.check_running_jobs(&mut transaction, desk).await?;
-        let has_renewed = self.renew_leases(&mut transaction, desk, now).await?;
-        let is_pruning = (has_renewed || desk.is_pruning)
+        let counted = self.count_started_attempts(&mut transaction, loop_state, now).await?;
+        self.store_ended_jobs(&mut transaction, loop_state, &set, now).await?;
+        let has_looked = self.check_running_jobs(&mut transaction, loop_state).await?;
+        let has_renewed = self.renew_leases(&mut transaction, loop_state, now).await?;
+        let is_pruning = (has_renewed || loop_state.is_pruning)
             && self.prune_ended_jobs(&mut transaction, now).await? == PRUNE_BATCH_SIZE;
         self.queues.recover_due_jobs(&mut transaction, now).await?;
         let mut claimed = Vec::new();
-        if !desk.is_stopping {
+        if !loop_state.is_stopping {
             self.run_due_schedules(&mut transaction, now).await?;
-            claimed = self.claim_for_queues(&mut transaction, desk, &set, now).await?;
+            claimed = self.claim_for_queues(&mut transaction, loop_state, &set, now).await?;
         }
         let due = self.next_due_time(&mut transaction).await?;
         transaction.commit().await.map_err(database_error(action))?;
         // The state in memory is updated only after the commit.
-        self.forget_stored(desk, &counted);
-        desk.is_pruning = is_pruning;
-        desk.running_checked_at = has_looked.then_some(began).or(desk.running_checked_at);
-        desk.executor.update_allowances(|name| {
+        self.forget_stored(loop_state, &counted);
+        loop_state.is_pruning = is_pruning;
+        loop_state.running_checked_at =
+            has_looked.then_some(began).or(loop_state.running_checked_at);
+        loop_state.executor.update_allowances(|name| {
             set.config_for_queue(name).map(|config| self.queue_allowance(config))
         });
         for (job, queue, is_counted) in claimed {
-            self.accept_claimed(desk, (job, queue, is_counted), &set, began);
+            self.accept_claimed(loop_state, (job, queue, is_counted), &set, began);
         }
         if has_renewed {
-            desk.leases_renewed_at = Some(began);
-            for held in desk.claimed_jobs.values() {
-                held.context.set_lease_deadline(began + self.options.lease);
+            loop_state.leases_renewed_at = Some(began);
+            for claimed_job in loop_state.claimed_jobs.values() {
+                claimed_job.context.set_lease_deadline(began + self.options.lease);
             }
         }
         let until_due = due.map(|due| due.duration_since(now).unwrap_or_default());
@@ -118,22 +119,23 @@ impl JobWorkerState {
     }
 
     /// Removes stored attempts from memory.
-    fn forget_stored(&self, desk: &mut WorkerLoopState, counted: &[JobId]) {
+    fn forget_stored(&self, loop_state: &mut WorkerLoopState, counted: &[JobId]) {
         for id in counted {
-            if let Some(held) = desk.claimed_jobs.get_mut(id) {
-                held.is_attempt_counted = true;
+            if let Some(claimed_job) = loop_state.claimed_jobs.get_mut(id) {
+                claimed_job.is_attempt_counted = true;
             }
         }
-        for one in std::mem::take(&mut desk.ended_attempts) {
-            let Some(held) = desk.claimed_jobs.remove(&one.id) else { continue };
-            let pace = desk.average_run_times.entry(held.queue).or_insert(one.run_time);
-            *pace = (*pace * 7 + one.run_time) / 8;
+        for attempt in std::mem::take(&mut loop_state.ended_attempts) {
+            let Some(claimed_job) = loop_state.claimed_jobs.remove(&attempt.id) else { continue };
+            let pace =
+                loop_state.average_run_times.entry(claimed_job.queue).or_insert(attempt.run_time);
+            *pace = (*pace * 7 + attempt.run_time) / 8;
         }
     }
 
     fn accept_claimed(
         &self,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         (mut job, queue, is_counted): (Job, String, bool),
         set: &QueueSet,
         began: Instant,
@@ -147,7 +149,7 @@ impl JobWorkerState {
             JobContext::new((job.id, &self.options.name), link, self.options.lease, is_last);
         context.set_lease_deadline(began + self.options.lease);
         let (id, topic, run_at) = (job.id, job.topic.clone(), job.run_at);
-        let held = ClaimedJob {
+        let claimed_job = ClaimedJob {
             topic: topic.clone(),
             attempt: job.attempt,
             run_at,
@@ -156,7 +158,7 @@ impl JobWorkerState {
             is_attempt_counted: is_counted,
             is_stop_requested: false,
         };
-        desk.claimed_jobs.insert(id, held);
+        loop_state.claimed_jobs.insert(id, claimed_job);
         let failed = |reason: String| EndedAttempt {
             id,
             outcome: JobOutcome::Failed { reason },
@@ -164,43 +166,47 @@ impl JobWorkerState {
         };
         if config.retries.is_some_and(|retries| spent > retries) {
             // An attempt with another outcome gave the job up; the attempts before this one ended with their process.
-            desk.ended_attempts
+            loop_state
+                .ended_attempts
                 .push(failed(format!("the process that ran it ended in each of {spent} attempts")));
         } else if let Some(handler) = self.find_handler(&topic) {
-            desk.executor.push_ready(
+            loop_state.executor.push_ready(
                 &queue,
                 self.queue_allowance(config),
                 ReadyJob { job, context, handler },
             );
         } else {
-            desk.ended_attempts.push(failed("its handler is gone".to_owned()));
+            loop_state.ended_attempts.push(failed("its handler is gone".to_owned()));
         }
     }
 
     async fn store_ended_jobs(
         &self,
         transaction: &mut WriteTransaction,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         set: &QueueSet,
         now: SystemTime,
     ) -> Result<()> {
-        if desk.ended_attempts.is_empty() {
+        if loop_state.ended_attempts.is_empty() {
             return Ok(());
         }
         let mut tallies: BTreeMap<String, TopicTally> = BTreeMap::new();
-        let mut gone = Vec::new();
-        for one in &desk.ended_attempts {
-            let Some(held) = desk.claimed_jobs.get(&one.id) else { continue };
-            let config = set.queue_for_topic(&held.topic).config;
-            let fate = disposition_of(one, held, config, (desk.is_stopping, now));
-            let tally = tallies.entry(held.topic.clone()).or_default();
-            tally.record_ended(one, held, &fate);
+        let mut removed_ids = Vec::new();
+        for attempt in &loop_state.ended_attempts {
+            let Some(claimed_job) = loop_state.claimed_jobs.get(&attempt.id) else { continue };
+            let config = set.queue_for_topic(&claimed_job.topic).config;
+            let fate = disposition_of(attempt, claimed_job, config, (loop_state.is_stopping, now));
+            let tally = tallies.entry(claimed_job.topic.clone()).or_default();
+            tally.record_ended(attempt, claimed_job, &fate);
             match fate {
-                JobDisposition::Removed => gone.push(one.id),
-                fate => self.store_disposition(transaction, (one.id, held), &fate, now).await?,
+                JobDisposition::Removed => removed_ids.push(attempt.id),
+                fate => {
+                    self.store_disposition(transaction, (attempt.id, claimed_job), &fate, now)
+                        .await?
+                }
             }
         }
-        self.remove_jobs(transaction, &gone).await?;
+        self.remove_jobs(transaction, &removed_ids).await?;
         for (topic, tally) in tallies {
             tally.store_tally(transaction, &topic, now).await?;
         }
@@ -235,7 +241,7 @@ impl JobWorkerState {
     async fn store_disposition(
         &self,
         transaction: &mut WriteTransaction,
-        (id, held): (JobId, &ClaimedJob),
+        (id, claimed_job): (JobId, &ClaimedJob),
         fate: &JobDisposition,
         now: SystemTime,
     ) -> Result<()> {
@@ -245,7 +251,8 @@ impl JobWorkerState {
             JobDisposition::Requeued { run_at: at, reason, is_attempt_counted: is_counted } => {
                 let state = if *at > now { JobState::Delayed } else { JobState::Queued };
                 // A job that was claimed ahead and not begun has no counted attempt to give back.
-                let was_counted = held.is_attempt_counted || held.context.started_at().is_some();
+                let was_counted =
+                    claimed_job.is_attempt_counted || claimed_job.context.started_at().is_some();
                 let given_back = i64::from(!is_counted && was_counted);
                 (state, reason.as_deref(), Some(to_epoch_millis(*at)), given_back)
             }
@@ -276,7 +283,7 @@ impl JobWorkerState {
                 "a job ended after its lease; another worker may have begun it again"
             );
         } else if matches!(state, JobState::GivenUp | JobState::Error) {
-            warn!(job = id.0, queue = held.queue, reason, "job given up");
+            warn!(job = id.0, queue = claimed_job.queue, reason, "job given up");
         }
         Ok(())
     }
@@ -286,18 +293,22 @@ impl JobWorkerState {
     async fn count_started_attempts(
         &self,
         transaction: &mut WriteTransaction,
-        desk: &WorkerLoopState,
+        loop_state: &WorkerLoopState,
         now: SystemTime,
     ) -> Result<Vec<JobId>> {
-        let done = desk.ended_attempts.iter().filter(|one| one.outcome == JobOutcome::Done);
-        let done: HashSet<JobId> = done.map(|one| one.id).collect();
-        let has_begun =
-            |held: &ClaimedJob| !held.is_attempt_counted && held.context.started_at().is_some();
-        let begun =
-            desk.claimed_jobs.iter().filter(|(id, held)| has_begun(held) && !done.contains(id));
-        let begun: Vec<JobId> = begun.map(|(id, _)| *id).collect();
-        self.queues.begin_attempts(transaction, &begun, now).await?;
-        Ok(begun)
+        let done =
+            loop_state.ended_attempts.iter().filter(|attempt| attempt.outcome == JobOutcome::Done);
+        let done: HashSet<JobId> = done.map(|attempt| attempt.id).collect();
+        let has_begun = |claimed_job: &ClaimedJob| {
+            !claimed_job.is_attempt_counted && claimed_job.context.started_at().is_some()
+        };
+        let started_jobs = loop_state
+            .claimed_jobs
+            .iter()
+            .filter(|(id, claimed_job)| has_begun(claimed_job) && !done.contains(id));
+        let started_ids: Vec<JobId> = started_jobs.map(|(id, _)| *id).collect();
+        self.queues.begin_attempts(transaction, &started_ids, now).await?;
+        Ok(started_ids)
     }
 
     /// Removes old ended jobs, up to the limit of one round. Returns the number of removed jobs.
@@ -315,11 +326,13 @@ impl JobWorkerState {
     async fn renew_leases(
         &self,
         transaction: &mut WriteTransaction,
-        desk: &WorkerLoopState,
+        loop_state: &WorkerLoopState,
         now: SystemTime,
     ) -> Result<bool> {
         let action = "renew leases";
-        if desk.leases_renewed_at.is_some_and(|renewed| renewed.elapsed() < self.options.lease / 3)
+        if loop_state
+            .leases_renewed_at
+            .is_some_and(|renewed| renewed.elapsed() < self.options.lease / 3)
         {
             return Ok(false);
         }
@@ -360,14 +373,17 @@ impl JobWorkerState {
     async fn check_running_jobs(
         &self,
         transaction: &mut WriteTransaction,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
     ) -> Result<bool> {
         let action = "look after running jobs";
-        if desk.running_checked_at.is_some_and(|looked| looked.elapsed() < RUNNING_CHECK_INTERVAL) {
+        if loop_state
+            .running_checked_at
+            .is_some_and(|looked| looked.elapsed() < RUNNING_CHECK_INTERVAL)
+        {
             return Ok(false);
         }
-        for (id, held) in &desk.claimed_jobs {
-            let Some(progress) = held.context.take_changed_progress() else { continue };
+        for (id, claimed_job) in &loop_state.claimed_jobs {
+            let Some(progress) = claimed_job.context.take_changed_progress() else { continue };
             sqlx::query(
                 "UPDATE job SET progress = $1 WHERE id = $2 AND worker = $3 AND state = 'ACTIVE'",
             )
@@ -383,26 +399,28 @@ impl JobWorkerState {
             .fetch_all(&mut **transaction)
             .await
             .map_err(database_error(action))?;
-        let mut mine: BTreeMap<JobId, bool> = BTreeMap::new();
+        let mut cancel_flags: BTreeMap<JobId, bool> = BTreeMap::new();
         for row in &rows {
             let id = JobId(row.try_get(0).map_err(database_error(action))?);
             let cancel: i64 = row.try_get(1).map_err(database_error(action))?;
-            mine.insert(id, cancel != 0);
+            cancel_flags.insert(id, cancel != 0);
         }
-        let ended: HashSet<JobId> = desk.ended_attempts.iter().map(|one| one.id).collect();
-        for (id, held) in &mut desk.claimed_jobs {
-            match mine.get(id) {
+        let ended: HashSet<JobId> =
+            loop_state.ended_attempts.iter().map(|attempt| attempt.id).collect();
+        for (id, claimed_job) in &mut loop_state.claimed_jobs {
+            match cancel_flags.get(id) {
                 Some(true) => {
-                    held.is_stop_requested = true;
-                    held.context.cancel();
+                    claimed_job.is_stop_requested = true;
+                    claimed_job.context.cancel();
                 }
                 Some(false) => {}
                 None if ended.contains(id) => {}
-                None => held.context.mark_lease_lost(),
+                None => claimed_job.context.mark_lease_lost(),
             }
         }
         // A commit whose response was lost may have claimed jobs that are unknown here.
-        let unknown = mine.into_keys().filter(|id| !desk.claimed_jobs.contains_key(id));
+        let unknown =
+            cancel_flags.into_keys().filter(|id| !loop_state.claimed_jobs.contains_key(id));
         self.release_jobs(transaction, &unknown.collect::<Vec<_>>()).await?;
         Ok(true)
     }
@@ -429,7 +447,7 @@ impl JobWorkerState {
     async fn claim_for_queues(
         &self,
         transaction: &mut WriteTransaction,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         set: &QueueSet,
         now: SystemTime,
     ) -> Result<Vec<(Job, String, bool)>> {
@@ -458,18 +476,26 @@ impl JobWorkerState {
         let mut claimed = Vec::new();
         for (name, (config, lanes)) in order {
             if config.kind == QueueKind::Ordered {
-                if desk.executor.count_held(&name) == 0
-                    && !desk.claimed_jobs.values().any(|held| held.queue == name)
+                if loop_state.executor.count_held(&name) == 0
+                    && !loop_state
+                        .claimed_jobs
+                        .values()
+                        .any(|claimed_job| claimed_job.queue == name)
                 {
                     claimed.extend(
-                        self.claim_ordered_job(transaction, desk, (set, &name, &lanes), now)
+                        self.claim_ordered_job(transaction, loop_state, (set, &name, &lanes), now)
                             .await?,
                     );
                 }
             } else {
                 claimed.extend(
-                    self.claim_unordered_jobs(transaction, desk, (&name, config, &lanes), now)
-                        .await?,
+                    self.claim_unordered_jobs(
+                        transaction,
+                        loop_state,
+                        (&name, config, &lanes),
+                        now,
+                    )
+                    .await?,
                 );
             }
         }
@@ -479,14 +505,14 @@ impl JobWorkerState {
     async fn claim_ordered_job(
         &self,
         transaction: &mut WriteTransaction,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         (set, name, lanes): (&QueueSet, &str, &[JobLane]),
         now: SystemTime,
     ) -> Result<Option<(Job, String, bool)>> {
-        if lanes.iter().any(|lane| !desk.known_topics.contains(&lane.topic)) {
-            desk.known_topics = self.load_topics(transaction).await?;
+        if lanes.iter().any(|lane| !loop_state.known_topics.contains(&lane.topic)) {
+            loop_state.known_topics = self.load_topics(transaction).await?;
         }
-        let topics: Vec<&str> = desk
+        let topics: Vec<&str> = loop_state
             .known_topics
             .iter()
             .map(String::as_str)
@@ -495,8 +521,9 @@ impl JobWorkerState {
         let Some(id) = self.queues.find_oldest_open(transaction, &topics).await? else {
             return Ok(None);
         };
-        let mut taken = self.queues.claim_by_id(transaction, &[id], self.job_claim(), now).await?;
-        let job = taken.pop();
+        let mut claimed_jobs =
+            self.queues.claim_by_id(transaction, &[id], self.job_claim(), now).await?;
+        let job = claimed_jobs.pop();
         // Another of the queue's topics may be reserved by another process.
         if let Some(job) = &job
             && !lanes.iter().any(|lane| lane.topic == job.topic)
@@ -510,14 +537,16 @@ impl JobWorkerState {
     async fn claim_unordered_jobs(
         &self,
         transaction: &mut WriteTransaction,
-        desk: &mut WorkerLoopState,
+        loop_state: &mut WorkerLoopState,
         (name, config, lanes): (&str, &QueueConfig, &[JobLane]),
         now: SystemTime,
     ) -> Result<Vec<(Job, String, bool)>> {
         let parallel = config.max_parallel.job_limit(self.options.cores).min(self.options.threads);
-        let ahead =
-            desk.average_run_times.get(name).map_or(0, |pace| claim_ahead_count(parallel, *pace));
-        let holds = desk.executor.count_held(name);
+        let ahead = loop_state
+            .average_run_times
+            .get(name)
+            .map_or(0, |pace| claim_ahead_count(parallel, *pace));
+        let holds = loop_state.executor.count_held(name);
         let want = (parallel + ahead).saturating_sub(holds);
         // Little free capacity is not worth a round while enough jobs are ready.
         if want == 0 || (ahead > 0 && holds > parallel + ahead / 2) {
@@ -528,17 +557,20 @@ impl JobWorkerState {
         for lane in lanes {
             waiting.push((lane.clone(), self.queues.first_of_lane(transaction, lane, each).await?));
         }
-        let last = desk.last_served.get(name).map(String::as_str);
+        let last = loop_state.last_served.get(name).map(String::as_str);
         let (ids, served) = select_jobs(&waiting, want, config.kind, last);
         if let Some(served) = served {
-            desk.last_served.insert(name.to_owned(), served);
+            loop_state.last_served.insert(name.to_owned(), served);
         }
         let now_free = parallel.saturating_sub(holds).min(ids.len());
         let (begin, later) = ids.split_at(now_free);
-        let taken = self.queues.claim_by_id(transaction, begin, self.job_claim(), now).await?;
+        let claimed_jobs =
+            self.queues.claim_by_id(transaction, begin, self.job_claim(), now).await?;
         let reserved = self.queues.claim_ahead(transaction, later, self.job_claim(), now).await?;
-        let taken = taken.into_iter().map(|job| (job, name.to_owned(), true));
-        Ok(taken.chain(reserved.into_iter().map(|job| (job, name.to_owned(), false))).collect())
+        let claimed_jobs = claimed_jobs.into_iter().map(|job| (job, name.to_owned(), true));
+        Ok(claimed_jobs
+            .chain(reserved.into_iter().map(|job| (job, name.to_owned(), false)))
+            .collect())
     }
 
     /// Returns the topics that other live processes reserve.
@@ -606,18 +638,22 @@ impl JobWorkerState {
     }
 
     /// Releases all jobs that were not begun or do not end, and marks the process as stopped.
-    pub(crate) async fn shut_down(&self, desk: &mut WorkerLoopState) -> Result<()> {
+    pub(crate) async fn shut_down(&self, loop_state: &mut WorkerLoopState) -> Result<()> {
         let action = "end a worker";
         let mut transaction = self.queues.begin_write(action).await?;
         // Jobs whose attempt is counted but that were not begun get the attempt back.
-        let is_unbegun =
-            |held: &ClaimedJob| held.context.started_at().is_none() && held.is_attempt_counted;
-        let unbegun = desk.claimed_jobs.iter().filter(|(_, held)| is_unbegun(held));
+        let is_unbegun = |claimed_job: &ClaimedJob| {
+            claimed_job.context.started_at().is_none() && claimed_job.is_attempt_counted
+        };
+        let unbegun =
+            loop_state.claimed_jobs.iter().filter(|(_, claimed_job)| is_unbegun(claimed_job));
         let unbegun: Vec<JobId> = unbegun.map(|(id, _)| *id).collect();
         self.release_jobs(&mut transaction, &unbegun).await?;
         // Running jobs keep their lease, because they must not run twice at the same time.
-        let running =
-            desk.claimed_jobs.iter().filter(|(_, held)| held.context.started_at().is_some());
+        let running = loop_state
+            .claimed_jobs
+            .iter()
+            .filter(|(_, claimed_job)| claimed_job.context.started_at().is_some());
         let running: Vec<JobId> = running.map(|(id, _)| *id).collect();
         if !running.is_empty() {
             let jobs = running.len();
@@ -645,7 +681,7 @@ impl JobWorkerState {
             .await
             .map_err(database_error(action))?;
         transaction.commit().await.map_err(database_error(action))?;
-        desk.claimed_jobs.clear();
+        loop_state.claimed_jobs.clear();
         Ok(())
     }
 }
@@ -662,12 +698,12 @@ fn claim_ahead_count(parallel: usize, pace: Duration) -> usize {
 }
 
 fn disposition_of(
-    one: &EndedAttempt,
-    held: &ClaimedJob,
+    attempt: &EndedAttempt,
+    claimed_job: &ClaimedJob,
     config: &QueueConfig,
     (is_stopping, now): (bool, SystemTime),
 ) -> JobDisposition {
-    match &one.outcome {
+    match &attempt.outcome {
         JobOutcome::Done if config.keeps_finished_jobs => {
             JobDisposition::Retained(JobState::Succeeded, None)
         }
@@ -676,7 +712,7 @@ fn disposition_of(
             JobDisposition::Retained(JobState::Error, Some(reason.clone()))
         }
         JobOutcome::Retry { after, reason } => {
-            if config.retries.is_some_and(|retries| held.attempt > retries) {
+            if config.retries.is_some_and(|retries| claimed_job.attempt > retries) {
                 return JobDisposition::Retained(JobState::GivenUp, Some(reason.clone()));
             }
             let at = now + after.unwrap_or(config.retry_delay);
@@ -691,7 +727,7 @@ fn disposition_of(
             reason: None,
             is_attempt_counted: false,
         },
-        JobOutcome::Cancelled if is_stopping && !held.is_stop_requested => {
+        JobOutcome::Cancelled if is_stopping && !claimed_job.is_stop_requested => {
             JobDisposition::Requeued { run_at: now, reason: None, is_attempt_counted: false }
         }
         JobOutcome::Cancelled => JobDisposition::Retained(JobState::Stopped, None),
@@ -699,13 +735,18 @@ fn disposition_of(
 }
 
 impl TopicTally {
-    fn record_ended(&mut self, one: &EndedAttempt, held: &ClaimedJob, fate: &JobDisposition) {
-        match one.outcome {
+    fn record_ended(
+        &mut self,
+        attempt: &EndedAttempt,
+        claimed_job: &ClaimedJob,
+        fate: &JobDisposition,
+    ) {
+        match attempt.outcome {
             JobOutcome::Done => {
                 self.finished += 1;
-                self.run_millis += duration_to_millis(one.run_time);
-                let began = held.context.started_at();
-                let waited = began.and_then(|at| at.duration_since(held.run_at).ok());
+                self.run_millis += duration_to_millis(attempt.run_time);
+                let began = claimed_job.context.started_at();
+                let waited = began.and_then(|at| at.duration_since(claimed_job.run_at).ok());
                 self.wait_millis += duration_to_millis(waited.unwrap_or_default());
             }
             JobOutcome::Retry { .. } | JobOutcome::Failed { .. } => self.failed += 1,

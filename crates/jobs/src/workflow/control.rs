@@ -44,14 +44,14 @@ impl WorkflowEngine {
         let action = "end a workflow";
         let mut transaction = self.queues.begin_write(action).await?;
         let mut has_ended = false;
-        for one in self.with_nested_instances(&mut transaction, id).await? {
-            let instance = self.lock_instance(&mut transaction, one).await?;
+        for instance_id in self.with_nested_instances(&mut transaction, id).await? {
+            let instance = self.lock_instance(&mut transaction, instance_id).await?;
             let can_end =
                 |it: &LockedWorkflow| it.state.is_open() || it.state == WorkflowState::Stale;
             let Some(instance) = instance.filter(can_end) else { continue };
-            has_ended |= one == id;
+            has_ended |= instance_id == id;
             let items = sqlx::query("SELECT id FROM work_item WHERE workflow = $1")
-                .bind(one)
+                .bind(instance_id)
                 .fetch_all(&mut *transaction)
                 .await
                 .map_err(database_error(action))?;
@@ -61,7 +61,7 @@ impl WorkflowEngine {
             }
             sqlx::query("UPDATE workflow SET state = 'ABORTED', ended = $1 WHERE id = $2")
                 .bind(to_epoch_millis(now))
-                .bind(one)
+                .bind(instance_id)
                 .execute(&mut *transaction)
                 .await
                 .map_err(database_error(action))?;
@@ -113,26 +113,26 @@ impl WorkflowEngine {
         now: SystemTime,
     ) -> Result<bool> {
         let action = "suspend a workflow";
-        let (from, word) = match to {
+        let (from, event) = match to {
             WorkflowState::Suspended => (WorkflowState::Running, "suspended"),
             _ => (WorkflowState::Suspended, "resumed"),
         };
         let mut transaction = self.queues.begin_write(action).await?;
         let mut is_changed = false;
-        for one in self.with_nested_instances(&mut transaction, id).await? {
-            let instance = self.lock_instance(&mut transaction, one).await?;
+        for instance_id in self.with_nested_instances(&mut transaction, id).await? {
+            let instance = self.lock_instance(&mut transaction, instance_id).await?;
             let Some(instance) = instance.filter(|instance| instance.state == from) else {
                 continue;
             };
-            is_changed |= one == id;
+            is_changed |= instance_id == id;
             sqlx::query("UPDATE workflow SET state = $1 WHERE id = $2")
                 .bind(to.name())
-                .bind(one)
+                .bind(instance_id)
                 .execute(&mut *transaction)
                 .await
                 .map_err(database_error(action))?;
             let moving = StepActionContext { user, comment: None, now };
-            self.record_history(&mut transaction, &instance, ("", word), &moving).await?;
+            self.record_history(&mut transaction, &instance, ("", event), &moving).await?;
         }
         if is_changed {
             transaction.commit().await.map_err(database_error(action))?;
@@ -257,15 +257,15 @@ impl WorkflowEngine {
         .await
         .map_err(database_error(action))?;
         let depths = instance.model.split_depths();
-        let mut found: Vec<String> = Vec::new();
+        let mut targets: Vec<String> = Vec::new();
         for row in &rows {
             let step: String = row.try_get(0).map_err(database_error(action))?;
             let is_near = depths.contains_key(&*step) && depths.get(&*step) == depths.get(&*at);
-            if is_near && step != at && !found.contains(&step) {
-                found.push(step);
+            if is_near && step != at && !targets.contains(&step) {
+                targets.push(step);
             }
         }
-        Ok(found)
+        Ok(targets)
     }
 
     /// Like [`WorkflowEngine::back_targets`], for a participant's step assigned to one of `names`, the user and their
@@ -298,9 +298,9 @@ impl WorkflowEngine {
             None => routes.first(),
         };
         let nowhere = || {
-            let place = to.map_or_else(String::new, |to| format!(" to `{to}`"));
+            let destination = to.map_or_else(String::new, |to| format!(" to `{to}`"));
             Error::Workflow(format!(
-                "the step {item} cannot go back{place}: it can to [{}]",
+                "the step {item} cannot go back{destination}: it can to [{}]",
                 routes.join(", ")
             ))
         };

@@ -129,8 +129,8 @@ impl WorkflowEngine {
     /// # Errors
     /// [`Error::Workflow`] that names the step and the known processes or choosers.
     pub fn check_model(&self, model: &WorkflowModel) -> Result<()> {
-        let known = self.queues.step_registry();
-        known.map_or(Ok(()), |known| known.check_model(model, &self.model_roots()))
+        let registry = self.queues.step_registry();
+        registry.map_or(Ok(()), |registry| registry.check_model(model, &self.model_roots()))
     }
 
     /// Restricts models to these paths, for all clones of the queues.
@@ -238,8 +238,8 @@ impl WorkflowEngine {
         (step, route): (&str, Option<&str>),
         moving: &StepActionContext<'_>,
     ) -> Result<()> {
-        let begun = instance.flow.leave_step(&instance.model, step, &instance.data, route)?;
-        self.enter_steps(transaction, instance, (step, &begun), moving).await
+        let new_steps = instance.flow.leave_step(&instance.model, step, &instance.data, route)?;
+        self.enter_steps(transaction, instance, (step, &new_steps), moving).await
     }
 
     /// Begins the steps after a completed one, and stores the state of the instance.
@@ -247,11 +247,11 @@ impl WorkflowEngine {
         &self,
         transaction: &mut WriteTransaction,
         instance: &mut LockedWorkflow,
-        (step, begun): (&str, &[String]),
+        (step, new_steps): (&str, &[String]),
         moving: &StepActionContext<'_>,
     ) -> Result<()> {
         let action = "move a workflow on";
-        for name in begun {
+        for name in new_steps {
             self.begin_step(transaction, instance, name, moving.now).await?;
         }
         let row = sqlx::query("SELECT COUNT(*) FROM work_item WHERE workflow = $1")
@@ -415,7 +415,7 @@ impl WorkflowEngine {
         &self,
         transaction: &mut WriteTransaction,
         instance: &LockedWorkflow,
-        (step, what): (&str, &str),
+        (step, event): (&str, &str),
         moving: &StepActionContext<'_>,
     ) -> Result<()> {
         if instance.model.is_transient {
@@ -429,7 +429,7 @@ impl WorkflowEngine {
         .bind(instance.id)
         .bind(step)
         .bind(title)
-        .bind(what)
+        .bind(event)
         .bind(moving.user)
         .bind(to_epoch_millis(moving.now))
         .bind(moving.comment)

@@ -61,7 +61,7 @@ impl FlowState {
         mut open: Vec<String>,
         data: &Map<String, Json>,
     ) -> Result<Vec<String>> {
-        let mut begun = Vec::new();
+        let mut new_steps = Vec::new();
         while let Some(name) = open.pop() {
             self.step_count += 1;
             if self.step_count > MAX_INSTANCE_STEPS {
@@ -77,14 +77,15 @@ impl FlowState {
                 | WorkflowStepKind::External
                 | WorkflowStepKind::Participant
                 | WorkflowStepKind::DynamicParticipant
-                | WorkflowStepKind::Container => begun.push(name),
+                | WorkflowStepKind::Container => new_steps.push(name),
                 WorkflowStepKind::End => {}
                 WorkflowStepKind::AndJoin => {
-                    let wanted =
-                        model.transitions.iter().filter(|way| way.to == name).count() as u64;
+                    let expected_arrivals =
+                        model.transitions.iter().filter(|transition| transition.to == name).count()
+                            as u64;
                     let come = self.join_arrivals.entry(name.clone()).or_default();
                     *come += 1;
-                    if *come >= wanted {
+                    if *come >= expected_arrivals {
                         self.join_arrivals.remove(&name);
                         open.extend(self.next_steps(model, &name, data, None)?);
                     }
@@ -112,8 +113,8 @@ impl FlowState {
             }
         }
         // Routes are followed last first; the order of the begun steps is restored here.
-        begun.reverse();
-        Ok(begun)
+        new_steps.reverse();
+        Ok(new_steps)
     }
 
     /// Returns the steps after a step.
@@ -124,25 +125,30 @@ impl FlowState {
         data: &Map<String, Json>,
         route: Option<&str>,
     ) -> Result<Vec<String>> {
-        let mut ways = model.transitions.iter().filter(|way| way.from == step);
+        let mut transitions = model.transitions.iter().filter(|transition| transition.from == step);
         if let Some(route) = route {
-            let found = ways.find(|way| way.to == route);
-            return found.map(|way| vec![way.to.clone()]).ok_or_else(|| {
-                Error::Workflow(format!("no way leads from the step `{step}` to `{route}`"))
-            });
+            let chosen_transition = transitions.find(|transition| transition.to == route);
+            return chosen_transition.map(|transition| vec![transition.to.clone()]).ok_or_else(
+                || Error::Workflow(format!("no way leads from the step `{step}` to `{route}`")),
+            );
         }
-        if model.steps.get(step).is_some_and(|found| found.kind == WorkflowStepKind::AndSplit) {
-            return Ok(ways.map(|way| way.to.clone()).collect());
+        if model
+            .steps
+            .get(step)
+            .is_some_and(|definition| definition.kind == WorkflowStepKind::AndSplit)
+        {
+            return Ok(transitions.map(|transition| transition.to.clone()).collect());
         }
         // The first transition whose rule is true, or the first without one.
-        let ways: Vec<_> = ways.collect();
-        let ruled = ways
-            .iter()
-            .find(|way| way.rule.as_deref().is_some_and(|rule| evaluate_rule(rule, data)));
-        let way = ruled.or_else(|| ways.iter().find(|way| way.rule.is_none()));
+        let transitions: Vec<_> = transitions.collect();
+        let ruled = transitions.iter().find(|transition| {
+            transition.rule.as_deref().is_some_and(|rule| evaluate_rule(rule, data))
+        });
+        let next_transition =
+            ruled.or_else(|| transitions.iter().find(|transition| transition.rule.is_none()));
         let none =
             || Error::Workflow(format!("no way leads on from the step `{step}`: no rule holds"));
-        way.map(|way| vec![way.to.clone()]).ok_or_else(none)
+        next_transition.map(|transition| vec![transition.to.clone()]).ok_or_else(none)
     }
 }
 
@@ -156,10 +162,10 @@ pub(crate) fn evaluate_rule(rule: &str, data: &Map<String, Json>) -> bool {
     };
     let plain = |text: &str| text.trim().trim_matches(['"', '\'']).to_owned();
     rule.split("&&").all(|part| {
-        if let Some((name, wanted)) = part.split_once("!=") {
-            value(name) != plain(wanted)
-        } else if let Some((name, wanted)) = part.split_once("==") {
-            value(name) == plain(wanted)
+        if let Some((name, expected)) = part.split_once("!=") {
+            value(name) != plain(expected)
+        } else if let Some((name, expected)) = part.split_once("==") {
+            value(name) == plain(expected)
         } else {
             part.trim() == "true"
         }
@@ -186,7 +192,7 @@ mod tests {
                     WorkflowStepKind::OrSplit,
                     WorkflowStepKind::Goto,
                 ];
-                let kind = all.into_iter().find(|known| known.name() == kind).unwrap();
+                let kind = all.into_iter().find(|candidate| candidate.name() == kind).unwrap();
                 let mut data = Map::new();
                 data.insert("TARGET_NODE".to_owned(), target.into());
                 data.insert("RULE".to_owned(), "again==yes".into());
@@ -211,8 +217,8 @@ mod tests {
 
     fn check(flow: &mut FlowState, model: &WorkflowModel, step: &str, data: &Json, expected: &str) {
         let data = data.as_object().unwrap();
-        let begun = flow.leave_step(model, step, data, None).map(|begun| begun.join(" "));
-        assert_eq!(begun.unwrap_or_else(|error| error.to_string()), expected, "{step}");
+        let new_steps = flow.leave_step(model, step, data, None).map(|steps| steps.join(" "));
+        assert_eq!(new_steps.unwrap_or_else(|error| error.to_string()), expected, "{step}");
     }
 
     #[test]

@@ -312,7 +312,7 @@ impl WorkflowLauncher {
         for change in &revision.changes {
             for rule in rules.iter().filter(|rule| rule.matches_change(change)) {
                 // The state after the commit, or the newest state if that was collected.
-                let seen = match &snapshot {
+                let current_snapshot = match &snapshot {
                     Some(snapshot) => snapshot,
                     None => snapshot.insert(
                         self.repository
@@ -320,7 +320,7 @@ impl WorkflowLauncher {
                             .or_else(|_| self.repository.snapshot())?,
                     ),
                 };
-                if !rule.matches_conditions(seen, &change.path)? {
+                if !rule.matches_conditions(current_snapshot, &change.path)? {
                     continue;
                 }
                 let models = self.engine.model_roots();

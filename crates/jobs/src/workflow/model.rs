@@ -74,7 +74,10 @@ impl WorkflowStepKind {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        Self::STEP_KIND_NAMES.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind)
+        Self::STEP_KIND_NAMES
+            .iter()
+            .find(|(_, kind_name)| *kind_name == name)
+            .map(|(kind, _)| *kind)
     }
 }
 
@@ -183,15 +186,15 @@ impl WorkflowModelRoots {
     /// [`Error::Workflow`] that describes what is wrong with it; errors of content.
     pub fn read_model(&self, snapshot: &Snapshot, path: &str) -> Result<WorkflowModel> {
         let base = path.strip_suffix("/jcr:content/model").unwrap_or(path);
-        let place = NodePath::new(base)?;
-        if !self.contains_path(place.as_str()) {
+        let node_path = NodePath::new(base)?;
+        if !self.contains_path(node_path.as_str()) {
             let roots: Vec<&str> = self.0.iter().map(NodePath::as_str).collect();
             return Err(Error::Workflow(format!(
                 "there is no workflow model at `{path}`: models are below {}, and nowhere else",
                 roots.join(", ")
             )));
         }
-        WorkflowModel::read_model(snapshot, path, &place)
+        WorkflowModel::read_model(snapshot, path, &node_path)
     }
 
     /// Lists the models in content; for invalid ones, with the error.
@@ -199,15 +202,15 @@ impl WorkflowModelRoots {
     /// # Errors
     /// If content cannot be read.
     pub fn find_models(&self, snapshot: &Snapshot) -> Result<Vec<(String, Result<WorkflowModel>)>> {
-        let mut found = Vec::new();
+        let mut models = Vec::new();
         for root in &self.0 {
             if let Some(node) = snapshot.node(root)? {
                 for child in node.children()? {
-                    self.search_models(snapshot, &child, MAX_MODEL_DEPTH, &mut found)?;
+                    self.search_models(snapshot, &child, MAX_MODEL_DEPTH, &mut models)?;
                 }
             }
         }
-        Ok(found)
+        Ok(models)
     }
 
     fn search_models(
@@ -215,19 +218,19 @@ impl WorkflowModelRoots {
         snapshot: &Snapshot,
         node: &Node,
         depth: usize,
-        found: &mut Vec<(String, Result<WorkflowModel>)>,
+        models: &mut Vec<(String, Result<WorkflowModel>)>,
     ) -> Result<()> {
         let inner =
             node.child(JCR_CONTENT)?.map(|content| content.child("model")).transpose()?.flatten();
         if inner.is_some() || node.primary_type() == "cq:WorkflowModel" {
             let path = node.path().to_string();
             let model = self.read_model(snapshot, &path);
-            found.push((path, model));
+            models.push((path, model));
             return Ok(());
         }
         if depth > 1 {
             for child in node.children()? {
-                self.search_models(snapshot, &child, depth - 1, found)?;
+                self.search_models(snapshot, &child, depth - 1, models)?;
             }
         }
         Ok(())
@@ -239,19 +242,21 @@ fn is_same_or_below(path: &NodePath, root: &str) -> bool {
 }
 
 impl WorkflowModel {
-    fn read_model(snapshot: &Snapshot, path: &str, place: &NodePath) -> Result<Self> {
+    fn read_model(snapshot: &Snapshot, path: &str, node_path: &NodePath) -> Result<Self> {
         let missing = || Error::Workflow(format!("there is no workflow model at `{path}`"));
-        let page = snapshot.node(place)?.ok_or_else(missing)?;
+        let page = snapshot.node(node_path)?.ok_or_else(missing)?;
         let content = page.child(JCR_CONTENT)?;
         let inner = content.as_ref().map(|content| content.child("model")).transpose()?.flatten();
         let node = inner.as_ref().unwrap_or(&page);
-        let (Some(nodes), Some(ways)) = (node.child("nodes")?, node.child("transitions")?) else {
+        let (Some(nodes), Some(transition_nodes)) =
+            (node.child("nodes")?, node.child("transitions")?)
+        else {
             return Err(missing());
         };
         let mut steps = BTreeMap::new();
         for step in nodes.children()? {
             let kind = step.text("type").unwrap_or_default();
-            let known = WorkflowStepKind::from_name(&kind).ok_or_else(|| {
+            let step_kind = WorkflowStepKind::from_name(&kind).ok_or_else(|| {
                 Error::Workflow(format!("the step `{}` has the unknown type `{kind}`", step.path()))
             })?;
             let data = step
@@ -267,17 +272,17 @@ impl WorkflowModel {
             let is_named = data.contains_key("PARTICIPANT")
                 && !data.contains_key("DYNAMIC_PARTICIPANT")
                 && !data.contains_key("PROCESS");
-            let kind = match known {
+            let kind = match step_kind {
                 _ if is_goto => WorkflowStepKind::Goto,
                 WorkflowStepKind::DynamicParticipant if is_named => WorkflowStepKind::Participant,
-                known => known,
+                step_kind => step_kind,
             };
             steps.insert(step.name().to_owned(), WorkflowStep { kind, title, arguments: data });
         }
         let mut transitions = Vec::new();
-        for way in ways.children()? {
-            let end = |name: &str| way.text(name).unwrap_or_default();
-            let rule = way.text("rule").filter(|rule| !rule.trim().is_empty());
+        for transition in transition_nodes.children()? {
+            let end = |name: &str| transition.text(name).unwrap_or_default();
+            let rule = transition.text("rule").filter(|rule| !rule.trim().is_empty());
             transitions.push(WorkflowTransition { from: end("from"), to: end("to"), rule });
         }
         let data =
@@ -288,10 +293,13 @@ impl WorkflowModel {
             .text("title")
             .or_else(|| content.and_then(|content| content.text("jcr:title")))
             .unwrap_or_else(|| page.name().to_owned());
-        let suffix =
-            escape_topic_part(if inner.is_some() { node.path().as_str() } else { place.as_str() });
+        let suffix = escape_topic_part(if inner.is_some() {
+            node.path().as_str()
+        } else {
+            node_path.as_str()
+        });
         let model = Self {
-            path: place.to_string(),
+            path: node_path.to_string(),
             title,
             topic_suffix: suffix,
             is_transient,
@@ -309,8 +317,8 @@ impl WorkflowModel {
         if self.start_step().is_none() {
             return fault("has no step of type START".to_owned());
         }
-        for way in &self.transitions {
-            for end in [&way.from, &way.to] {
+        for transition in &self.transitions {
+            for end in [&transition.from, &transition.to] {
                 if !self.steps.contains_key(end) {
                     return fault(format!("has a transition to the missing step `{end}`"));
                 }
@@ -318,11 +326,11 @@ impl WorkflowModel {
         }
         let depths = self.split_depths();
         for (name, step) in &self.steps {
-            let has_way = self.transitions.iter().any(|way| way.from == *name);
+            let has_way = self.transitions.iter().any(|transition| transition.from == *name);
             if step.kind != WorkflowStepKind::End && !has_way {
                 return fault(format!("does not say what follows the step `{name}`"));
             }
-            let (wanted, found) = match step.kind {
+            let (argument_name, value) = match step.kind {
                 WorkflowStepKind::Process | WorkflowStepKind::External => {
                     ("PROCESS", step.text_argument("PROCESS"))
                 }
@@ -333,8 +341,8 @@ impl WorkflowModel {
                 WorkflowStepKind::Container => ("SUB_WORKFLOW", step.inner_model_path()),
                 _ => continue,
             };
-            if found.is_none() {
-                return fault(format!("has a step `{name}` without `{wanted}`"));
+            if value.is_none() {
+                return fault(format!("has a step `{name}` without `{argument_name}`"));
             }
             if let Err(reason) = StepTimeout::of_step(step) {
                 return fault(format!(
@@ -376,8 +384,8 @@ impl WorkflowModel {
             }
             depths.insert(name, own);
             let below = own + u32::from(step.kind == WorkflowStepKind::AndSplit);
-            let ways = self.transitions.iter().filter(|way| way.from == name);
-            open.extend(ways.map(|way| (way.to.as_str(), below)));
+            let transitions = self.transitions.iter().filter(|transition| transition.from == name);
+            open.extend(transitions.map(|transition| (transition.to.as_str(), below)));
         }
         depths
     }
@@ -396,7 +404,7 @@ impl WorkflowModel {
             ("notice", step(WorkflowStepKind::Participant, title, data)),
             ("end", step(WorkflowStepKind::End, "", Map::new())),
         ];
-        let way = |from: &str, to: &str| WorkflowTransition {
+        let transition = |from: &str, to: &str| WorkflowTransition {
             from: from.to_owned(),
             to: to.to_owned(),
             rule: None,
@@ -407,7 +415,7 @@ impl WorkflowModel {
             topic_suffix: escape_topic_part(NOTICE_MODEL_PATH),
             is_transient: false,
             steps: steps.map(|(name, step)| (name.to_owned(), step)).into(),
-            transitions: vec![way("start", "notice"), way("notice", "end")],
+            transitions: vec![transition("start", "notice"), transition("notice", "end")],
         }
     }
 
@@ -419,13 +427,13 @@ impl WorkflowModel {
                 json!({ "type": step.kind.name(), "title": step.title, "data": step.arguments }),
             )
         });
-        let ways = self
+        let transitions = self
             .transitions
             .iter()
-            .map(|way| json!({ "from": way.from, "to": way.to, "rule": way.rule }));
+            .map(|transition| json!({ "from": transition.from, "to": transition.to, "rule": transition.rule }));
         json!({
             "path": self.path, "title": self.title, "suffix": self.topic_suffix, "transient": self.is_transient,
-            "steps": steps.collect::<Map<_, _>>(), "transitions": ways.collect::<Vec<_>>(),
+            "steps": steps.collect::<Map<_, _>>(), "transitions": transitions.collect::<Vec<_>>(),
         })
     }
 
@@ -442,9 +450,9 @@ impl WorkflowModel {
             );
         }
         let mut transitions = Vec::new();
-        for way in value.get("transitions")?.as_array()? {
-            let (from, to) = (text(way, "from")?, text(way, "to")?);
-            transitions.push(WorkflowTransition { from, to, rule: text(way, "rule") });
+        for transition in value.get("transitions")?.as_array()? {
+            let (from, to) = (text(transition, "from")?, text(transition, "to")?);
+            transitions.push(WorkflowTransition { from, to, rule: text(transition, "rule") });
         }
         Some(Self {
             path: text(value, "path")?,

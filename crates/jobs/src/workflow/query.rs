@@ -149,13 +149,13 @@ impl WorkflowEngine {
     ) -> Result<Vec<WorkflowInstance>> {
         let mut text = format!("SELECT {INSTANCE_COLUMNS} FROM workflow WHERE id < $1");
         let mut values = Vec::new();
-        let wanted = [
+        let filters = [
             ("state", filter.state.map(|state| state.name().to_owned())),
             ("model", filter.model.clone()),
             ("payload", filter.payload.clone()),
             ("initiator", filter.initiator.clone()),
         ];
-        for (name, value) in wanted {
+        for (name, value) in filters {
             if let Some(value) = value {
                 values.push(value);
                 text.push_str(&format!(" AND {name} = ${}", values.len() + 2));
@@ -194,7 +194,7 @@ impl WorkflowEngine {
     /// If the database fails.
     pub async fn list_inbox(&self, names: &[String], limit: u32) -> Result<Vec<WorkItem>> {
         let action = "read an inbox";
-        let whose = if names.is_empty() {
+        let assignee_filter = if names.is_empty() {
             String::new()
         } else {
             format!("AND work_item.assignee IN ({})", sql_placeholders(2, names.len()))
@@ -202,7 +202,7 @@ impl WorkflowEngine {
         let text = format!(
             "SELECT work_item.id, workflow, node, work_item.title, kind, assignee, work_item.started, payload, definition, model \
              FROM work_item JOIN workflow ON workflow.id = work_item.workflow \
-             WHERE kind = 'PARTICIPANT' AND state = 'RUNNING' {whose} ORDER BY work_item.id LIMIT $1"
+             WHERE kind = 'PARTICIPANT' AND state = 'RUNNING' {assignee_filter} ORDER BY work_item.id LIMIT $1"
         );
         let mut query = sqlx::query(sqlx::AssertSqlSafe(text)).bind(i64::from(limit));
         for name in names {
@@ -267,15 +267,15 @@ impl WorkflowEngine {
         .fetch_optional(&self.queues.pool)
         .await
         .map_err(database_error(action))?;
-        let gone = || Error::Workflow(format!("the step {item} is not open"));
-        let row = row.ok_or_else(gone)?;
+        let missing_error = || Error::Workflow(format!("the step {item} is not open"));
+        let row = row.ok_or_else(missing_error)?;
         let id: i64 = row.try_get(0).map_err(database_error(action))?;
         let kind: String = row.try_get(1).map_err(database_error(action))?;
         let assignee: Option<String> = row.try_get(2).map_err(database_error(action))?;
         let state: String = row.try_get(3).map_err(database_error(action))?;
         let is_theirs = names.is_empty() || assignee.is_some_and(|name| names.contains(&name));
         if kind != "PARTICIPANT" || !is_theirs {
-            return Err(gone());
+            return Err(missing_error());
         }
         if state != WorkflowState::Running.name() {
             return Err(Error::Workflow(format!("the instance {id} is {}", state.to_lowercase())));
@@ -413,12 +413,14 @@ fn work_item_from_row(row: &AnyRow) -> Result<WorkItem> {
     let text = |at: usize| row.try_get::<String, _>(at).map_err(database_error(action));
     let step = text(2)?;
     let definition: Json = serde_json::from_str(&text(8)?).unwrap_or_default();
-    let ways = definition.get("transitions").and_then(Json::as_array);
-    let ways = ways
+    let transitions = definition.get("transitions").and_then(Json::as_array);
+    let transitions = transitions
         .into_iter()
         .flatten()
-        .filter(|way| way.get("from").and_then(Json::as_str) == Some(step.as_str()));
-    let routes = ways.filter_map(|way| way.get("to")?.as_str().map(str::to_owned)).collect();
+        .filter(|transition| transition.get("from").and_then(Json::as_str) == Some(step.as_str()));
+    let routes = transitions
+        .filter_map(|transition| transition.get("to")?.as_str().map(str::to_owned))
+        .collect();
     Ok(WorkItem {
         id: row.try_get(0).map_err(database_error(action))?,
         workflow_id: row.try_get(1).map_err(database_error(action))?,

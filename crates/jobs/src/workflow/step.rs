@@ -142,7 +142,7 @@ impl WorkflowEngine {
         &self,
         (item, id): (i64, WorkflowId),
         target: &str,
-        word: &str,
+        event: &str,
         moving: &StepActionContext<'_>,
     ) -> Result<bool> {
         let action = "leave a step";
@@ -160,10 +160,10 @@ impl WorkflowEngine {
                 "no way leads from the step `{step}` to `{target}`: it is not there, or in another split"
             )));
         }
-        self.record_history(&mut transaction, &instance, (&step, word), moving).await?;
-        let begun =
+        self.record_history(&mut transaction, &instance, (&step, event), moving).await?;
+        let new_steps =
             instance.flow.enter_steps(&instance.model, vec![target.to_owned()], &instance.data)?;
-        self.enter_steps(&mut transaction, &mut instance, (&step, &begun), moving).await?;
+        self.enter_steps(&mut transaction, &mut instance, (&step, &new_steps), moving).await?;
         transaction.commit().await.map_err(database_error(action))?;
         self.queues.notify_workers();
         Ok(true)

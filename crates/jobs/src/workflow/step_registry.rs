@@ -40,11 +40,11 @@ impl StepRegistry {
     #[must_use]
     pub fn standard(repository: &Repository) -> Self {
         let mut steps = Self { repository: Some(repository.clone()), ..Self::default() };
-        for one in process::standard_processes(repository) {
-            steps = steps.with_process(one);
+        for step_process in process::standard_processes(repository) {
+            steps = steps.with_process(step_process);
         }
-        for one in process::standard_choosers(repository) {
-            steps = steps.with_chooser(one);
+        for step_chooser in process::standard_choosers(repository) {
+            steps = steps.with_chooser(step_chooser);
         }
         steps
     }
@@ -108,26 +108,26 @@ impl StepRegistry {
         roots: &WorkflowModelRoots,
     ) -> Result<()> {
         for step in model.steps.values() {
-            let fault = |what: String| {
+            let fault = |message: String| {
                 let (title, path) = (&step.title, &model.path);
-                Err(Error::Workflow(format!("the step `{title}` of `{path}` {what}")))
+                Err(Error::Workflow(format!("the step `{title}` of `{path}` {message}")))
             };
             match step.kind {
                 WorkflowStepKind::Process | WorkflowStepKind::External => {
                     let name = step.text_argument("PROCESS").unwrap_or_default();
                     if self.find_process(name).is_none() {
-                        let known = join_names(&self.processes);
+                        let known_names = join_names(&self.processes);
                         return fault(format!(
-                            "names the unknown process `{name}`; known are {known}"
+                            "names the unknown process `{name}`; known are {known_names}"
                         ));
                     }
                 }
                 WorkflowStepKind::DynamicParticipant => {
                     let name = step.chooser_name().unwrap_or_default();
                     if self.find_chooser(name).is_none() {
-                        let known = join_names(&self.choosers);
+                        let known_names = join_names(&self.choosers);
                         return fault(format!(
-                            "names the unknown chooser `{name}`; known are {known}"
+                            "names the unknown chooser `{name}`; known are {known_names}"
                         ));
                     }
                 }
@@ -166,9 +166,9 @@ fn find_by_name<'a, T: ?Sized>(
     name: &str,
 ) -> Option<&'a Arc<T>> {
     let by_last = || {
-        let mut known =
-            all.iter().filter(|(known, _)| last_name_part(known) == last_name_part(name));
-        known.next().map(|(_, found)| found)
+        let mut matches =
+            all.iter().filter(|(full_name, _)| last_name_part(full_name) == last_name_part(name));
+        matches.next().map(|(_, value)| value)
     };
     all.get(name).or_else(by_last)
 }

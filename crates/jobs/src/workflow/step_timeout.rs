@@ -225,12 +225,12 @@ mod tests {
             title: String::new(),
             arguments: data,
         };
-        let found = match StepTimeout::of_step(&step) {
+        let summary = match StepTimeout::of_step(&step) {
             Ok(None) => "none".to_owned(),
             Ok(Some(timeout)) => format!("{:?} {:?}", timeout.deadline, timeout.late_action),
             Err(reason) => reason,
         };
-        assert_eq!(found, expected);
+        assert_eq!(summary, expected);
     }
 
     #[test]

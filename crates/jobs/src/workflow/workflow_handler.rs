@@ -136,7 +136,7 @@ impl WorkflowHandler {
     fn run_step(&self, item: i64, job: &Job, context: &JobContext) -> crate::Result<JobOutcome> {
         let loaded = self.runtime.block_on(self.engine.load_open_item(item))?;
         // An earlier attempt completed the step, or somebody terminated the instance.
-        let Some((instance, name, kept)) = loaded else { return Ok(JobOutcome::Done) };
+        let Some((instance, name, saved_data)) = loaded else { return Ok(JobOutcome::Done) };
         if instance.state != WorkflowState::Running {
             return Ok(JobOutcome::Wait { after: SUSPENDED_POLL_INTERVAL });
         }
@@ -161,7 +161,7 @@ impl WorkflowHandler {
             title: step.title.clone(),
             arguments: step.arguments.clone(),
             data: instance.data.clone(),
-            saved_data: kept,
+            saved_data,
         };
         match step.kind {
             WorkflowStepKind::DynamicParticipant => self.assign_participant((item, step), &run),
@@ -186,9 +186,9 @@ impl WorkflowHandler {
         (item, step): (i64, &WorkflowStep),
         run: &StepRun,
     ) -> crate::Result<JobOutcome> {
-        let wanted = step.chooser_name().unwrap_or_default();
-        let Some(chooser) = self.step_registry.find_chooser(wanted) else {
-            let reason = format!("no chooser `{wanted}` is known here");
+        let chooser_name = step.chooser_name().unwrap_or_default();
+        let Some(chooser) = self.step_registry.find_chooser(chooser_name) else {
+            let reason = format!("no chooser `{chooser_name}` is known here");
             return Ok(JobOutcome::Failed { reason });
         };
         match chooser.choose_participant(run) {
@@ -206,10 +206,10 @@ impl WorkflowHandler {
         run: &StepRun,
         (job, context): (&Job, &JobContext),
     ) -> crate::Result<JobOutcome> {
-        let wanted = step.text_argument("PROCESS").unwrap_or_default();
-        let Some(process) = self.step_registry.find_process(wanted) else {
+        let process_name = step.text_argument("PROCESS").unwrap_or_default();
+        let Some(process) = self.step_registry.find_process(process_name) else {
             let reason = format!(
-                "no process `{wanted}` is known here; register it, or change the step `{}` of `{}`",
+                "no process `{process_name}` is known here; register it, or change the step `{}` of `{}`",
                 step.title, run.model
             );
             return Ok(JobOutcome::Failed { reason });

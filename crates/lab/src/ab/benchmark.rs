@@ -245,8 +245,9 @@ impl AbOptions {
             completed_count: AtomicU64::new(0),
             listener,
         });
-        let wanted = if self.worker_count == 0 { processor_count() } else { self.worker_count };
-        let workers = wanted.min(self.concurrency);
+        let worker_count =
+            if self.worker_count == 0 { processor_count() } else { self.worker_count };
+        let workers = worker_count.min(self.concurrency);
         let mut crews: Vec<WorkerLoad> =
             (0..workers).map(|_| WorkerLoad { users: Vec::new(), arrivals: None }).collect();
         for number in 0..self.concurrency {
@@ -313,27 +314,29 @@ impl AbOptions {
         let targets = TargetRegistry::default();
         let own =
             targets.get_or_resolve_at((url.is_tls, &url.host, url.port), None, self.source_address);
-        let (target, asked) = match &self.proxy {
+        let (target, request_target) = match &self.proxy {
             Some(proxy) => {
                 let at = AbsoluteUrl::parse(&format!("http://{proxy}"))?;
                 let port = if at.port == 80 && !proxy.contains(':') { 80 } else { at.port };
-                let asked = format!("http://{}:{}{}", url.host, url.port, url.path_and_query);
+                let request_target =
+                    format!("http://{}:{}{}", url.host, url.port, url.path_and_query);
                 (
                     targets.get_or_resolve_at(
                         (false, &at.host, port),
                         None,
                         self.source_address,
                     )?,
-                    asked,
+                    request_target,
                 )
             }
             None => (own?, url.path_and_query.clone()),
         };
         let target = target.with_tls_options(&speech, self.socket_buffer_size)?;
-        let has =
-            |name: &str| self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        let has = |name: &str| {
+            self.headers.iter().any(|(header_name, _)| header_name.eq_ignore_ascii_case(name))
+        };
         let version = if self.keep_alive { "1.1" } else { "1.0" };
-        let mut text = format!("{} {asked} HTTP/{version}\r\n", self.method);
+        let mut text = format!("{} {request_target} HTTP/{version}\r\n", self.method);
         if self.keep_alive {
             text.push_str("Connection: Keep-Alive\r\n");
         }
@@ -422,7 +425,7 @@ impl AbSharedState {
                 log(format!("LOG: Response code = {}", response.status))
             }
             200..300 => {}
-            other => log(format!("WARNING: Response code not 2xx ({other})")),
+            status => log(format!("WARNING: Response code not 2xx ({status})")),
         }
     }
 }

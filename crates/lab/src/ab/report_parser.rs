@@ -79,7 +79,7 @@ fn parse_number<T: std::str::FromStr + Default>(line: &str) -> T {
     text_after_colon(line)
         .split_whitespace()
         .next()
-        .and_then(|word| word.parse().ok())
+        .and_then(|token| token.parse().ok())
         .unwrap_or_default()
 }
 
@@ -94,7 +94,7 @@ impl AbReport {
                 self.document_length = text_after_colon(line)
                     .split_whitespace()
                     .next()
-                    .and_then(|word| word.parse().ok());
+                    .and_then(|token| token.parse().ok());
             }
             "Concurrency Level" => self.concurrency = parse_number(line),
             "Time taken for tests" => self.duration_seconds = parse_number(line),
@@ -116,11 +116,11 @@ impl AbReport {
 
     fn read_times(&mut self, name: &str, line: &str) {
         let mut values =
-            text_after_colon(line).split_whitespace().map_while(|word| word.parse().ok());
+            text_after_colon(line).split_whitespace().map_while(|token| token.parse().ok());
         let mut row = [0.0; 5];
-        for place in &mut row {
+        for cell in &mut row {
             match values.next() {
-                Some(value) => *place = value,
+                Some(value) => *cell = value,
                 None => return,
             }
         }
@@ -129,7 +129,7 @@ impl AbReport {
 
     fn read_percentile(&mut self, line: &str) {
         let Some((percent, rest)) = line.split_once('%') else { return };
-        let time = rest.split_whitespace().next().and_then(|word| word.parse().ok());
+        let time = rest.split_whitespace().next().and_then(|token| token.parse().ok());
         if let (Ok(percent), Some(time)) = (percent.trim().parse(), time) {
             self.percentiles.push((percent, time));
         }
@@ -138,7 +138,10 @@ impl AbReport {
     /// Returns the time in milliseconds within which `percent` of the requests were served.
     #[must_use]
     pub fn percentile(&self, percent: u32) -> Option<u64> {
-        self.percentiles.iter().find(|(known, _)| *known == percent).map(|(_, time)| *time)
+        self.percentiles
+            .iter()
+            .find(|(percentile, _)| *percentile == percent)
+            .map(|(_, time)| *time)
     }
 
     /// Compares this run with an earlier one.

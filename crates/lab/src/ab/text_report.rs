@@ -240,8 +240,8 @@ impl AbRun {
                 let longest = sorted.last().copied().unwrap_or(0);
                 writeln!(out, " 100%  {:>5} (longest request)", round_to_ms(longest))?;
             } else {
-                let place = sorted.len() as u64 * percent / 100;
-                let time = usize::try_from(place).ok().and_then(|place| sorted.get(place));
+                let index = sorted.len() as u64 * percent / 100;
+                let time = usize::try_from(index).ok().and_then(|index| sorted.get(index));
                 writeln!(out, "  {percent}%  {:>5}", round_to_ms(time.copied().unwrap_or(0)))?;
             }
         }
@@ -254,12 +254,14 @@ impl AbOptions {
     #[must_use]
     pub fn banner(&self) -> String {
         let version = env!("CARGO_PKG_VERSION");
-        let whose = "The text is that of ab by Adam Twiss and the Apache Software Foundation";
+        let attribution = "The text is that of ab by Adam Twiss and the Apache Software Foundation";
         match self.html_table {
             Some(_) => format!(
-                "<p>\n This is ApacheBench, Version 2.3 <i>&lt;tympan lab {version}&gt;</i><br>\n {whose}<br>\n</p>\n<p>\n"
+                "<p>\n This is ApacheBench, Version 2.3 <i>&lt;tympan lab {version}&gt;</i><br>\n {attribution}<br>\n</p>\n<p>\n"
             ),
-            None => format!("This is ApacheBench, Version 2.3 <tympan lab {version}>\n{whose}\n"),
+            None => {
+                format!("This is ApacheBench, Version 2.3 <tympan lab {version}>\n{attribution}\n")
+            }
         }
     }
 
@@ -319,7 +321,7 @@ impl AbTimeStats {
         let mean = values.iter().sum::<u64>() as f64 / count;
         let squares: f64 = values.iter().map(|&value| (value as f64 - mean).powi(2)).sum();
         let deviation = if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 };
-        let at = |place: usize| values.get(place).copied().unwrap_or(0);
+        let at = |index: usize| values.get(index).copied().unwrap_or(0);
         let half = values.len() / 2;
         // ab averages two values if the count is odd; programs that parse its text compare with what it prints.
         let median = if values.len() > 1 && values.len() % 2 == 1 {
@@ -337,17 +339,17 @@ impl AbTimeStats {
         }
     }
 
-    fn write_skew_warning(&self, out: &mut String, what: &str) -> fmt::Result {
+    fn write_skew_warning(&self, out: &mut String, subject: &str) -> fmt::Result {
         let distance = (self.exact_mean_and_median.0 - self.exact_mean_and_median.1).abs();
         if distance > 2.0 * self.deviation {
             writeln!(
                 out,
-                "ERROR: The median and mean for {what} are more than twice the standard\n       deviation apart. These results are NOT reliable."
+                "ERROR: The median and mean for {subject} are more than twice the standard\n       deviation apart. These results are NOT reliable."
             )
         } else if distance > self.deviation {
             writeln!(
                 out,
-                "WARNING: The median and mean for {what} are not within a normal deviation\n        These results are probably not that reliable."
+                "WARNING: The median and mean for {subject} are not within a normal deviation\n        These results are probably not that reliable."
             )
         } else {
             Ok(())

@@ -64,8 +64,8 @@ pub(super) fn parse_cipher_suites(text: &str) -> Result<Vec<SupportedCipherSuite
 /// # Errors
 /// [`Error::UnusableInput`] if the file does not hold both in PEM.
 pub(super) fn read_identity(path: &Path) -> Result<TlsClientIdentity> {
-    let wrong = |what: &str, error: rustls::pki_types::pem::Error| {
-        Error::UnusableInput(format!("-E {}: {what}: {error}", path.display()))
+    let wrong = |problem: &str, error: rustls::pki_types::pem::Error| {
+        Error::UnusableInput(format!("-E {}: {problem}: {error}", path.display()))
     };
     let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let chain: Vec<_> = chain.map_err(|error| wrong("no certificate in PEM", error))?;
@@ -104,8 +104,8 @@ mod tests {
                 .map(openssl_cipher_name)
                 .collect()
         };
-        let two = "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256";
-        assert_eq!(names(two), two.split(':').collect::<Vec<_>>());
+        let suites = "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256";
+        assert_eq!(names(suites), suites.split(':').collect::<Vec<_>>());
         assert_eq!(names("TLS_AES_128_GCM_SHA256"), Vec::<String>::new());
         assert_eq!(parse_cipher_suites("ALL").unwrap().len(), supported_cipher_suites().len());
         let error = parse_cipher_suites("RC4-MD5").unwrap_err().to_string();

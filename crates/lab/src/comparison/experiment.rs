@@ -129,7 +129,7 @@ impl ExperimentResults {
         };
         let gains = side(false)
             .zip(side(true))
-            .map(|(one, two)| if one > 0.0 { two / one } else { 0.0 })
+            .map(|(before, after)| if before > 0.0 { after / before } else { 0.0 })
             .collect();
         Self { trials, gains }
     }
@@ -352,8 +352,8 @@ mod tests {
             trial(false, 560.3, 129.0),
             trial(true, 3141.8, 23.0),
         ]);
-        let told: Vec<String> = findings.gains.iter().map(|gain| format!("{gain:.1}x")).collect();
-        assert_eq!(told, ["4.8x", "5.6x"]);
+        let gains: Vec<String> = findings.gains.iter().map(|gain| format!("{gain:.1}x")).collect();
+        assert_eq!(gains, ["4.8x", "5.6x"]);
         assert_eq!(format!("{:.1}x", findings.mean_gain()), "5.2x");
         assert_eq!(findings.mean_times(), (126.0, 24.5));
     }

@@ -208,11 +208,11 @@ pub fn compare_steps(steps: &[JournalStep]) -> Vec<JournalRow> {
     steps
         .iter()
         .enumerate()
-        .map(|(place, step)| {
-            let before = place.checked_sub(1).and_then(|place| steps.get(place));
-            let first = steps.first().filter(|_| place > 0);
+        .map(|(index, step)| {
+            let before = index.checked_sub(1).and_then(|index| steps.get(index));
+            let first = steps.first().filter(|_| index > 0);
             JournalRow {
-                number: place + 1,
+                number: index + 1,
                 what: step.what.clone(),
                 figures: step.figures,
                 factor: before.and_then(|before| factor(step, before)),
@@ -235,11 +235,11 @@ pub fn format_journal_table(rows: &[JournalRow]) -> String {
     let times =
         |factor: Option<f64>| factor.map_or("-".to_owned(), |factor| format!("{factor:.2}x"));
     for row in rows {
-        let what: String = row.what.chars().take(width).collect();
+        let step: String = row.what.chars().take(width).collect();
         // Writing to a string cannot fail.
         write!(
             out,
-            "{:>3} {what:<width$} {:>10.2} {:>9} {:>9} {:>9.1} {:>9.1} {:>9.1}",
+            "{:>3} {step:<width$} {:>10.2} {:>9} {:>9} {:>9.1} {:>9.1} {:>9.1}",
             row.number,
             row.figures.rate,
             times(row.factor),

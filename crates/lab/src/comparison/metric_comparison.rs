@@ -69,8 +69,8 @@ pub enum ComparisonVerdict {
 pub fn trimmed_mean(values: &[f64], trim: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let kept = sorted.get(trim..sorted.len().saturating_sub(trim)).unwrap_or_default();
-    if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
+    let middle = sorted.get(trim..sorted.len().saturating_sub(trim)).unwrap_or_default();
+    if middle.is_empty() { 0.0 } else { middle.iter().sum::<f64>() / middle.len() as f64 }
 }
 
 /// A difference whose probability by chance reaches this value is noise.
@@ -86,15 +86,15 @@ pub fn compare_series(
     better: BetterDirection,
 ) -> MetricComparison {
     let trim = if before.len().min(after.len()) > 2 * trim { trim } else { 0 };
-    let (one, two) = (trimmed_mean(before, trim), trimmed_mean(after, trim));
-    let difference = two - one;
+    let (mean_before, mean_after) = (trimmed_mean(before, trim), trimmed_mean(after, trim));
+    let difference = mean_after - mean_before;
     let (basis, interval) = bootstrap_interval(before, after);
     MetricComparison {
         metric: metric.to_owned(),
-        mean_before: one,
-        mean_after: two,
+        mean_before,
+        mean_after,
         difference,
-        difference_share: (one != 0.0).then(|| difference / one),
+        difference_share: (mean_before != 0.0).then(|| difference / mean_before),
         confidence_interval: interval,
         interval_basis: basis,
         p_value: mann_whitney_p_value(before, after),
@@ -188,7 +188,7 @@ impl fmt::Display for MetricComparison {
 
 fn median_of_sorted(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
-    let at = |place: usize| sorted.get(place).copied().unwrap_or(0.0);
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(0.0);
     if sorted.len() % 2 == 1 {
         at(half)
     } else {
@@ -216,10 +216,10 @@ fn bootstrap_interval(before: &[f64], after: &[f64]) -> (DifferenceBasis, (f64, 
             .iter()
             .map(|_| {
                 index += 1;
-                let place = random_number(2, index) % values.len() as u64;
-                usize::try_from(place)
+                let sample_index = random_number(2, index) % values.len() as u64;
+                usize::try_from(sample_index)
                     .ok()
-                    .and_then(|place| values.get(place))
+                    .and_then(|sample_index| values.get(sample_index))
                     .copied()
                     .unwrap_or(0.0)
             })
@@ -229,33 +229,35 @@ fn bootstrap_interval(before: &[f64], after: &[f64]) -> (DifferenceBasis, (f64, 
     };
     let mut shares: Vec<f64> = (0..ROUNDS)
         .map(|_| {
-            let (one, two) = (draw(before), draw(after));
+            let (mean_before, mean_after) = (draw(before), draw(after));
             match basis {
-                DifferenceBasis::AbsoluteDifference => two - one,
+                DifferenceBasis::AbsoluteDifference => mean_after - mean_before,
                 // A resample may have a median of 0 even if the series does not.
-                DifferenceBasis::ShareOfMedian if one == 0.0 => (two - one) / base,
-                DifferenceBasis::ShareOfMedian => two / one - 1.0,
+                DifferenceBasis::ShareOfMedian if mean_before == 0.0 => {
+                    (mean_after - mean_before) / base
+                }
+                DifferenceBasis::ShareOfMedian => mean_after / mean_before - 1.0,
             }
         })
         .collect();
     shares.sort_by(f64::total_cmp);
     let at = |share: f64| {
-        let place = (share * (shares.len() - 1) as f64).round() as usize;
-        shares.get(place).copied().unwrap_or(0.0)
+        let quantile_index = (share * (shares.len() - 1) as f64).round() as usize;
+        shares.get(quantile_index).copied().unwrap_or(0.0)
     };
     (basis, (at(0.025), at(0.975)))
 }
 
 /// Returns the two-sided p-value of the Mann-Whitney test, by the normal approximation with ties.
-fn mann_whitney_p_value(one: &[f64], two: &[f64]) -> f64 {
-    let (n, m) = (one.len() as f64, two.len() as f64);
+fn mann_whitney_p_value(first: &[f64], second: &[f64]) -> f64 {
+    let (n, m) = (first.len() as f64, second.len() as f64);
     if n == 0.0 || m == 0.0 {
         return 1.0;
     }
-    let mut all: Vec<(f64, bool)> = one
+    let mut all: Vec<(f64, bool)> = first
         .iter()
         .map(|&value| (value, true))
-        .chain(two.iter().map(|&value| (value, false)))
+        .chain(second.iter().map(|&value| (value, false)))
         .collect();
     all.sort_by(|left, right| left.0.total_cmp(&right.0));
     let (mut ranks, mut ties, mut from) = (0.0, 0.0, 0);

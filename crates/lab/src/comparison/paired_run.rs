@@ -40,8 +40,8 @@ pub struct PairedRunOptions {
 /// # Errors
 /// As [`MeasuredProgram::measure`].
 pub fn measure_pairs(
-    one: &MeasuredProgram,
-    two: &MeasuredProgram,
+    before: &MeasuredProgram,
+    after: &MeasuredProgram,
     turns: PairedRunOptions,
 ) -> Result<PairedRuns> {
     let mut paired = PairedRuns::default();
@@ -49,9 +49,9 @@ pub fn measure_pairs(
     for round in 0..turns.warm_up_runs + turns.runs_per_program {
         for turn in [begins_with_two, !begins_with_two] {
             let (program, series) = if turn {
-                (two, &mut paired.measures_after)
+                (after, &mut paired.measures_after)
             } else {
-                (one, &mut paired.measures_before)
+                (before, &mut paired.measures_before)
             };
             let measured = program.measure()?;
             if round >= turns.warm_up_runs {
@@ -71,9 +71,10 @@ impl PairedRuns {
          -> Vec<f64> { series.iter().filter_map(value).collect() };
         let mut rows = Vec::new();
         let mut add = |name: &str, better, value: &dyn Fn(&ProgramMeasurement) -> Option<f64>| {
-            let (one, two) = (of(&self.measures_before, value), of(&self.measures_after, value));
-            if !one.is_empty() && !two.is_empty() {
-                rows.push(compare_series(name, &one, &two, trim, better));
+            let (before, after) =
+                (of(&self.measures_before, value), of(&self.measures_after, value));
+            if !before.is_empty() && !after.is_empty() {
+                rows.push(compare_series(name, &before, &after, trim, better));
             }
         };
         add("metric", better, &|run| run.metric);

@@ -55,8 +55,8 @@ impl OutputMetric {
     }
 
     fn find_in(&self, text: &str) -> Option<f64> {
-        let found = self.0.captures_iter(text).last()?;
-        let number = found.get(1).or_else(|| found.get(0))?.as_str();
+        let captures = self.0.captures_iter(text).last()?;
+        let number = captures.get(1).or_else(|| captures.get(0))?.as_str();
         number.trim().replace(',', "").parse().ok()
     }
 }

@@ -41,9 +41,9 @@ impl SweepParameter {
     /// # Errors
     /// [`Error::UnusableInput`].
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = |what: &str| {
+        let wrong = |problem: &str| {
             Error::UnusableInput(format!(
-                "`{text}` {what}; expected name=a,b,c or name=128..10000:x2 or name=1..8:+1"
+                "`{text}` {problem}; expected name=a,b,c or name=128..10000:x2 or name=1..8:+1"
             ))
         };
         let (name, list) = text.split_once('=').ok_or_else(|| wrong("has no `=`"))?;
@@ -65,10 +65,10 @@ impl SweepParameter {
                 knob.values.push(part.to_owned());
             }
         }
-        let mut known = knob.values.clone();
-        known.sort_unstable();
-        known.dedup();
-        if known.len() != knob.values.len() {
+        let mut distinct_values = knob.values.clone();
+        distinct_values.sort_unstable();
+        distinct_values.dedup();
+        if distinct_values.len() != knob.values.len() {
             return Err(wrong("names a value twice"));
         }
         Ok(knob)
@@ -107,17 +107,17 @@ fn parse_range(text: &str) -> Option<Vec<String>> {
 pub struct SweepSetting(Vec<(String, String, usize)>);
 
 impl SweepSetting {
-    /// Returns the setting in which every parameter has the value at its index in `places`; the first value if there is
+    /// Returns the setting in which every parameter has the value at its index in `indexes`; the first value if there is
     /// no index.
     #[must_use]
-    pub fn at_indexes(knobs: &[SweepParameter], places: &[usize]) -> Self {
+    pub fn at_indexes(knobs: &[SweepParameter], indexes: &[usize]) -> Self {
         Self(
             knobs
                 .iter()
                 .enumerate()
                 .filter_map(|(number, knob)| {
-                    let place = places.get(number).copied().unwrap_or(0);
-                    Some((knob.name.clone(), knob.values.get(place)?.clone(), place))
+                    let index = indexes.get(number).copied().unwrap_or(0);
+                    Some((knob.name.clone(), knob.values.get(index)?.clone(), index))
                 })
                 .collect(),
         )
@@ -144,15 +144,15 @@ impl SweepSetting {
         }
         Ok((0..count)
             .map(|mut number| {
-                let places: Vec<usize> = knobs
+                let indexes: Vec<usize> = knobs
                     .iter()
                     .map(|knob| {
-                        let place = number % knob.values.len();
+                        let index = number % knob.values.len();
                         number /= knob.values.len();
-                        place
+                        index
                     })
                     .collect();
-                Self::at_indexes(knobs, &places)
+                Self::at_indexes(knobs, &indexes)
             })
             .collect())
     }
@@ -165,10 +165,10 @@ impl SweepSetting {
     /// [`Error::UnusableInput`] if a parameter has no placeholder.
     pub fn fill_placeholders(&self, words: &[String]) -> Result<Vec<String>> {
         for (name, _) in self.pairs() {
-            let place = format!("{{{name}}}");
-            if !words.iter().any(|word| word.contains(&place)) {
+            let placeholder = format!("{{{name}}}");
+            if !words.iter().any(|word| word.contains(&placeholder)) {
                 return Err(Error::UnusableInput(format!(
-                    "the program has no place for `{name}`; write `{place}` where its value goes"
+                    "the program has no place for `{name}`; write `{placeholder}` where its value goes"
                 )));
             }
         }
@@ -176,17 +176,19 @@ impl SweepSetting {
         'words: for word in words {
             let mut filled = word.clone();
             for (name, value) in self.pairs() {
-                let place = format!("{{{name}}}");
-                if !filled.contains(&place) {
+                let placeholder = format!("{{{name}}}");
+                if !filled.contains(&placeholder) {
                     continue;
                 }
                 if value == DEFAULT_VALUE {
-                    if *word == place && out.last().is_some_and(|before| before.starts_with('-')) {
+                    if *word == placeholder
+                        && out.last().is_some_and(|before| before.starts_with('-'))
+                    {
                         out.pop();
                     }
                     continue 'words;
                 }
-                filled = filled.replace(&place, value);
+                filled = filled.replace(&placeholder, value);
             }
             out.push(filled);
         }
@@ -194,7 +196,7 @@ impl SweepSetting {
     }
 
     fn size_rank(&self) -> usize {
-        self.0.iter().map(|(_, _, place)| place).sum()
+        self.0.iter().map(|(_, _, index)| index).sum()
     }
 }
 
@@ -271,8 +273,8 @@ impl SweepRow {
     pub fn format_time_range(&self) -> String {
         let least = self.runs.iter().map(|run| run.elapsed).min().unwrap_or_default();
         let most = self.runs.iter().map(|run| run.elapsed).max().unwrap_or_default();
-        let (one, two) = (format_stopwatch(least), format_stopwatch(most));
-        if one == two { format!("~{one}") } else { format!("{one} - {two}") }
+        let (shortest, longest) = (format_stopwatch(least), format_stopwatch(most));
+        if shortest == longest { format!("~{shortest}") } else { format!("{shortest} - {longest}") }
     }
 
     /// Returns minimum and maximum peak memory, in MiB: `272-276M`, `~260M`.
@@ -379,14 +381,14 @@ impl SweepTable {
         let aim = self.objective;
         let noise = run_noise(&self.rows, aim);
         let numbered = || self.rows.iter().enumerate().filter(|(_, row)| !row.runs.is_empty());
-        let (best, row) =
-            numbered().min_by(|one, two| one.1.mean_cost(aim).total_cmp(&two.1.mean_cost(aim)))?;
+        let (best, row) = numbered()
+            .min_by(|left, right| left.1.mean_cost(aim).total_cmp(&right.1.mean_cost(aim)))?;
         let (least, most) = row.cost_range(aim);
         let edge = most.max(least * (1.0 + noise));
         let (chosen, _) =
-            numbered().filter(|(_, row)| row.cost_range(aim).0 <= edge).min_by(|one, two| {
-                let by_size = one.1.setting.size_rank().cmp(&two.1.setting.size_rank());
-                by_size.then(one.1.mean_cost(aim).total_cmp(&two.1.mean_cost(aim)))
+            numbered().filter(|(_, row)| row.cost_range(aim).0 <= edge).min_by(|left, right| {
+                let by_size = left.1.setting.size_rank().cmp(&right.1.setting.size_rank());
+                by_size.then(left.1.mean_cost(aim).total_cmp(&right.1.mean_cost(aim)))
             })?;
         let factor = self.improvement_of(chosen);
         Some(SweepChoice {
@@ -434,14 +436,14 @@ impl SweepTable {
                 row.runs.len().to_string(),
             ]);
         }
-        let shown: &[usize] =
+        let columns: &[usize] =
             if self.objective.uses_metric { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 4] };
         let width = |column: usize| {
             lines.iter().filter_map(|line| line.get(column)).map(String::len).max().unwrap_or(0)
         };
         for (number, line) in lines.iter().enumerate() {
             let mut text = String::from("|");
-            for &column in shown {
+            for &column in columns {
                 let cell = line.get(column).map_or("", String::as_str);
                 // Writing to a string cannot fail.
                 write!(text, " {cell:<width$} |", width = width(column)).ok();
@@ -449,7 +451,7 @@ impl SweepTable {
             writeln!(out, "{text}").ok();
             if number == 0 {
                 let rule: Vec<String> =
-                    shown.iter().map(|&column| "-".repeat(width(column) + 2)).collect();
+                    columns.iter().map(|&column| "-".repeat(width(column) + 2)).collect();
                 writeln!(out, "+{}+", rule.join("+")).ok();
             }
         }
@@ -461,8 +463,8 @@ impl std::fmt::Display for SweepTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.format_rows())?;
         let Some(choice) = self.choose_setting() else { return Ok(()) };
-        let name = |place: usize| {
-            self.rows.get(place).map(|row| row.setting.to_string()).unwrap_or_default()
+        let name = |index: usize| {
+            self.rows.get(index).map(|row| row.setting.to_string()).unwrap_or_default()
         };
         writeln!(f, "best     {}", name(choice.best_row))?;
         write!(

@@ -50,24 +50,24 @@ pub fn run_tuning(
     measure: &mut dyn FnMut(&SweepSetting, usize) -> Result<ProgramMeasurement>,
 ) -> Result<TuningOutcome> {
     let mut search = TuningSearch { options: tuning, rows: Vec::new(), measure };
-    let mut places = vec![0; knobs.len()];
-    let mut best = search.measure_setting(SweepSetting::at_indexes(knobs, &places))?;
-    let mut told = Vec::new();
+    let mut indexes = vec![0; knobs.len()];
+    let mut best = search.measure_setting(SweepSetting::at_indexes(knobs, &indexes))?;
+    let mut notes = Vec::new();
     for (number, knob) in knobs.iter().enumerate() {
         if search.reaches_goal(best) {
-            told.push(format!("{}: not touched, the goal is reached", knob.name));
+            notes.push(format!("{}: not touched, the goal is reached", knob.name));
             continue;
         }
         let start = best;
-        for place in 1..knob.values.len() {
-            let mut next = places.clone();
+        for index in 1..knob.values.len() {
+            let mut next = indexes.clone();
             if let Some(own) = next.get_mut(number) {
-                *own = place;
+                *own = index;
             }
             let row = search.measure_setting(SweepSetting::at_indexes(knobs, &next))?;
             if search.is_better(row, best) {
                 best = row;
-                places = next;
+                indexes = next;
                 if search.reaches_goal(best) {
                     break;
                 }
@@ -75,9 +75,9 @@ pub fn run_tuning(
                 break;
             }
         }
-        let value = |place: usize| knob.values.get(place).map_or("", String::as_str);
-        let chosen = places.get(number).copied().unwrap_or(0);
-        told.push(if best == start {
+        let value = |index: usize| knob.values.get(index).map_or("", String::as_str);
+        let chosen = indexes.get(number).copied().unwrap_or(0);
+        notes.push(if best == start {
             format!("{}: stays {}, more is not better beyond noise", knob.name, value(0))
         } else {
             format!("{}: {}", knob.name, value(chosen))
@@ -88,7 +88,7 @@ pub fn run_tuning(
     Ok(TuningOutcome {
         measured_table: table,
         chosen_row: best,
-        decisions: told,
+        decisions: notes,
         is_goal_reached: is_reached,
     })
 }

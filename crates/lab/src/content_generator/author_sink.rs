@@ -60,16 +60,16 @@ impl AuthorContentSink {
             ("Content-Type".to_owned(), media_type.to_owned()),
         ];
         let question = ProbeRequest { method: "POST", url: &url, headers: &headers, body };
-        let answer = self.client.send(&question)?;
-        if (200..300).contains(&answer.status) {
+        let response = self.client.send(&question)?;
+        if (200..300).contains(&response.status) {
             return Ok(());
         }
-        let text = String::from_utf8_lossy(&answer.body);
+        let text = String::from_utf8_lossy(&response.body);
         let text: String =
             text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
         Err(Error::NoResponse {
             url: url.to_string(),
-            reason: format!("it refused with status {}: {text}", answer.status),
+            reason: format!("it refused with status {}: {text}", response.status),
         })
     }
 

@@ -95,10 +95,10 @@ mod tests {
         for number in [0, 1, 57, 200, 399] {
             let bytes = generate_png(7, number);
             assert_eq!(bytes.len() as u64, image_size(7, number), "{number}");
-            let word =
+            let read_u32 =
                 |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-            let (width, height) = (word(16), word(20));
-            let length = word(33);
+            let (width, height) = (read_u32(16), read_u32(20));
+            let length = read_u32(33);
             assert_eq!(&bytes[37..41], b"IDAT");
             let mut rows = Vec::new();
             flate2::read::ZlibDecoder::new(&bytes[41..41 + length]).read_to_end(&mut rows).unwrap();

@@ -263,15 +263,15 @@ impl ContentSpec {
                 properties.push((format!("root/{name}/{field}"), value.clone()));
             }
         };
-        let text = |place: u64, sentences: u64| {
-            text_generator::generate_text(seed, number * 16 + place, sentences)
+        let text = |slot: u64, sentences: u64| {
+            text_generator::generate_text(seed, number * 16 + slot, sentences)
         };
         component("title", &[("jcr:title", text_generator::generate_title(seed, number, 4))]);
         component("text", &[("text", text(1, 12)), ("textIsRich", "true".to_owned())]);
         // Pages refer to images that certainly exist: those of the first increment.
         if self.images_per_increment > 0 {
-            let picture = |place: u64| {
-                let which = crate::load::random_number(seed ^ 0x1111, number * 8 + place)
+            let picture = |slot: u64| {
+                let which = crate::load::random_number(seed ^ 0x1111, number * 8 + slot)
                     % self.images_per_increment;
                 format!(
                     "{}/f{}/i{which}.png",
@@ -299,14 +299,13 @@ impl ContentSpec {
         // Number 0 is the namespace, which is not a tag itself.
         let others = self.tags_per_increment.saturating_sub(1);
         let mut tags: Vec<String> = (0..others.min(3))
-            .map(|place| {
-                let tag =
-                    1 + crate::load::random_number(seed ^ 0x2222, number * 4 + place) % others;
+            .map(|slot| {
+                let tag = 1 + crate::load::random_number(seed ^ 0x2222, number * 4 + slot) % others;
                 self.tag_path(tag).replacen("/content/cq:tags/", "", 1).replacen('/', ":", 1)
             })
             .collect();
-        let mut seen = std::collections::BTreeSet::new();
-        tags.retain(|tag| seen.insert(tag.clone()));
+        let mut unique_tags = std::collections::BTreeSet::new();
+        tags.retain(|tag| unique_tags.insert(tag.clone()));
         ContentItem::Page {
             // The `jcr:content` of a page counts as a child too.
             path: self.tree_node_path("/content", ('p', self.children_per_node - 1), number),

@@ -13,13 +13,13 @@ const WORD_COUNT: u64 = 2000;
 fn generate_word(seed: u64, index: u64) -> String {
     // The product of two uniform random numbers is not uniform: some words are common and most are rare, as in a
     // natural language.
-    let one = random_number(seed, index * 2) % 1000;
-    let two = random_number(seed, index * 2 + 1) % 1000;
-    let mut left = one * two * WORD_COUNT / 1_000_000 + 3;
+    let first_factor = random_number(seed, index * 2) % 1000;
+    let second_factor = random_number(seed, index * 2 + 1) % 1000;
+    let mut left = first_factor * second_factor * WORD_COUNT / 1_000_000 + 3;
     let mut out = String::new();
     while left > 0 || out.is_empty() {
-        let place = usize::try_from(left % 32).unwrap_or(0);
-        out.push_str(SYLLABLES.get(place).copied().unwrap_or("a"));
+        let syllable_index = usize::try_from(left % 32).unwrap_or(0);
+        out.push_str(SYLLABLES.get(syllable_index).copied().unwrap_or("a"));
         left /= 32;
     }
     out
@@ -28,7 +28,7 @@ fn generate_word(seed: u64, index: u64) -> String {
 /// Returns a title of `count` words.
 pub(super) fn generate_title(seed: u64, number: u64, count: u64) -> String {
     let words: Vec<String> =
-        (0..count).map(|place| generate_word(seed ^ 0x7717, number * 8 + place)).collect();
+        (0..count).map(|position| generate_word(seed ^ 0x7717, number * 8 + position)).collect();
     let mut text = format!("{} {number}", words.join(" "));
     if let Some(first) = text.get(..1) {
         let first = first.to_uppercase();
@@ -44,7 +44,7 @@ pub(super) fn generate_text(seed: u64, number: u64, count: u64) -> String {
         let start = (number * 64 + sentence) * 32;
         let length = 6 + random_number(seed ^ 0x5e47, start) % 10;
         let words: Vec<String> =
-            (0..length).map(|place| generate_word(seed, start + place)).collect();
+            (0..length).map(|position| generate_word(seed, start + position)).collect();
         if !out.is_empty() {
             out.push(' ');
         }

@@ -56,9 +56,9 @@ pub fn serve_agent(carrier: AgentTransport) -> Result<()> {
             controller,
             fleet_token: token,
             portion_index: index,
-            connect_timeout: patience,
+            connect_timeout: timeout,
         } => {
-            let (mut input, output) = dial_controller(&controller, &token, patience)?;
+            let (mut input, output) = dial_controller(&controller, &token, timeout)?;
             run_job(&mut input, &AgentFrameSender::new(Box::new(output)), index)
         }
     }
@@ -67,7 +67,7 @@ pub fn serve_agent(carrier: AgentTransport) -> Result<()> {
 fn dial_controller(
     controller: &str,
     token: &FleetToken,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(tls_stream::TlsStreamHalf, tls_stream::TlsStreamHalf)> {
     let started = Instant::now();
     loop {
@@ -85,7 +85,7 @@ fn dial_controller(
                 "the controller at `{controller}` does not know this token"
             )));
         }
-        if started.elapsed() >= patience {
+        if started.elapsed() >= timeout {
             return Err(Error::FleetConnection(format!(
                 "cannot reach a controller at `{controller}`: {error}"
             )));
@@ -223,11 +223,15 @@ fn prepare_task(job: &AgentJob, files: &[PathBuf]) -> Result<AgentTask> {
             let ending = ending
                 .filter(|ending| ending.bytes().all(|byte| byte.is_ascii_alphanumeric()))
                 .unwrap_or("jmx");
-            let known = plan.with_extension(ending);
-            std::fs::rename(plan, &known).map_err(|source| Error::write_failed(&known, source))?;
+            let plan_path = plan.with_extension(ending);
+            std::fs::rename(plan, &plan_path)
+                .map_err(|source| Error::write_failed(&plan_path, source))?;
             let files = names.iter().cloned().zip(others.iter().cloned()).collect();
-            let plan =
-                TestPlan::load_with_files(&known, PlanFiles::from_transferred(files), left_out)?;
+            let plan = TestPlan::load_with_files(
+                &plan_path,
+                PlanFiles::from_transferred(files),
+                left_out,
+            )?;
             Ok(AgentTask::Plan(Box::new(plan)))
         }
     }

@@ -181,7 +181,7 @@ impl AgentFleet {
         let rows = rows.map(SampleRowFile::create).transpose()?;
         let clock = Instant::now();
         let (post, events) = channel();
-        let (seats, early) = self.gather_agents(&job, files, (clock, &post), &events)?;
+        let (ready_agents, early) = self.gather_agents(&job, files, (clock, &post), &events)?;
         drop(post);
         say(&format!("the load is divided among {count} agents"));
         if is_plan {
@@ -190,9 +190,14 @@ impl AgentFleet {
         }
         let mut conductor = FleetCoordinator {
             clock,
-            merger: ResultsMerger::new(seats.iter().map(|seat| seat.name.clone()).collect()),
+            merger: ResultsMerger::new(
+                ready_agents.iter().map(|agent| agent.name.clone()).collect(),
+            ),
             thread_counts: vec![ThreadCounts::default(); count],
-            agents: seats.into_iter().map(|seat| Some((seat, AgentRunState::Running))).collect(),
+            agents: ready_agents
+                .into_iter()
+                .map(|agent| Some((agent, AgentRunState::Running)))
+                .collect(),
             last_heard_at: vec![Instant::now(); count],
             summary_teller: SummaryLinePrinter::default(),
             faults: Vec::new(),
@@ -225,27 +230,27 @@ impl AgentFleet {
             transport::accept_agents(listener, token, move |line| door.send(line).is_ok())?;
         }
         let mut lines = Vec::new();
-        for (index, place) in self.placements.iter().enumerate() {
-            lines.push(transport::start_agent(place, index)?);
+        for (index, placement) in self.placements.iter().enumerate() {
+            lines.push(transport::start_agent(placement, index)?);
         }
-        let taken = PortionClaims::with_preclaimed(count, lines.len());
+        let claims = PortionClaims::with_preclaimed(count, lines.len());
         let give =
-            |line: AgentConnection| spawn_agent_thread(line, (job, files), &taken, (clock, post));
+            |line: AgentConnection| spawn_agent_thread(line, (job, files), &claims, (clock, post));
         for line in lines {
             give(line)?;
         }
         let until = Instant::now() + self.start_timeout;
-        let mut seats: Vec<Option<ReadyAgent>> = (0..count).map(|_| None).collect();
+        let mut ready_agents: Vec<Option<ReadyAgent>> = (0..count).map(|_| None).collect();
         let mut early = Vec::new();
-        while seats.iter().any(Option::is_none) {
+        while ready_agents.iter().any(Option::is_none) {
             while let Ok(line) = guests.try_recv() {
                 give(line)?;
             }
             match events.recv_timeout(Duration::from_millis(50)) {
-                Ok(AgentEvent::Ready(seat)) => {
-                    let index = seat.portion_index;
-                    if let Some(place) = seats.get_mut(index) {
-                        *place = Some(seat);
+                Ok(AgentEvent::Ready(agent)) => {
+                    let index = agent.portion_index;
+                    if let Some(slot) = ready_agents.get_mut(index) {
+                        *slot = Some(agent);
                     }
                 }
                 Ok(AgentEvent::Refused(reason)) => return Err(Error::FleetConnection(reason)),
@@ -256,14 +261,14 @@ impl AgentFleet {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= until {
-                let ready = seats.iter().flatten().count();
+                let ready = ready_agents.iter().flatten().count();
                 return Err(Error::FleetConnection(format!(
                     "only {ready} of {count} agents were ready after {} s; nothing was sent to the target",
                     self.start_timeout.as_secs()
                 )));
             }
         }
-        Ok((seats.into_iter().flatten().collect(), early))
+        Ok((ready_agents.into_iter().flatten().collect(), early))
     }
 }
 
@@ -274,16 +279,16 @@ struct PortionClaims(std::sync::Arc<std::sync::Mutex<Vec<bool>>>);
 impl PortionClaims {
     /// Reserves the first `started` of `count` portions for agents that the controller starts.
     fn with_preclaimed(count: usize, started: usize) -> Self {
-        let taken = (0..count).map(|index| index < started).collect();
-        Self(std::sync::Arc::new(std::sync::Mutex::new(taken)))
+        let claims = (0..count).map(|index| index < started).collect();
+        Self(std::sync::Arc::new(std::sync::Mutex::new(claims)))
     }
 
     /// Assigns the wanted portion if it is free, otherwise the first free one.
-    fn claim(&self, wanted: Option<usize>) -> Option<usize> {
-        let mut taken = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let wanted = wanted.filter(|&index| taken.get(index) == Some(&false));
-        let index = wanted.or_else(|| taken.iter().position(|is_taken| !is_taken))?;
-        *taken.get_mut(index)? = true;
+    fn claim(&self, requested_index: Option<usize>) -> Option<usize> {
+        let mut claims = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let requested_index = requested_index.filter(|&index| claims.get(index) == Some(&false));
+        let index = requested_index.or_else(|| claims.iter().position(|is_taken| !is_taken))?;
+        *claims.get_mut(index)? = true;
         Some(index)
     }
 }
@@ -292,10 +297,10 @@ impl PortionClaims {
 fn spawn_agent_thread(
     line: AgentConnection,
     (job, files): (&AgentJob, &[PathBuf]),
-    taken: &PortionClaims,
+    claims: &PortionClaims,
     (clock, post): (Instant, &Post<AgentEvent>),
 ) -> Result<()> {
-    let (job, files, taken, post) = (job.clone(), files.to_vec(), taken.clone(), post.clone());
+    let (job, files, claims, post) = (job.clone(), files.to_vec(), claims.clone(), post.clone());
     let speak = move || {
         let AgentConnection {
             name,
@@ -305,11 +310,11 @@ fn spawn_agent_thread(
             process,
         } = line;
         let output = AgentFrameSender::new(output);
-        let seat = match receive_hello(&mut *input, (&name, index), &taken) {
+        let agent = match receive_hello(&mut *input, (&name, index), &claims) {
             // More agents dialed in than needed; reject the surplus.
             Ok(None) => return,
             Ok(Some((index, name))) => {
-                let job = job.for_agent(index as u64, claimed_count(&taken));
+                let job = job.for_agent(index as u64, claimed_count(&claims));
                 send_job(&mut *input, &output, (&job, &files), clock)
                     .map(|(offset_us, early)| {
                         (
@@ -327,10 +332,10 @@ fn spawn_agent_thread(
             }
             Err(reason) => Err(format!("{name}: {reason}")),
         };
-        let index = match seat {
-            Ok((seat, early)) => {
-                let index = seat.portion_index;
-                post.send(AgentEvent::Ready(seat)).ok();
+        let index = match agent {
+            Ok((agent, early)) => {
+                let index = agent.portion_index;
+                post.send(AgentEvent::Ready(agent)).ok();
                 for (kind, body) in early {
                     post.send(AgentEvent::Frame(index, kind, body)).ok();
                 }
@@ -358,15 +363,15 @@ fn spawn_agent_thread(
     Ok(())
 }
 
-fn claimed_count(taken: &PortionClaims) -> u64 {
-    taken.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as u64
+fn claimed_count(claims: &PortionClaims) -> u64 {
+    claims.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as u64
 }
 
 /// Receives the hello message of an agent; `None` if every portion is assigned.
 fn receive_hello(
     input: &mut dyn Read,
     (name, index): (&str, Option<usize>),
-    taken: &PortionClaims,
+    claims: &PortionClaims,
 ) -> Result<Option<(usize, String)>, String> {
     let first = frame::read_frame(input).map_err(|error| error.to_string())?;
     let Some((AgentFrameKind::Hello, body)) = first else {
@@ -380,7 +385,7 @@ fn receive_hello(
             env!("CARGO_PKG_VERSION")
         ));
     }
-    let Some(index) = index.or_else(|| taken.claim(hello.index)) else { return Ok(None) };
+    let Some(index) = index.or_else(|| claims.claim(hello.index)) else { return Ok(None) };
     let name = match name.strip_prefix("agent at ") {
         Some(from) => format!("agent {} ({from})", index + 1),
         None => name.to_owned(),
@@ -427,12 +432,12 @@ fn send_job(
         };
         let after = duration_us(clock.elapsed());
         let mut cursor = interval_codec::IntervalDecoder(&body);
-        let (Some(_), Some(theirs)) = (cursor.read_number(), cursor.read_number()) else {
+        let (Some(_), Some(agent_time_us)) = (cursor.read_number(), cursor.read_number()) else {
             return Err("its clock does not read".to_owned());
         };
-        let offset = theirs as i64 - (before + (after - before) / 2) as i64;
+        let offset = agent_time_us as i64 - (before + (after - before) / 2) as i64;
         // The reply with the shortest round trip gives the most accurate offset.
-        if best.is_none_or(|(way, _)| after - before < way) {
+        if best.is_none_or(|(round_trip, _)| after - before < round_trip) {
             best = Some((after - before, offset));
         }
     }
@@ -517,7 +522,7 @@ impl FleetCoordinator {
         is_plan: bool,
         say: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let mut asked = Instant::now();
+        let mut last_ping_at = Instant::now();
         while self.agents.iter().any(Option::is_some) {
             match events.recv_timeout(Duration::from_millis(500)) {
                 Ok(AgentEvent::Frame(index, kind, body)) => {
@@ -532,8 +537,8 @@ impl FleetCoordinator {
                 | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if asked.elapsed() >= PING_INTERVAL {
-                asked = Instant::now();
+            if last_ping_at.elapsed() >= PING_INTERVAL {
+                last_ping_at = Instant::now();
                 self.ping_agents(say);
             }
             self.start_part_when_ready();
@@ -550,8 +555,8 @@ impl FleetCoordinator {
     }
 
     fn handle_frame(&mut self, index: usize, kind: AgentFrameKind, body: &[u8]) -> Result<()> {
-        if let Some(heard) = self.last_heard_at.get_mut(index) {
-            *heard = Instant::now();
+        if let Some(last_heard_at) = self.last_heard_at.get_mut(index) {
+            *last_heard_at = Instant::now();
         }
         match kind {
             AgentFrameKind::PartPrepared => {
@@ -596,8 +601,8 @@ impl FleetCoordinator {
                 if let Some(failure) = done.failure {
                     self.merger.record_agent_lost(index, &failure);
                 }
-                if let Some(seat) = self.agents.get_mut(index) {
-                    *seat = None;
+                if let Some(slot) = self.agents.get_mut(index) {
+                    *slot = None;
                 }
             }
             _ => {}
@@ -606,13 +611,13 @@ impl FleetCoordinator {
     }
 
     fn drop_agent(&mut self, index: usize, reason: &str, say: &mut dyn FnMut(&str)) {
-        let Some(seat) = self.agents.get_mut(index) else { return };
+        let Some(slot) = self.agents.get_mut(index) else { return };
         // An agent may disconnect after its last message.
-        if let Some((seat, _)) = seat.take() {
+        if let Some((agent, _)) = slot.take() {
             self.merger.record_agent_lost(index, reason);
             say(&format!(
                 "{} is lost: {reason}; its portion of the load is missing from now on",
-                seat.name
+                agent.name
             ));
         }
     }
@@ -621,7 +626,9 @@ impl FleetCoordinator {
     fn ping_agents(&mut self, say: &mut dyn FnMut(&str)) {
         let silent: Vec<usize> = (0..self.agents.len())
             .filter(|&index| {
-                self.last_heard_at.get(index).is_some_and(|heard| heard.elapsed() >= AGENT_TIMEOUT)
+                self.last_heard_at
+                    .get(index)
+                    .is_some_and(|instant| instant.elapsed() >= AGENT_TIMEOUT)
             })
             .collect();
         for index in silent {
@@ -633,14 +640,14 @@ impl FleetCoordinator {
         }
         let mut body = Vec::new();
         interval_codec::put_varint(&mut body, 0);
-        for (seat, _) in self.agents.iter().flatten() {
-            seat.frame_sender.send_frame(AgentFrameKind::Ping, &body).ok();
+        for (agent, _) in self.agents.iter().flatten() {
+            agent.frame_sender.send_frame(AgentFrameKind::Ping, &body).ok();
         }
     }
 
     fn broadcast(&self, kind: AgentFrameKind) {
-        for (seat, _) in self.agents.iter().flatten() {
-            seat.frame_sender.send_frame(kind, &[]).ok();
+        for (agent, _) in self.agents.iter().flatten() {
+            agent.frame_sender.send_frame(kind, &[]).ok();
         }
     }
 
@@ -658,12 +665,13 @@ impl FleetCoordinator {
         }
         let at = self.clock.elapsed() + START_DELAY;
         self.merger.record_part_start(self.clock + at);
-        for (seat, standing) in self.agents.iter_mut().flatten() {
+        for (agent, standing) in self.agents.iter_mut().flatten() {
             *standing = AgentRunState::Running;
-            let theirs = (duration_us(at) as i64).saturating_add(seat.clock_offset_us).max(0);
+            let start_time_us =
+                (duration_us(at) as i64).saturating_add(agent.clock_offset_us).max(0);
             let mut body = Vec::new();
-            interval_codec::put_varint(&mut body, theirs as u64);
-            seat.frame_sender.send_frame(AgentFrameKind::Start, &body).ok();
+            interval_codec::put_varint(&mut body, start_time_us as u64);
+            agent.frame_sender.send_frame(AgentFrameKind::Start, &body).ok();
         }
     }
 }
@@ -674,9 +682,9 @@ fn parse_json_body<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
 }
 
 fn sum_threads(threads: &[ThreadCounts]) -> ThreadCounts {
-    threads.iter().fold(ThreadCounts::default(), |sum, one| ThreadCounts {
-        active: sum.active + one.active,
-        started: sum.started + one.started,
-        finished: sum.finished + one.finished,
+    threads.iter().fold(ThreadCounts::default(), |sum, counts| ThreadCounts {
+        active: sum.active + counts.active,
+        started: sum.started + counts.started,
+        finished: sum.finished + counts.finished,
     })
 }

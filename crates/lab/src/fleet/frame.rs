@@ -81,7 +81,7 @@ pub(super) fn read_frame(input: &mut dyn Read) -> io::Result<Option<(AgentFrameK
     }
     let [kind, length @ ..] = head;
     let length = u32::from_be_bytes(length);
-    let kind = FRAME_KINDS.into_iter().find(|known| *known as u8 == kind);
+    let kind = FRAME_KINDS.into_iter().find(|frame_kind| *frame_kind as u8 == kind);
     let Some(kind) = kind.filter(|_| length <= MAX_FRAME_BYTES) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "no frame of the lab"));
     };
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_number_of_its_own_and_long_bodies_are_refused() {
-        for (place, kind) in FRAME_KINDS.into_iter().enumerate() {
-            assert_eq!(kind as usize, place + 1);
+        for (index, kind) in FRAME_KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, index + 1);
         }
         let mut long = [AgentFrameKind::Rows as u8, 0xFF, 0, 0, 0].as_slice();
         assert!(read_frame(&mut long).is_err());

@@ -41,10 +41,10 @@ const MAX_CONFIG_MAP_BYTES: usize = 950_000;
 ///
 /// # Errors
 /// [`Error::UnusableInput`] for files that a config map cannot hold; [`Error::FileAccess`].
-pub fn render_manifest(wanted: &KubernetesManifest<'_>) -> Result<String> {
-    let plan = wanted.plan.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut files = vec![(plan.clone(), wanted.plan.to_owned())];
-    files.extend(wanted.files.iter().cloned());
+pub fn render_manifest(manifest: &KubernetesManifest<'_>) -> Result<String> {
+    let plan = manifest.plan.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut files = vec![(plan.clone(), manifest.plan.to_owned())];
+    files.extend(manifest.files.iter().cloned());
     let mut data = String::new();
     let mut items = String::new();
     for (number, (name, path)) in files.iter().enumerate() {
@@ -67,19 +67,19 @@ pub fn render_manifest(wanted: &KubernetesManifest<'_>) -> Result<String> {
         )));
     }
     let mut words = vec!["lab".to_owned(), "run".to_owned(), format!("/load/{plan}")];
-    words.extend(["--agents".to_owned(), wanted.agent_count.to_string()]);
+    words.extend(["--agents".to_owned(), manifest.agent_count.to_string()]);
     words.extend(["--listen".to_owned(), format!("0.0.0.0:{CONTROLLER_PORT}")]);
     words.extend(["--token-file".to_owned(), "/token/token".to_owned()]);
-    let wait = format!("{}s", wanted.connect_timeout.as_secs().max(1));
+    let wait = format!("{}s", manifest.connect_timeout.as_secs().max(1));
     words.extend(["--agent-wait".to_owned(), wait.clone()]);
-    words.extend(wanted.arguments.iter().cloned());
-    let words: Vec<String> = words.iter().map(|word| quote_yaml(word)).collect();
+    words.extend(manifest.arguments.iter().cloned());
+    let words: Vec<String> = words.iter().map(|argument| quote_yaml(argument)).collect();
     Ok(MANIFEST_TEMPLATE
         .replace("{data}", data.trim_end())
         .replace("{items}", items.trim_end())
-        .replace("{token}", wanted.token.reveal())
-        .replace("{image}", &quote_yaml(wanted.image))
-        .replace("{agents}", &wanted.agent_count.to_string())
+        .replace("{token}", manifest.token.reveal())
+        .replace("{image}", &quote_yaml(manifest.image))
+        .replace("{agents}", &manifest.agent_count.to_string())
         .replace("{wait}", &wait)
         .replace("{port}", &CONTROLLER_PORT.to_string())
         .replace("{words}", &words.join(", ")))
@@ -192,7 +192,7 @@ mod tests {
             token: &token,
         })
         .unwrap();
-        for wanted in [
+        for expected in [
             "  file-0: PHgvPg==",
             "  file-1: YSxiCg==",
             "            - {key: file-0, path: \"a \\\"plan\\\".jmx\"}",
@@ -203,7 +203,7 @@ mod tests {
             "image: \"registry/tympan:1\"",
             "clusterIP: None",
         ] {
-            assert!(text.contains(wanted), "{wanted}\n{text}");
+            assert!(text.contains(expected), "{expected}\n{text}");
         }
         assert_eq!(text.matches(token.reveal()).count(), 1);
         let outside = render_manifest(&KubernetesManifest {

@@ -158,7 +158,7 @@ mod tests {
         let mut merger = ResultsMerger::new(vec!["one".to_owned()]);
         merger.record_part_start(Instant::now());
         merger.record_part_prepared(0);
-        let told = |second: u32| WorkerInterval {
+        let interval = |second: u32| WorkerInterval {
             worker: 0,
             second,
             labels: Vec::new(),
@@ -171,7 +171,9 @@ mod tests {
             traces: Vec::new(),
             slow_samples: Vec::new(),
         };
-        assert!(merger.is_plausible(&told(0)) && merger.is_plausible(&told(9)));
-        assert!(!merger.is_plausible(&told(3_600)) && !merger.is_plausible(&told(u32::MAX)));
+        assert!(merger.is_plausible(&interval(0)) && merger.is_plausible(&interval(9)));
+        assert!(
+            !merger.is_plausible(&interval(3_600)) && !merger.is_plausible(&interval(u32::MAX))
+        );
     }
 }

@@ -180,7 +180,7 @@ fn handshake(
         unread_bytes: Vec::new(),
     };
     let mut writer = TlsStreamHalf { socket, tls_connection: state, unread_bytes: Vec::new() };
-    let other = match side {
+    let peer_side = match side {
         FleetRole::Controller => FleetRole::Agent,
         FleetRole::Agent => FleetRole::Controller,
     };
@@ -193,7 +193,7 @@ fn handshake(
     if reader.read_exact(&mut proof).is_err() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    if !token.accepts_proof(other, &keys, &proof) {
+    if !token.accepts_proof(peer_side, &keys, &proof) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     if matches!(side, FleetRole::Controller) {

@@ -44,8 +44,8 @@ impl Drop for AgentProcess {
 ///
 /// # Errors
 /// [`Error::FleetConnection`] if the process does not start.
-pub(super) fn start_agent(place: &AgentPlacement, index: usize) -> Result<AgentConnection> {
-    let (name, mut command) = match place {
+pub(super) fn start_agent(placement: &AgentPlacement, index: usize) -> Result<AgentConnection> {
+    let (name, mut command) = match placement {
         AgentPlacement::Local { program } => {
             let mut command = Command::new(program);
             command.args(["lab", "agent", "--stdio"]);

@@ -163,9 +163,9 @@ impl GetLoad {
     }
 
     fn worker_count(&self, portion: LoadPortion) -> usize {
-        let wanted = if self.workers == 0 { processor_count() } else { self.workers };
+        let worker_count = if self.workers == 0 { processor_count() } else { self.workers };
         let users = usize::try_from(portion.share_of(self.users as u64)).unwrap_or(self.users);
-        if self.rate.is_some() { wanted } else { wanted.min(users).max(1) }
+        if self.rate.is_some() { worker_count } else { worker_count.min(users).max(1) }
     }
 
     /// Validates the load.
@@ -236,7 +236,7 @@ impl GetLoad {
         let target = targets.get_or_resolve(url.is_tls, &url.host, url.port)?;
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, url.path_and_query);
         let mut add = |name: &str, value: &str| {
-            if !self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            if !self.headers.iter().any(|(header_name, _)| header_name.eq_ignore_ascii_case(name)) {
                 text.push_str(&format!("{name}: {value}\r\n"));
             }
         };
@@ -277,9 +277,10 @@ impl GetLoad {
         let Some(rate) = self.rate else {
             let mut crews: Vec<WorkerLoad> =
                 (0..workers).map(|_| WorkerLoad { users: Vec::new(), arrivals: None }).collect();
-            let mine = (0..self.users).filter(|&number| shared.portion.contains(number as u64));
-            for (place, number) in mine.enumerate() {
-                if let Some(crew) = crews.get_mut(place % workers) {
+            let user_numbers =
+                (0..self.users).filter(|&number| shared.portion.contains(number as u64));
+            for (index, number) in user_numbers.enumerate() {
+                if let Some(crew) = crews.get_mut(index % workers) {
                     crew.users.push((Duration::ZERO, Box::new(GetUser::new(shared, number))));
                 }
             }
@@ -287,8 +288,8 @@ impl GetLoad {
         };
         let by_count = self.requests.map(|count| Duration::from_secs_f64(count as f64 / rate));
         let end = match (self.duration, by_count) {
-            (Some(one), Some(two)) => one.min(two),
-            (one, two) => one.or(two).unwrap_or_default(),
+            (Some(left), Some(right)) => left.min(right),
+            (left, right) => left.or(right).unwrap_or_default(),
         };
         let process = match self.arrivals {
             GetArrivals::Uniform => ArrivalProcess::Uniform,
@@ -299,14 +300,14 @@ impl GetLoad {
         (0..workers)
             .map(|number| {
                 let shared = Arc::clone(shared);
-                let place = portion.global_index(number as u64);
+                let first_arrival = portion.global_index(number as u64);
                 let step = portion.count * workers as u64;
                 let pages = Arc::new(GetPageSequence {
-                    next_arrival: AtomicU64::new(place),
+                    next_arrival: AtomicU64::new(first_arrival),
                     arrival_step: step,
                 });
-                let mine = shared.portion.share_of(self.max_users as u64).max(1);
-                let most = usize::try_from(mine).unwrap_or(usize::MAX).div_ceil(workers);
+                let user_share = shared.portion.share_of(self.max_users as u64).max(1);
+                let most = usize::try_from(user_share).unwrap_or(usize::MAX).div_ceil(workers);
                 let mut hired = 0;
                 let hire = move || {
                     if hired >= most {
@@ -321,7 +322,7 @@ impl GetLoad {
                     users: Vec::new(),
                     arrivals: Some((
                         schedule.for_share(
-                            usize::try_from(place).unwrap_or(usize::MAX),
+                            usize::try_from(first_arrival).unwrap_or(usize::MAX),
                             usize::try_from(step).unwrap_or(workers),
                         ),
                         Box::new(hire),
@@ -435,7 +436,8 @@ impl GetUser {
 
     /// Adds the mark of the sample to the request.
     fn mark_request(&self, request: &mut TargetRequest) {
-        if let Some(mark) = self.pending.as_ref().and_then(|asked| asked.sample_mark.as_deref()) {
+        if let Some(mark) = self.pending.as_ref().and_then(|pending| pending.sample_mark.as_deref())
+        {
             insert_mark_header(&mut request.encoded_bytes, mark);
         }
     }
@@ -443,23 +445,23 @@ impl GetUser {
     /// Starts the trace of an exchange.
     fn start_trace(&mut self, request: &mut TargetRequest) {
         request.retention = ResponseRetention::Body(MAX_BODY_BYTES);
-        if let Some(asked) = &mut self.pending {
-            asked.traced_request = Some(Arc::clone(&request.encoded_bytes));
+        if let Some(pending) = &mut self.pending {
+            pending.traced_request = Some(Arc::clone(&request.encoded_bytes));
         }
     }
 
     /// Returns the request that follows a redirect.
     fn redirect_request(
         &self,
-        asked: &mut PendingGet,
+        pending: &mut PendingGet,
         reply: &ExchangeOutcome,
     ) -> Option<TargetRequest> {
         let response = reply.result.as_ref().ok()?;
-        if !self.is_followed_redirect(response) || asked.redirect_count >= MAX_REDIRECTS {
+        if !self.is_followed_redirect(response) || pending.redirect_count >= MAX_REDIRECTS {
             return None;
         }
         let location = response.head.as_ref()?.header("Location")?;
-        let next = asked.current_url.join(location).ok()?;
+        let next = pending.current_url.join(location).ok()?;
         let mut get = self.shared.options.clone();
         let page = self.shared.pages.get(self.page_index)?;
         if !next.is_same_server(&page.url) {
@@ -470,8 +472,8 @@ impl GetUser {
             get.body.clear();
         }
         let request = get.build_request(&self.shared.targets, &next).ok()?;
-        asked.redirect_count += 1;
-        asked.current_url = next;
+        pending.redirect_count += 1;
+        pending.current_url = next;
         Some(request)
     }
 
@@ -483,11 +485,11 @@ impl GetUser {
     fn record_sample(
         &mut self,
         turn: &mut UserTurn<'_>,
-        asked: &PendingGet,
+        pending: &PendingGet,
         mut reply: ExchangeOutcome,
     ) {
         // After too many redirects, the last one is not a valid response.
-        if asked.redirect_count >= MAX_REDIRECTS
+        if pending.redirect_count >= MAX_REDIRECTS
             && reply.result.as_ref().is_ok_and(|response| self.is_followed_redirect(response))
         {
             reply.result = Err(ExchangeFailure::TooManyRedirects);
@@ -498,27 +500,28 @@ impl GetUser {
                 shared.pages.iter().map(|page| turn.recorder.label_id(&page.label)).collect();
         }
         let Some(&label) = self.label_ids.get(self.page_index) else { return };
-        reply.started_at = asked.started_at.unwrap_or(reply.started_at);
-        reply.sent_bytes += asked.sent_bytes;
-        reply.received_bytes += asked.received_bytes;
-        let sample = RecordedSample::from_reply(label, asked.due_at.min(reply.started_at), &reply);
+        reply.started_at = pending.started_at.unwrap_or(reply.started_at);
+        reply.sent_bytes += pending.sent_bytes;
+        reply.received_bytes += pending.received_bytes;
+        let sample =
+            RecordedSample::from_reply(label, pending.due_at.min(reply.started_at), &reply);
         turn.recorder.record_sample(&sample);
         let response = reply.result.as_ref().ok();
         let header = response.and_then(|response| response.server_timing.as_deref());
-        if let Some(mark) = &asked.sample_mark {
+        if let Some(mark) = &pending.sample_mark {
             turn.recorder.record_marked(&sample, mark, header);
         }
         if let Some(header) = header {
             turn.recorder.record_server_timing(label, header);
         }
-        if let Some(bytes) = &asked.traced_request
+        if let Some(bytes) = &pending.traced_request
             && let Some(page) = self.shared.pages.get(self.page_index)
         {
-            let trace = build_trace(&page.label, &asked.current_url, bytes, &mut reply);
+            let trace = build_trace(&page.label, &pending.current_url, bytes, &mut reply);
             turn.recorder.record_trace(reply.started_at, trace);
         }
         if turn.recorder.wants_rows() {
-            self.write_row(turn.recorder, &reply, asked);
+            self.write_row(turn.recorder, &reply, pending);
         }
     }
 
@@ -526,7 +529,7 @@ impl GetUser {
         &self,
         recorder: &mut SampleRecorder,
         reply: &ExchangeOutcome,
-        asked: &PendingGet,
+        pending: &PendingGet,
     ) {
         let Some(page) = self.shared.pages.get(self.page_index) else { return };
         let (code, message, is_ok) = match &reply.result {
@@ -550,14 +553,14 @@ impl GetUser {
             is_ok,
             received_bytes: reply.received_bytes,
             sent_bytes: reply.sent_bytes,
-            url: format_url(&asked.current_url).into(),
+            url: format_url(&pending.current_url).into(),
             latency_ms: millis(reply.started_at, reply.first_byte_at),
             connect_ms: u64::try_from(reply.connect_time.as_millis()).unwrap_or(u64::MAX),
             elapsed_us: {
                 let elapsed = reply.ended_at.saturating_duration_since(reply.started_at);
                 u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
             },
-            mark: asked.sample_mark.as_deref().unwrap_or_default().into(),
+            mark: pending.sample_mark.as_deref().unwrap_or_default().into(),
             ..JtlRow::default()
         };
         recorder.write_row(reply.started_at, row);
@@ -611,14 +614,14 @@ fn format_url(at: &AbsoluteUrl) -> String {
 impl VirtualUser for GetUser {
     fn next_step(&mut self, turn: &mut UserTurn<'_>) -> UserStep {
         if let Some(reply) = turn.outcomes.pop()
-            && let Some(mut asked) = self.pending.take()
+            && let Some(mut pending) = self.pending.take()
         {
-            if let Some(request) = self.redirect_request(&mut asked, &reply) {
-                asked.started_at = asked.started_at.or(Some(reply.started_at));
-                asked.sent_bytes += reply.sent_bytes;
-                asked.received_bytes += reply.received_bytes;
-                let is_traced = asked.traced_request.is_some();
-                self.pending = Some(asked);
+            if let Some(request) = self.redirect_request(&mut pending, &reply) {
+                pending.started_at = pending.started_at.or(Some(reply.started_at));
+                pending.sent_bytes += reply.sent_bytes;
+                pending.received_bytes += reply.received_bytes;
+                let is_traced = pending.traced_request.is_some();
+                self.pending = Some(pending);
                 let mut request = request;
                 self.mark_request(&mut request);
                 if is_traced {
@@ -626,7 +629,7 @@ impl VirtualUser for GetUser {
                 }
                 return UserStep::Fetch(request);
             }
-            self.record_sample(turn, &asked, *reply);
+            self.record_sample(turn, &pending, *reply);
             if self.shared.options.rate.is_some() {
                 return UserStep::AwaitArrival;
             }

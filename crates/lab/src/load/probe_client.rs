@@ -40,8 +40,8 @@ pub(crate) struct ProbeResponse {
 
 impl ProbeResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+        let entry = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        entry.map(|(_, value)| value.as_str())
     }
 
     pub(crate) fn header_values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
@@ -63,7 +63,7 @@ impl ProbeResponse {
         kind.starts_with("text/")
             || ["json", "xml", "javascript", "svg", "x-www-form-urlencoded"]
                 .iter()
-                .any(|word| kind.contains(word))
+                .any(|part| kind.contains(part))
     }
 }
 
@@ -128,7 +128,7 @@ impl ProbeClient {
         let target = self.targets.get_or_resolve(url.is_tls, &url.host, url.port)?;
         let mut text = format!("{} {} HTTP/1.1\r\n", question.method, url.path_and_query);
         let mut add = |name: &str, value: &str| {
-            if !question.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            if !question.headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(name)) {
                 text.push_str(&format!("{name}: {value}\r\n"));
             }
         };

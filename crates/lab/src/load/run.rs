@@ -292,13 +292,13 @@ fn collect_intervals(
                 observer.on_interval(&interval);
                 results.generator.max_active_users =
                     results.generator.max_active_users.max(interval.active_users);
-                if let Some(known) = cpu.get_mut(interval.worker) {
+                if let Some(worker_cpu_time) = cpu.get_mut(interval.worker) {
                     let own = results.generator.seconds.entry(interval.second).or_default();
-                    own.cpu_time += interval.cpu_time.saturating_sub(*known);
+                    own.cpu_time += interval.cpu_time.saturating_sub(*worker_cpu_time);
                     own.lag = own.lag.max(interval.lag.quantile(0.99));
                     own.late_arrivals += interval.late_arrivals;
                     own.active_users = own.active_users.max(interval.active_users);
-                    *known = interval.cpu_time;
+                    *worker_cpu_time = interval.cpu_time;
                 }
             }
             Err(RecvTimeoutError::Timeout) => {

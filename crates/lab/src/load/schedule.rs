@@ -29,8 +29,8 @@ pub(crate) struct RateInterval {
 
 impl RateInterval {
     /// Returns an interval with a constant rate.
-    pub(crate) fn constant(rate: f64, lasts: Duration) -> Self {
-        Self { start_rate: rate, end_rate: rate, duration: lasts }
+    pub(crate) fn constant(rate: f64, duration: Duration) -> Self {
+        Self { start_rate: rate, end_rate: rate, duration }
     }
 
     fn duration_seconds(&self) -> f64 {
@@ -150,9 +150,9 @@ impl Iterator for ArrivalSchedule {
 
     fn next(&mut self) -> Option<Duration> {
         loop {
-            let mine = self.arrival_index % self.share_count == self.share_index;
+            let is_own = self.arrival_index % self.share_count == self.share_index;
             let at = self.next_arrival_seconds()?;
-            if mine {
+            if is_own {
                 return Duration::try_from_secs_f64(at).ok();
             }
         }

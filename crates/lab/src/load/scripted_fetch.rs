@@ -45,7 +45,7 @@ impl ScriptedRequest {
         let target = targets.get_or_resolve(self.url.is_tls, &self.url.host, self.url.port)?;
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.url.path_and_query);
         let mut add = |name: &str, value: &str| {
-            if !self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            if !self.headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(name)) {
                 text.push_str(&format!("{name}: {value}\r\n"));
             }
         };

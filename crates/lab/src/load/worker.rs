@@ -440,9 +440,9 @@ impl LoadWorker {
     }
 
     fn start_queued_requests(&mut self, index: usize) {
-        let Some(place) = self.startable_request(index) else { return };
+        let Some(queue_index) = self.startable_request(index) else { return };
         let Some(slot) = self.user_slots.get_mut(index) else { return };
-        let Some((number, request)) = slot.queued_requests.remove(place) else { return };
+        let Some((number, request)) = slot.queued_requests.remove(queue_index) else { return };
         slot.running_exchanges += 1;
         self.start_exchange(index, number, (request, SendAttempt::First), Instant::now());
     }
@@ -454,8 +454,8 @@ impl LoadWorker {
             return (!slot.queued_requests.is_empty()).then_some(0);
         };
         slot.queued_requests.iter().position(|(_, request)| {
-            let busy = slot.connection_indices.iter().filter(|&&place| {
-                matches!(self.connection_slots.get(place), Some(Some(entry))
+            let busy = slot.connection_indices.iter().filter(|&&connection_index| {
+                matches!(self.connection_slots.get(connection_index), Some(Some(entry))
                     if entry.is_busy && entry.connection.is_connected_to(&request.target))
             });
             busy.count() < most
@@ -470,27 +470,27 @@ impl LoadWorker {
         started: Instant,
     ) {
         self.has_timeouts |= request.connect_timeout.is_some() || request.idle_timeout.is_some();
-        let place = match self.idle_connection(index, &request) {
-            Some(place) => place,
+        let connection_index = match self.idle_connection(index, &request) {
+            Some(connection_index) => connection_index,
             None => match self.open_connection(index, &request) {
-                Ok(place) => place,
+                Ok(connection_index) => connection_index,
                 Err(failure) => return self.deliver_failure(index, number, failure, started),
             },
         };
-        let Some(Some(entry)) = self.connection_slots.get_mut(place) else { return };
+        let Some(Some(entry)) = self.connection_slots.get_mut(connection_index) else { return };
         entry.is_busy = true;
         entry.request_index = number;
         self.busy_connections += 1;
         self.exchanges_since_poll += 1;
         let progress =
             entry.connection.begin_exchange((request, attempt), started, &mut self.read_buffer);
-        self.handle_progress(place, progress);
+        self.handle_progress(connection_index, progress);
     }
 
     fn idle_connection(&self, index: usize, request: &TargetRequest) -> Option<usize> {
         let slot = self.user_slots.get(index)?;
-        slot.connection_indices.iter().copied().find(|&place| {
-            matches!(self.connection_slots.get(place), Some(Some(entry))
+        slot.connection_indices.iter().copied().find(|&connection_index| {
+            matches!(self.connection_slots.get(connection_index), Some(Some(entry))
                 if !entry.is_busy && entry.connection.is_connected_to(&request.target))
         })
     }
@@ -502,14 +502,14 @@ impl LoadWorker {
     ) -> Result<usize, ExchangeFailure> {
         let connection = TargetConnection::open(&request.target)?;
         self.next_generation = self.next_generation.wrapping_add(1);
-        let place = match self.free_connection_slots.pop() {
-            Some(place) => place,
+        let connection_index = match self.free_connection_slots.pop() {
+            Some(connection_index) => connection_index,
             None => {
                 self.connection_slots.push(None);
                 self.connection_slots.len() - 1
             }
         };
-        let data = (u64::from(self.next_generation) << 32) | place as u64;
+        let data = (u64::from(self.next_generation) << 32) | connection_index as u64;
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::RDHUP
@@ -517,10 +517,10 @@ impl LoadWorker {
         let added =
             epoll::add(&self.epoll_fd, connection.socket(), epoll::EventData::new_u64(data), flags);
         if added.is_err() {
-            self.free_connection_slots.push(place);
+            self.free_connection_slots.push(connection_index);
             return Err(ExchangeFailure::ResourcesExhausted);
         }
-        if let Some(entry) = self.connection_slots.get_mut(place) {
+        if let Some(entry) = self.connection_slots.get_mut(connection_index) {
             let generation = self.next_generation;
             *entry = Some(ConnectionSlot {
                 connection,
@@ -531,9 +531,9 @@ impl LoadWorker {
             });
         }
         if let Some(slot) = self.user_slots.get_mut(index) {
-            slot.connection_indices.push(place);
+            slot.connection_indices.push(connection_index);
         }
-        Ok(place)
+        Ok(connection_index)
     }
 
     fn deliver_failure(
@@ -558,19 +558,21 @@ impl LoadWorker {
         self.deliver_outcome(index, number, reply);
     }
 
-    fn handle_progress(&mut self, place: usize, progress: ExchangeProgress) {
+    fn handle_progress(&mut self, connection_index: usize, progress: ExchangeProgress) {
         match progress {
             ExchangeProgress::Pending => {}
-            ExchangeProgress::Closed => self.drop_connection(place),
+            ExchangeProgress::Closed => self.drop_connection(connection_index),
             ExchangeProgress::Done(mut reply) => {
-                let Some(Some(entry)) = self.connection_slots.get_mut(place) else { return };
+                let Some(Some(entry)) = self.connection_slots.get_mut(connection_index) else {
+                    return;
+                };
                 let (user, number) = (entry.user_index, entry.request_index);
                 if entry.is_busy {
                     entry.is_busy = false;
                     self.busy_connections -= 1;
                 }
                 if !reply.is_connection_reusable {
-                    self.drop_connection(place);
+                    self.drop_connection(connection_index);
                 }
                 match reply.retry.take() {
                     Some((request, attempt)) => {
@@ -589,8 +591,8 @@ impl LoadWorker {
         let Some(slot) = self.user_slots.get_mut(index) else { return };
         slot.running_exchanges = slot.running_exchanges.saturating_sub(1);
         slot.due_at = reply.ended_at;
-        if let Some(place) = slot.outcomes.get_mut(number) {
-            *place = Some(reply);
+        if let Some(outcome) = slot.outcomes.get_mut(number) {
+            *outcome = Some(reply);
         }
         if !slot.queued_requests.is_empty() {
             self.start_queued_requests(index);
@@ -600,21 +602,21 @@ impl LoadWorker {
     }
 
     /// Closes a connection and removes it from its user.
-    fn drop_connection(&mut self, place: usize) {
-        if let Some(Some(entry)) = self.connection_slots.get(place)
+    fn drop_connection(&mut self, connection_index: usize) {
+        if let Some(Some(entry)) = self.connection_slots.get(connection_index)
             && let Some(slot) = self.user_slots.get_mut(entry.user_index)
         {
-            slot.connection_indices.retain(|&known| known != place);
+            slot.connection_indices.retain(|&candidate| candidate != connection_index);
         }
-        self.close_connection(place);
+        self.close_connection(connection_index);
     }
 
-    fn close_connection(&mut self, place: usize) {
-        if let Some(entry) = self.connection_slots.get_mut(place)
+    fn close_connection(&mut self, connection_index: usize) {
+        if let Some(entry) = self.connection_slots.get_mut(connection_index)
             && let Some(entry) = entry.take()
         {
             self.busy_connections -= usize::from(entry.is_busy);
-            self.free_connection_slots.push(place);
+            self.free_connection_slots.push(connection_index);
         }
     }
 
@@ -662,13 +664,15 @@ impl LoadWorker {
     }
 
     fn abort_exchanges(&mut self, why: impl Fn(&TargetConnection) -> Option<ExchangeFailure>) {
-        for place in 0..self.connection_slots.len() {
-            let Some(Some(entry)) = self.connection_slots.get_mut(place) else { continue };
+        for connection_index in 0..self.connection_slots.len() {
+            let Some(Some(entry)) = self.connection_slots.get_mut(connection_index) else {
+                continue;
+            };
             if entry.is_busy
                 && let Some(failure) = why(&entry.connection)
             {
                 let progress = entry.connection.abandon_exchange(failure);
-                self.handle_progress(place, progress);
+                self.handle_progress(connection_index, progress);
             }
         }
     }
@@ -702,14 +706,16 @@ impl LoadWorker {
                 self.armed_until = None;
                 continue;
             }
-            let place = usize::try_from(data & 0xFFFF_FFFF).unwrap_or(usize::MAX);
-            let Some(Some(entry)) = self.connection_slots.get_mut(place) else { continue };
+            let connection_index = usize::try_from(data & 0xFFFF_FFFF).unwrap_or(usize::MAX);
+            let Some(Some(entry)) = self.connection_slots.get_mut(connection_index) else {
+                continue;
+            };
             // An event of this batch may be older than the connection that now occupies its slot.
             if u64::from(entry.generation) != data >> 32 {
                 continue;
             }
             let progress = entry.connection.handle_ready(&mut self.read_buffer);
-            self.handle_progress(place, progress);
+            self.handle_progress(connection_index, progress);
         }
         Ok(())
     }
@@ -863,7 +869,7 @@ mod tests {
 
     impl OpenModelWorker {
         fn new(mut users: usize) -> Self {
-            let (sender, told) = std::sync::mpsc::channel();
+            let (sender, receiver) = std::sync::mpsc::channel();
             let started = Instant::now();
             let hire: ArrivalUserFactory = Box::new(move || {
                 users = users.checked_sub(1)?;
@@ -879,7 +885,7 @@ mod tests {
             let recorder = SampleRecorder::new(0, started, sender, None);
             let mut worker = LoadWorker::new(started, duty, recorder, Arc::default()).unwrap();
             worker.next_arrival_at = Some(started + HOUR);
-            Self { worker, interval_receiver: told }
+            Self { worker, interval_receiver: receiver }
         }
 
         fn arrive(&mut self) {

@@ -53,7 +53,8 @@ impl CacheWarmup {
     pub(crate) fn record_response(&mut self, end_us: u64, took_us: u64, is_hit: Option<bool>) {
         self.has_cache_header |= is_hit.is_some();
         if is_hit == Some(true) {
-            self.first_hit_us = Some(self.first_hit_us.map_or(end_us, |known| known.min(end_us)));
+            self.first_hit_us =
+                Some(self.first_hit_us.map_or(end_us, |earliest_us| earliest_us.min(end_us)));
         }
         self.record_minimum(end_us, took_us);
     }
@@ -61,16 +62,16 @@ impl CacheWarmup {
     fn record_minimum(&mut self, end_us: u64, took_us: u64) {
         let is_lower = |took: u64, than: u64| took.saturating_mul(5) < than.saturating_mul(4);
         // Nearly always the latest entry, and no faster than the known minimum.
-        let place = self.new_minima.partition_point(|low| low.0 <= end_us);
-        let before = place.checked_sub(1).and_then(|place| self.new_minima.get(place));
+        let index = self.new_minima.partition_point(|low| low.0 <= end_us);
+        let before = index.checked_sub(1).and_then(|index| self.new_minima.get(index));
         if before.is_some_and(|low| !is_lower(took_us, low.1)) {
             return;
         }
-        self.new_minima.insert(place, (end_us, took_us));
+        self.new_minima.insert(index, (end_us, took_us));
         let mut number = 0;
         self.new_minima.retain(|low| {
             number += 1;
-            number <= place + 1 || is_lower(low.1, took_us)
+            number <= index + 1 || is_lower(low.1, took_us)
         });
     }
 
@@ -99,12 +100,12 @@ impl CacheWarmup {
     pub fn first_cached(&self, median: Duration) -> Option<FirstCachedResponse> {
         let &(first, took) = self.new_minima.first()?;
         let us = Duration::from_micros;
-        let of = |cached: Option<u64>, known| {
+        let of = |cached: Option<u64>, evidence| {
             Some(FirstCachedResponse {
                 first_response: us(first),
                 first_response_time: us(took),
                 first_cached: cached.map(us),
-                evidence: known,
+                evidence,
             })
         };
         if self.has_cache_header {
@@ -140,18 +141,22 @@ mod tests {
 
     const MS: u64 = 1000;
 
-    fn opening(answers: &[(u64, u64, Option<bool>)]) -> CacheWarmup {
+    fn opening(responses: &[(u64, u64, Option<bool>)]) -> CacheWarmup {
         let mut opening = CacheWarmup::default();
-        for &(end, took, is_hit) in answers {
+        for &(end, took, is_hit) in responses {
             opening.record_response(end * MS, took * MS, is_hit);
         }
         opening
     }
 
     fn cached(opening: &CacheWarmup, median_ms: u64) -> Option<(u64, Option<u64>, CacheEvidence)> {
-        let found = opening.first_cached(Duration::from_millis(median_ms))?;
+        let first_cached = opening.first_cached(Duration::from_millis(median_ms))?;
         let ms = |time: Duration| time.as_millis() as u64;
-        Some((ms(found.first_response), found.first_cached.map(ms), found.evidence))
+        Some((
+            ms(first_cached.first_response),
+            first_cached.first_cached.map(ms),
+            first_cached.evidence,
+        ))
     }
 
     #[test]
@@ -169,9 +174,9 @@ mod tests {
 
     #[test]
     fn what_headers_say_counts_more_than_times() {
-        let answers = [(900, 900, Some(false)), (901, 2, Some(false)), (1000, 50, Some(true))];
-        assert_eq!(cached(&opening(&answers), 2), Some((900, Some(1000), CacheEvidence::Header)));
-        assert_eq!(cached(&opening(&answers[..2]), 2), Some((900, None, CacheEvidence::Header)));
+        let responses = [(900, 900, Some(false)), (901, 2, Some(false)), (1000, 50, Some(true))];
+        assert_eq!(cached(&opening(&responses), 2), Some((900, Some(1000), CacheEvidence::Header)));
+        assert_eq!(cached(&opening(&responses[..2]), 2), Some((900, None, CacheEvidence::Header)));
         let at_once = opening(&[(3, 3, Some(true)), (4, 1, Some(true))]);
         assert_eq!(cached(&at_once, 1), Some((3, Some(3), CacheEvidence::Header)));
     }

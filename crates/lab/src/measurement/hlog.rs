@@ -63,12 +63,12 @@ fn bucket_index(us: u64) -> usize {
 fn encode_histogram(times: &[(u64, u64)]) -> String {
     let mut counts = Vec::new();
     for (us, count) in times {
-        let place = bucket_index(*us);
-        if counts.len() <= place {
-            counts.resize(place + 1, 0u64);
+        let index = bucket_index(*us);
+        if counts.len() <= index {
+            counts.resize(index + 1, 0u64);
         }
-        if let Some(known) = counts.get_mut(place) {
-            *known += count;
+        if let Some(bucket) = counts.get_mut(index) {
+            *bucket += count;
         }
     }
     let mut payload = Vec::new();
@@ -137,9 +137,9 @@ pub fn read_histogram_log(text: &str, name: &str) -> Result<Vec<HistogramLogLine
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', '"']));
     let read = |(number, line): (usize, &str)| {
         parse_histogram_line(line).ok_or_else(|| {
-            let place = number + 1;
+            let line_number = number + 1;
             Error::UnusableInput(format!(
-                "{name}:{place}: is no line with a histogram of three digits"
+                "{name}:{line_number}: is no line with a histogram of three digits"
             ))
         })
     };
@@ -188,7 +188,7 @@ fn decode_histogram(text: &str) -> Option<Vec<(u64, u64)>> {
     if rest.len() != length {
         return None;
     }
-    let (mut at, mut found) = (0u64, Vec::new());
+    let (mut at, mut buckets) = (0u64, Vec::new());
     let last = bucket_index(MAX_HISTOGRAM_US) as u64;
     while !rest.is_empty() {
         let number = take_zigzag(&mut rest)?;
@@ -203,11 +203,11 @@ fn decode_histogram(text: &str) -> Option<Vec<(u64, u64)>> {
             let half = SUB_BUCKETS / 2;
             let bucket = (at / half).saturating_sub(1);
             let sub = if at < SUB_BUCKETS { at } else { at % half + half };
-            found.push((((sub + 1) << bucket) - 1, number.unsigned_abs()));
+            buckets.push((((sub + 1) << bucket) - 1, number.unsigned_abs()));
         }
         at += 1;
     }
-    Some(found)
+    Some(buckets)
 }
 
 /// Decodes a number that [`put_zigzag`] wrote.

@@ -351,8 +351,8 @@ impl JtlColumns {
     fn from_header(header: &str, delimiter: char) -> Self {
         let names = split_csv_record(header.trim(), delimiter);
         let mut columns = Self::default();
-        for (place, wanted) in columns.indexes.iter_mut().zip(JTL_HEADER.split(',')) {
-            *place = names.iter().position(|name| name.trim() == wanted);
+        for (index, column) in columns.indexes.iter_mut().zip(JTL_HEADER.split(',')) {
+            *index = names.iter().position(|name| name.trim() == column);
         }
         columns.elapsed_index = columns.indexes.get(1).copied().flatten();
         columns.elapsed_us_index = names.iter().position(|name| name.trim() == ELAPSED_US_COLUMN);
@@ -362,8 +362,8 @@ impl JtlColumns {
 
     fn parse_row<'a>(&self, fields: &'a [Cow<'a, str>]) -> Option<JtlRow<'a>> {
         let text = |column: usize| -> &'a str {
-            let place = self.indexes.get(column).copied().flatten();
-            place.and_then(|place| fields.get(place)).map_or("", |field| field)
+            let index = self.indexes.get(column).copied().flatten();
+            index.and_then(|index| fields.get(index)).map_or("", |field| field)
         };
         let number = |column: usize| text(column).trim().parse::<u64>().unwrap_or(0);
         Some(JtlRow {
@@ -392,11 +392,11 @@ impl JtlColumns {
             connect_ms: number(16),
             elapsed_us: self
                 .elapsed_us_index
-                .and_then(|place| fields.get(place)?.trim().parse().ok())
+                .and_then(|index| fields.get(index)?.trim().parse().ok())
                 .unwrap_or(0),
             mark: self
                 .mark_index
-                .and_then(|place| fields.get(place))
+                .and_then(|index| fields.get(index))
                 .map_or("", |field| field)
                 .into(),
         })

@@ -168,12 +168,12 @@ impl SampleRecorder {
     pub(crate) fn label_id_of_kind(&mut self, name: &str, is_transaction: bool) -> SampleLabelId {
         let names =
             if is_transaction { &mut self.transaction_indexes } else { &mut self.label_indexes };
-        if let Some(&place) = names.get(name) {
-            return SampleLabelId(place);
+        if let Some(&label_index) = names.get(name) {
+            return SampleLabelId(label_index);
         }
         let name = counted_label(name, |name| names.contains_key(name), names.len());
-        if let Some(&place) = names.get(name) {
-            return SampleLabelId(place);
+        if let Some(&label_index) = names.get(name) {
+            return SampleLabelId(label_index);
         }
         let name: Arc<str> = name.into();
         names.insert(Arc::clone(&name), self.labels.len());

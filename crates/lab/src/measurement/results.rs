@@ -107,10 +107,10 @@ impl LabelSecond {
             *time = coarse_bucket_end(*time, bits);
         }
         self.time_buckets.sort_unstable();
-        self.time_buckets.dedup_by(|next, known| {
-            let is_same = next.0 == known.0;
+        self.time_buckets.dedup_by(|next, previous| {
+            let is_same = next.0 == previous.0;
             if is_same {
-                known.1 += next.1;
+                previous.1 += next.1;
             }
             is_same
         });
@@ -233,15 +233,15 @@ impl RunResults {
 
     /// Reduces the precision of the times of all seconds so far.
     fn coarsen_seconds(&mut self, bits: u32) {
-        let mut held = 0;
+        let mut bucket_count = 0;
         for series in self.labels.values_mut().chain(self.transactions.values_mut()) {
             for second in series.seconds.values_mut() {
                 second.merge_buckets(bits);
                 second.time_buckets.shrink_to_fit();
-                held += second.time_buckets.len();
+                bucket_count += second.time_buckets.len();
             }
         }
-        self.histogram_precision = HistogramPrecision { kept_bits: bits, bucket_count: held };
+        self.histogram_precision = HistogramPrecision { kept_bits: bits, bucket_count };
     }
 
     /// Retains of each label the first exchanges, and the first that failed, of all that workers stored.
@@ -256,20 +256,21 @@ impl RunResults {
     /// Appends the results of a part that was run after this one.
     pub(crate) fn append_part(&mut self, mut part: Self) {
         let offset = u32::try_from(self.elapsed.as_secs()).unwrap_or(u32::MAX);
-        for (own, other) in
+        for (own, part_labels) in
             [(&mut self.labels, part.labels), (&mut self.transactions, part.transactions)]
         {
-            for (name, series) in other {
-                let known = series_for_label(own, &name);
+            for (name, series) in part_labels {
+                let own_series = series_for_label(own, &name);
                 let mut total = series.total;
                 total.cache_warmup.shift_later(self.elapsed);
-                known.total.merge(&total);
+                own_series.total.merge(&total);
                 for (second, mut values) in series.seconds {
-                    let place = known.seconds.entry(second.saturating_add(offset)).or_default();
-                    place.sample_count += values.sample_count;
-                    place.error_count += values.error_count;
-                    place.received_bytes += values.received_bytes;
-                    place.time_buckets.append(&mut values.time_buckets);
+                    let bucket =
+                        own_series.seconds.entry(second.saturating_add(offset)).or_default();
+                    bucket.sample_count += values.sample_count;
+                    bucket.error_count += values.error_count;
+                    bucket.received_bytes += values.received_bytes;
+                    bucket.time_buckets.append(&mut values.time_buckets);
                 }
             }
         }
@@ -282,23 +283,23 @@ impl RunResults {
         self.histogram_precision.kept_bits =
             self.histogram_precision.kept_bits.min(part.histogram_precision.kept_bits);
         self.histogram_precision.bucket_count += part.histogram_precision.bucket_count;
-        let (own, other) = (&mut self.generator, part.generator);
-        own.worker_count = own.worker_count.max(other.worker_count);
-        own.processor_count = other.processor_count;
-        own.cpu_time += other.cpu_time;
-        own.lag.merge(&other.lag);
-        own.late_arrivals += other.late_arrivals;
-        own.unsent_arrivals += other.unsent_arrivals;
-        own.repeated_requests += other.repeated_requests;
-        own.max_active_users = own.max_active_users.max(other.max_active_users);
-        own.is_open_model |= other.is_open_model;
-        own.offered_rate = own.offered_rate.or(other.offered_rate);
-        for (second, values) in other.seconds {
-            let place = own.seconds.entry(second.saturating_add(offset)).or_default();
-            place.cpu_time += values.cpu_time;
-            place.lag = place.lag.max(values.lag);
-            place.late_arrivals += values.late_arrivals;
-            place.active_users = place.active_users.max(values.active_users);
+        let (own, part_generator) = (&mut self.generator, part.generator);
+        own.worker_count = own.worker_count.max(part_generator.worker_count);
+        own.processor_count = part_generator.processor_count;
+        own.cpu_time += part_generator.cpu_time;
+        own.lag.merge(&part_generator.lag);
+        own.late_arrivals += part_generator.late_arrivals;
+        own.unsent_arrivals += part_generator.unsent_arrivals;
+        own.repeated_requests += part_generator.repeated_requests;
+        own.max_active_users = own.max_active_users.max(part_generator.max_active_users);
+        own.is_open_model |= part_generator.is_open_model;
+        own.offered_rate = own.offered_rate.or(part_generator.offered_rate);
+        for (second, values) in part_generator.seconds {
+            let bucket = own.seconds.entry(second.saturating_add(offset)).or_default();
+            bucket.cpu_time += values.cpu_time;
+            bucket.lag = bucket.lag.max(values.lag);
+            bucket.late_arrivals += values.late_arrivals;
+            bucket.active_users = bucket.active_users.max(values.active_users);
         }
     }
 
@@ -320,17 +321,17 @@ impl RunResults {
         self.generator.max_active_users = self.generator.max_active_users.max(row.all_threads);
         let own = self.generator.seconds.entry(second).or_default();
         own.active_users = own.active_users.max(row.all_threads);
-        let place = series.seconds.entry(second).or_default();
-        place.sample_count += 1;
-        place.received_bytes += row.received_bytes;
-        place.time_buckets.push((elapsed, 1));
+        let bucket = series.seconds.entry(second).or_default();
+        bucket.sample_count += 1;
+        bucket.received_bytes += row.received_bytes;
+        bucket.time_buckets.push((elapsed, 1));
         if row.is_ok && !row.is_transaction() {
             let end = row.start_ms.saturating_add(row.elapsed_ms);
             total.cache_warmup.record_response(us(end), elapsed, None);
         }
         if !row.is_ok {
             total.record_failed_us(elapsed);
-            place.error_count += 1;
+            bucket.error_count += 1;
             let reason = if row.failure.is_empty() {
                 format!("{} {}", row.response_code, row.response_message).trim().to_owned()
             } else {
@@ -348,8 +349,8 @@ impl RunResults {
     fn add_marked(&mut self, row: &JtlRow<'_>, mark: &str, elapsed_us: u64) {
         let served =
             self.server_log_join.as_mut().and_then(|joined| joined.match_sample(mark, elapsed_us));
-        let known = self.labels.get_key_value(row.label.as_ref());
-        let label = known.map_or_else(|| OTHER_LABELS.into(), |(label, _)| Arc::clone(label));
+        let label_entry = self.labels.get_key_value(row.label.as_ref());
+        let label = label_entry.map_or_else(|| OTHER_LABELS.into(), |(label, _)| Arc::clone(label));
         if !self.slowest_samples.is_slow_enough(&label, elapsed_us) {
             return;
         }
@@ -479,10 +480,12 @@ mod tests {
             second(&mut results, at, samples);
         }
         let series = &results.labels["page"];
-        let held: usize = series.seconds.values().map(|second| second.time_buckets.len()).sum();
+        let bucket_count: usize =
+            series.seconds.values().map(|second| second.time_buckets.len()).sum();
         assert!(
-            held <= MAX_SECOND_BUCKETS && held == results.histogram_precision.bucket_count,
-            "{held}"
+            bucket_count <= MAX_SECOND_BUCKETS
+                && bucket_count == results.histogram_precision.bucket_count,
+            "{bucket_count}"
         );
         assert!(results.histogram_precision.kept_bits < MAX_PRECISION_BITS);
         for second in series.seconds.values() {

@@ -203,8 +203,8 @@ impl SampleStats {
     /// Counts samples that failed for a reason. Reasons may quote responses: reasons beyond the limit are counted
     /// together, because memory would otherwise grow with the run.
     pub(crate) fn count_failure_reason(&mut self, reason: &str, count: u64) {
-        if let Some(known) = self.failure_reason_counts.get_mut(reason) {
-            *known += count;
+        if let Some(reason_count) = self.failure_reason_counts.get_mut(reason) {
+            *reason_count += count;
             return;
         }
         let name = if self.failure_reason_counts.len() < MAX_FAILURE_REASONS {

@@ -58,8 +58,8 @@ mod tests {
     fn phases_are_read_with_their_durations() {
         let read =
             phases("render;dur=12.5, cache;desc=\"a, b;dur=9\";dur=0.25,miss, db ; DUR = \"3\"");
-        let wanted = [("render", 12_500), ("cache", 250), ("db", 3_000)];
-        assert_eq!(read, wanted.map(|(name, us)| (name.to_owned(), us)));
+        let expected = [("render", 12_500), ("cache", 250), ("db", 3_000)];
+        assert_eq!(read, expected.map(|(name, us)| (name.to_owned(), us)));
         assert_eq!(phases("a;dur=-1, b;dur=NaN, ;dur=2, c;dur=x"), []);
     }
 

@@ -98,17 +98,17 @@ pub struct SlowestSamples(BTreeMap<Arc<str>, Vec<SlowSample>>);
 impl SlowestSamples {
     /// Returns true if a sample of the label is slow enough to be stored.
     pub(crate) fn is_slow_enough(&self, label: &str, response_us: u64) -> bool {
-        let Some(known) = self.0.get(label) else { return true };
-        known.len() < MAX_SLOW_SAMPLES_PER_LABEL
-            || known.last().is_some_and(|least| response_us > least.response_us)
+        let Some(samples) = self.0.get(label) else { return true };
+        samples.len() < MAX_SLOW_SAMPLES_PER_LABEL
+            || samples.last().is_some_and(|least| response_us > least.response_us)
     }
 
     /// Adds a sample if it is one of the slowest of its label.
     pub(crate) fn add(&mut self, slow: SlowSample) {
-        let known = self.0.entry(Arc::clone(&slow.label)).or_default();
-        let place = known.partition_point(|one| one.response_us >= slow.response_us);
-        known.insert(place, slow);
-        known.truncate(MAX_SLOW_SAMPLES_PER_LABEL);
+        let samples = self.0.entry(Arc::clone(&slow.label)).or_default();
+        let position = samples.partition_point(|sample| sample.response_us >= slow.response_us);
+        samples.insert(position, slow);
+        samples.truncate(MAX_SLOW_SAMPLES_PER_LABEL);
     }
 
     /// Removes and returns all samples.
@@ -120,7 +120,7 @@ impl SlowestSamples {
     #[must_use]
     pub fn sorted(&self) -> Vec<&SlowSample> {
         let mut all: Vec<&SlowSample> = self.0.values().flatten().collect();
-        all.sort_by_key(|one| std::cmp::Reverse(one.response_us));
+        all.sort_by_key(|sample| std::cmp::Reverse(sample.response_us));
         all
     }
 }
@@ -148,9 +148,9 @@ impl ServerLogJoin {
         let mut served: HashMap<String, ServerLogTiming> = HashMap::new();
         for request in logs.iter().flat_map(|log| &log.requests) {
             let Some(mark) = &request.sample_mark else { continue };
-            let known = served.entry(mark.clone()).or_default();
-            known.request_count += 1;
-            known.elapsed += request.elapsed;
+            let log_entry = served.entry(mark.clone()).or_default();
+            log_entry.request_count += 1;
+            log_entry.elapsed += request.elapsed;
         }
         let [client, server, elsewhere] = [(); 3].map(|()| TimingHistogram::new());
         Self {
@@ -207,7 +207,7 @@ mod tests {
             }
         }
         slowest.add(slow("picture", 150));
-        let times: Vec<u64> = slowest.sorted().iter().map(|one| one.response_us).collect();
+        let times: Vec<u64> = slowest.sorted().iter().map(|sample| sample.response_us).collect();
         assert_eq!(times, [199, 198, 197, 196, 195, 194, 193, 192, 191, 190, 150]);
         assert!(!slowest.is_slow_enough("page", 190) && slowest.is_slow_enough("page", 191));
         assert_eq!(slowest.take_all().len(), 11);

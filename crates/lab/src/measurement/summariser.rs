@@ -46,14 +46,14 @@ impl SummaryTally {
         self.count += other.count;
         self.sum_ms += other.sum_ms;
         self.min_ms = match (self.min_ms, other.min_ms) {
-            (Some(one), Some(two)) => Some(one.min(two)),
-            (one, two) => one.or(two),
+            (Some(left), Some(right)) => Some(left.min(right)),
+            (left, right) => left.or(right),
         };
         self.max_ms = self.max_ms.max(other.max_ms);
         self.errors += other.errors;
         self.first_start = match (self.first_start, other.first_start) {
-            (Some(one), Some(two)) => Some(one.min(two)),
-            (one, two) => one.or(two),
+            (Some(left), Some(right)) => Some(left.min(right)),
+            (left, right) => left.or(right),
         };
         self.last_end = self.last_end.max(other.last_end);
     }
@@ -142,7 +142,7 @@ pub fn parse_summary_line(line: &str) -> Option<SummaryLine> {
     let mut words = rest.split_whitespace();
     let mean_ms = words.next()?.parse().ok()?;
     let mut after = |name: &str| {
-        words.find(|word| *word == name)?;
+        words.find(|token| *token == name)?;
         words.next()
     };
     let min_ms = after("Min:")?.parse().ok()?;

@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn the_first_are_kept_and_the_first_that_failed() {
         let mut quota = TraceQuota::default();
-        let taken: Vec<bool> =
+        let decisions: Vec<bool> =
             [true, true, true, false, false, false].map(|is_ok| quota.try_take(is_ok, 2)).to_vec();
-        assert_eq!(taken, [true, true, false, true, true, false]);
+        assert_eq!(decisions, [true, true, false, true, true, false]);
         assert!(!quota.is_open(2));
         assert!(!TraceQuota::default().is_open(0));
     }

@@ -344,7 +344,7 @@ impl TargetConnection {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // A server that closes without a close notification has still closed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
-                found => return found,
+                result => return result,
             }
             tls.read_tls(&mut self.socket)?;
             let packets = tls.process_new_packets();
@@ -604,9 +604,9 @@ mod tests {
             idle_timeout: None,
         };
         let mut buffer = vec![0; 1024];
-        let begun =
+        let progress =
             connection.begin_exchange((request, SendAttempt::First), Instant::now(), &mut buffer);
-        assert!(matches!(begun, ExchangeProgress::Pending), "{begun:?}");
+        assert!(matches!(progress, ExchangeProgress::Pending), "{progress:?}");
         // Closing with unread data causes a reset.
         assert!(server.read(&mut buffer).unwrap() > 0);
         server.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").unwrap();

@@ -53,7 +53,7 @@ impl TargetResponseHead {
         size: usize,
     ) -> Self {
         // Heads are limited to far less than 32 bits can count.
-        let place = |text: &String| u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let text_len = |text: &String| u32::try_from(text.len()).unwrap_or(u32::MAX);
         let mut text = String::with_capacity(size + 16);
         text.push_str(version);
         text.push(' ');
@@ -61,21 +61,21 @@ impl TargetResponseHead {
             text.push(char::from(b'0' + (status / divisor % 10) as u8));
         }
         text.push(' ');
-        let from = place(&text);
+        let from = text_len(&text);
         text.push_str(reason);
-        let reason = (from, place(&text));
+        let reason = (from, text_len(&text));
         text.push('\n');
         let mut marks = Vec::with_capacity(16);
         for (name, value) in headers {
-            let start = place(&text);
+            let start = text_len(&text);
             text.push_str(name);
-            let name_end = place(&text);
+            let name_end = text_len(&text);
             text.push_str(": ");
             match std::str::from_utf8(value) {
                 Ok(value) => text.push_str(value),
                 Err(_) => text.push_str(&String::from_utf8_lossy(value)),
             }
-            marks.push(HeaderOffsets { start, name_end, end: place(&text) });
+            marks.push(HeaderOffsets { start, name_end, end: text_len(&text) });
             text.push('\n');
         }
         Self { text, reason_range: reason, header_offsets: marks }
@@ -323,7 +323,7 @@ impl TargetResponseReader {
                 b'\r' => self.state,
                 _ => ResponseReadState::Trailer { is_empty: false },
             }),
-            other => Ok(other),
+            state => Ok(state),
         }
     }
 
@@ -331,8 +331,8 @@ impl TargetResponseReader {
         let used = usize::try_from(limit).unwrap_or(usize::MAX).min(data.len());
         self.response.body_bytes += used as u64;
         if let ResponseRetention::Body(max) = self.retention {
-            let room = max.saturating_sub(self.response.body.len()).min(used);
-            self.response.body.extend_from_slice(data.get(..room).unwrap_or_default());
+            let capacity = max.saturating_sub(self.response.body.len()).min(used);
+            self.response.body.extend_from_slice(data.get(..capacity).unwrap_or_default());
         }
         used
     }
@@ -340,8 +340,9 @@ impl TargetResponseReader {
     /// Reserves capacity for a body of known length, so that it is copied once.
     fn reserve_body(&mut self, length: u64) {
         if let ResponseRetention::Body(max) = self.retention {
-            let room = usize::try_from(length).unwrap_or(max).min(max).min(MAX_BODY_PREALLOCATION);
-            self.response.body.reserve_exact(room);
+            let capacity =
+                usize::try_from(length).unwrap_or(max).min(max).min(MAX_BODY_PREALLOCATION);
+            self.response.body.reserve_exact(capacity);
         }
     }
 
@@ -502,7 +503,7 @@ impl ResponseFraming {
                 return Err(ExchangeFailure::Malformed);
             }
             let length = digits.parse().map_err(|_| ExchangeFailure::Malformed)?;
-            if self.content_length.is_some_and(|known| known != length) {
+            if self.content_length.is_some_and(|previous_length| previous_length != length) {
                 return Err(ExchangeFailure::Malformed);
             }
             self.content_length = Some(length);
@@ -515,7 +516,7 @@ impl ResponseFraming {
 pub(crate) fn cache_hit_from_header(name: &str, value: &str) -> Option<bool> {
     let holds = |words: &[&str]| {
         let value = value.to_ascii_lowercase();
-        words.iter().any(|word| value.contains(word))
+        words.iter().any(|marker| value.contains(marker))
     };
     match name.len() {
         // An age of 0 means that the response was fetched in this second, possibly by this request.

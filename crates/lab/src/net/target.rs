@@ -73,7 +73,7 @@ impl LoadTarget {
         let mut lost = io::Error::new(io::ErrorKind::NotFound, "the plan gives it no address");
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             match of(name.trim_start_matches('[').trim_end_matches(']')) {
-                Ok(found) => addresses.extend(found),
+                Ok(resolved) => addresses.extend(resolved),
                 Err(error) => lost = error,
             }
         }
@@ -225,14 +225,14 @@ impl TargetRegistry {
         }
         let name = host.to_ascii_lowercase();
         // Options of the run override those of the plan.
-        let given =
+        let address_override =
             self.host_overrides.get(&name).cloned().or_else(|| addresses.map(str::to_owned));
-        self.get_or_resolve_key((is_tls, name, port, given, source))
+        self.get_or_resolve_key((is_tls, name, port, address_override, source))
     }
 
     fn get_or_resolve_key(&self, key: TargetKey) -> Result<Arc<LoadTarget>> {
-        let mut known = self.targets_by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(target) = known.get(&key) {
+        let mut targets = self.targets_by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(target) = targets.get(&key) {
             return Ok(Arc::clone(target));
         }
         let (is_tls, host, port, addresses, source) = &key;
@@ -254,7 +254,7 @@ impl TargetRegistry {
             }
             false => target,
         };
-        known.insert(key, Arc::clone(&target));
+        targets.insert(key, Arc::clone(&target));
         Ok(target)
     }
 }
@@ -390,16 +390,16 @@ fn remove_dot_segments(target: &str) -> String {
     if !path.contains("/.") {
         return target.to_owned();
     }
-    let mut kept: Vec<&str> = Vec::new();
+    let mut segments: Vec<&str> = Vec::new();
     let ends_in_folder = path.ends_with("/.") || path.ends_with("/..") || path.ends_with('/');
     for segment in path.split('/').skip(1) {
         match segment {
             "." => {}
-            ".." => drop(kept.pop()),
-            name => kept.push(name),
+            ".." => drop(segments.pop()),
+            name => segments.push(name),
         }
     }
-    let mut out = format!("/{}", kept.join("/"));
+    let mut out = format!("/{}", segments.join("/"));
     if ends_in_folder && !out.ends_with('/') {
         out.push('/');
     }

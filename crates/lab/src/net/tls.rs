@@ -102,7 +102,8 @@ pub(crate) fn client_tls_config_with(
         provider.cipher_suites.clone_from(&speech.cipher_suites);
     }
     let provider = Arc::new(provider);
-    let versions = speech.only_version.map_or(rustls::DEFAULT_VERSIONS.to_vec(), |one| vec![one]);
+    let versions =
+        speech.only_version.map_or(rustls::DEFAULT_VERSIONS.to_vec(), |version| vec![version]);
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&versions)
         .map_err(wrong)?

@@ -10,7 +10,7 @@ use crate::load::scripted_fetch::{
     ScriptedRequest, ScriptedResponse, basic_auth_header, run_fetch_script,
 };
 use crate::net::AbsoluteUrl;
-use crate::page::page_visit::parse_server_timing;
+use crate::page::visit::parse_server_timing;
 use crate::plan::sample_response::decode_text;
 use crate::report::goal::format_response_time;
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
@@ -109,9 +109,9 @@ pub(crate) fn fetch_page_repeatedly(
     let mut headers = profile.headers.clone();
     headers.extend(profile.login.as_deref().map(basic_auth_header));
     let all: Arc<Mutex<Vec<ScriptedResponse>>> = Arc::default();
-    let (seen, mut left) = (Arc::clone(&all), profile.request_count);
+    let (responses, mut left) = (Arc::clone(&all), profile.request_count);
     run_fetch_script(1, move |got| {
-        seen.lock().unwrap_or_else(PoisonError::into_inner).extend(got);
+        responses.lock().unwrap_or_else(PoisonError::into_inner).extend(got);
         left = match left.checked_sub(1) {
             Some(left) => left,
             None => return Vec::new(),
@@ -225,15 +225,16 @@ fn rows_from_header(got: &ScriptedResponse) -> Vec<ComponentTimingRow> {
 /// Returns the rows of the run with the most rows, each with its median times.
 fn median_rows(runs: &[Vec<ComponentTimingRow>]) -> Vec<ComponentTimingRow> {
     let Some(longest) = runs.iter().max_by_key(|rows| rows.len()) else { return Vec::new() };
-    let is_same = |one: &ComponentTimingRow, other: &ComponentTimingRow| {
-        (one.depth, &one.script, &one.node_path) == (other.depth, &other.script, &other.node_path)
+    let is_same = |left: &ComponentTimingRow, right: &ComponentTimingRow| {
+        (left.depth, &left.script, &left.node_path)
+            == (right.depth, &right.script, &right.node_path)
     };
     longest
         .iter()
         .map(|row| {
             let same: Vec<&ComponentTimingRow> = runs
                 .iter()
-                .filter_map(|rows| rows.iter().find(|other| is_same(row, other)))
+                .filter_map(|rows| rows.iter().find(|candidate| is_same(row, candidate)))
                 .collect();
             let median = |value: &dyn Fn(&ComponentTimingRow) -> Duration| {
                 let mut times: Vec<Duration> = same.iter().map(|row| value(row)).collect();
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn the_tree_of_includes_is_read() {
         let rows = parse_component_rows(PAGE);
-        let told: Vec<(usize, &str, u128, u128)> = rows
+        let summaries: Vec<(usize, &str, u128, u128)> = rows
             .iter()
             .map(|row| {
                 (
@@ -270,7 +271,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            summaries,
             [
                 (0, "/apps/site/page.html.j2", 1480, 210),
                 (1, "/apps/site/nav.html.j2", 620, 480),

@@ -16,7 +16,7 @@ use crate::load::scripted_fetch::{
 };
 use crate::net::AbsoluteUrl;
 use crate::page::component_profile::{self, ComponentProfileOptions, ComponentTimingRow};
-use crate::page::page_visit::parse_server_timing;
+use crate::page::visit::parse_server_timing;
 use crate::report::goal::format_response_time;
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
 use crate::{Error, Result};
@@ -39,9 +39,10 @@ impl AddressMeasurement {
         }
         let phases = parse_server_timing(&got.response_head);
         let render = phases.iter().find(|(name, _)| name == "render").map(|phase| phase.1);
-        let told = render.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
-        self.is_server_time = told.is_some();
-        self.response_times.push(told.unwrap_or_else(|| got.elapsed()));
+        let render_time =
+            render.and_then(|millis| Duration::try_from_secs_f64(millis / 1000.0).ok());
+        self.is_server_time = render_time.is_some();
+        self.response_times.push(render_time.unwrap_or_else(|| got.elapsed()));
     }
 
     /// Returns the failure reason if no request succeeded.
@@ -62,8 +63,8 @@ impl AddressMeasurement {
 /// [`Error::InvalidUrl`]; [`Error::UnusableInput`] if the server reports no components; [`Error::Engine`].
 pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<ReportSheet> {
     let page = AbsoluteUrl::parse(&profile.url)?;
-    let asked = component_profile::fetch_page_repeatedly(profile)?;
-    let answered: Vec<&ScriptedResponse> = asked.iter().filter(|got| got.is_ok()).collect();
+    let responses = component_profile::fetch_page_repeatedly(profile)?;
+    let answered: Vec<&ScriptedResponse> = responses.iter().filter(|got| got.is_ok()).collect();
     let rows: Vec<ComponentTimingRow> = component_profile::median_server_rows(&answered)
         .into_iter()
         .filter(|row| row.depth == 1 && row.node_path.starts_with('/'))
@@ -107,16 +108,16 @@ fn measure_addresses(
     headers.extend(profile.login.as_deref().map(basic_auth_header));
     let timed: Arc<Mutex<Vec<AddressMeasurement>>> =
         Arc::new(Mutex::new(vec![AddressMeasurement::default(); urls.len()]));
-    let kept = Arc::clone(&timed);
+    let measurements = Arc::clone(&timed);
     let count = urls.len();
     let all: Vec<AbsoluteUrl> = urls.to_vec();
     let mut turns = (0..count * profile.request_count.max(1)).map(move |turn| turn % count);
     let mut last = None;
     run_fetch_script(1, move |got| {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = last.and_then(|at: usize| kept.get_mut(at));
-        if let (Some(got), Some(one)) = (got.first(), one) {
-            one.add_response(got);
+        let mut measurements = measurements.lock().unwrap_or_else(PoisonError::into_inner);
+        let measurement = last.and_then(|at: usize| measurements.get_mut(at));
+        if let (Some(got), Some(measurement)) = (got.first(), measurement) {
+            measurement.add_response(got);
         }
         last = turns.next();
         let next = last.and_then(|at| all.get(at).cloned());
@@ -142,7 +143,7 @@ fn build_component_sheet(
         "Components",
         &["component", "calls", "in the page", "alone", "of the page", ""],
     );
-    let mut told = Vec::new();
+    let mut json_entries = Vec::new();
     let (mut sum, mut lost) = (Duration::ZERO, 0);
     for (row, part) in rows.iter().zip(parts) {
         let alone = part.median();
@@ -162,7 +163,7 @@ fn build_component_sheet(
                 part.failure_reason.clone().unwrap_or_default(),
             ],
         );
-        told.push(json!({
+        json_entries.push(json!({
             "script": row.script, "path": row.node_path, "calls": row.call_count, "alone_us": duration_us(alone),
             "in_page_us": duration_us(row.total_time), "share_of_page": share / 100.0, "failure": part.failure_reason,
         }));
@@ -200,7 +201,7 @@ fn build_component_sheet(
     }
     sheet.parts.push(ReportPart::Table(grid));
     sheet.json_result = json!({
-        "url": profile.url, "clock": clock, "page_us": duration_us(whole), "sum_us": duration_us(sum), "components": told,
+        "url": profile.url, "clock": clock, "page_us": duration_us(whole), "sum_us": duration_us(sum), "components": json_entries,
     });
     sheet
 }

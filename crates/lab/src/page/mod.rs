@@ -3,6 +3,6 @@
 pub mod cacheability;
 pub mod component_profile;
 pub mod isolated_component;
-pub(crate) mod page_reference;
-pub mod page_visit;
+pub(crate) mod reference;
 pub mod slo;
+pub mod visit;

@@ -13,7 +13,7 @@ use crate::load::scripted_fetch::{
 };
 use crate::measurement::{LabelSeries, RunResults, TimingHistogram};
 use crate::net::AbsoluteUrl;
-use crate::page::page_visit::{format_url, is_cache_hit_head, parse_server_timing};
+use crate::page::visit::{format_url, is_cache_hit_head, parse_server_timing};
 use crate::report::goal::{GoalResult, format_response_time, judge_goals, latency_goals};
 use crate::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
 use crate::server_log::request_log::judge_latency;
@@ -54,8 +54,8 @@ struct SloCondition {
 }
 
 impl SloCondition {
-    fn new(name: &'static str, held: ConditionStatus, why: impl Into<String>) -> Self {
-        Self { name, status: held, reason: why.into() }
+    fn new(name: &'static str, status: ConditionStatus, why: impl Into<String>) -> Self {
+        Self { name, status, reason: why.into() }
     }
 }
 
@@ -77,9 +77,10 @@ enum SloTimes {
 
 impl SloTimes {
     fn from_samples(samples: &[SloSample], rise: &ServerCounters, is_alone: bool) -> Self {
-        let told: Vec<Duration> = samples.iter().filter_map(|sample| sample.server_time).collect();
-        if !samples.is_empty() && told.len() == samples.len() {
-            return Self::Responses(told);
+        let server_times: Vec<Duration> =
+            samples.iter().filter_map(|sample| sample.server_time).collect();
+        if !samples.is_empty() && server_times.len() == samples.len() {
+            return Self::Responses(server_times);
         }
         // Other requests answered during the measurement are in the same buckets.
         let times = rise.request_times(samples.len()).filter(|_| is_alone && !samples.is_empty());
@@ -117,11 +118,12 @@ struct SloSample {
 impl SloSample {
     fn from_fetch(got: &ScriptedResponse) -> Self {
         let phases = parse_server_timing(&got.response_head);
-        let named =
-            |wanted: &str| phases.iter().find(|(name, _)| name == wanted).map(|phase| phase.1);
+        let named = |phase_name: &str| {
+            phases.iter().find(|(name, _)| name == phase_name).map(|phase| phase.1)
+        };
         let millis = named("render").or_else(|| named("total")).or_else(|| named("app"));
         let fragments = got.response_head.header("X-Tympan-Fragments").unwrap_or_default();
-        let hits = fragments.split_whitespace().find_map(|word| word.strip_prefix("hit="));
+        let hits = fragments.split_whitespace().find_map(|field| field.strip_prefix("hit="));
         let cached = if is_cache_hit_head(&got.response_head) {
             Some("a cache in front answered")
         } else if hits.is_some_and(|hits| hits != "0") {
@@ -211,7 +213,7 @@ fn fetch_samples(
     headers: &[(String, String)],
 ) -> Result<Vec<SloSample>> {
     let samples: Arc<Mutex<Vec<SloSample>>> = Arc::default();
-    let kept = Arc::clone(&samples);
+    let shared_samples = Arc::clone(&samples);
     let (urls, headers) = (urls.to_vec(), headers.to_vec());
     let mut turns = urls
         .into_iter()
@@ -220,7 +222,8 @@ fn fetch_samples(
         .collect::<Vec<_>>()
         .into_iter();
     run_fetch_script(1, move |got| {
-        kept.lock()
+        shared_samples
+            .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(got.iter().map(SloSample::from_fetch));
         turns.next().map(|url| ScriptedRequest::get(url, &headers)).into_iter().collect()
@@ -278,10 +281,10 @@ fn check_by_server(samples: &[SloSample], clock: &SloTimes) -> SloCondition {
             "the server's histogram of requests; a time is the end of its bucket",
         ),
         SloTimes::Client(_) => {
-            let told = samples.iter().filter(|sample| sample.server_time.is_some()).count();
-            let why = match told {
+            let timed_count = samples.iter().filter(|sample| sample.server_time.is_some()).count();
+            let why = match timed_count {
                 0 => "no answer has Server-Timing, and no histogram of requests tells their times: the client's clock is used, with the network; Tympan tells times to those who log in (--login) and on its admin listener (--admin)".to_owned(),
-                told => format!("{told} of {} answers have Server-Timing", samples.len()),
+                timed_count => format!("{timed_count} of {} answers have Server-Timing", samples.len()),
             };
             SloCondition::new(name, ConditionStatus::No, why)
         }
@@ -399,12 +402,13 @@ fn build_slo_sheet(
         sheet.add_verdict(ReportTone::Doubtful, "the pages never answered");
     }
     let is_met = sheet.judged_goals.iter().all(|goal| goal.is_met);
-    let (tone, word) = if is_met { (ReportTone::Good, "met") } else { (ReportTone::Bad, "missed") };
-    sheet.add_verdict(tone, format!("latency goal: {word}"));
+    let (tone, status) =
+        if is_met { (ReportTone::Good, "met") } else { (ReportTone::Bad, "missed") };
+    sheet.add_verdict(tone, format!("latency goal: {status}"));
     let open: Vec<&SloCondition> =
-        conditions.iter().filter(|one| one.status != ConditionStatus::Yes).collect();
+        conditions.iter().filter(|condition| condition.status != ConditionStatus::Yes).collect();
     if !open.is_empty() {
-        let names: Vec<&str> = open.iter().map(|one| one.name).collect();
+        let names: Vec<&str> = open.iter().map(|condition| condition.name).collect();
         sheet.add_verdict(
             ReportTone::Plain,
             format!("NOT COMPARABLE with the goal: not known to hold: {}", names.join(", ")),
@@ -455,13 +459,16 @@ fn time_quantile_ms(times: &[Duration], share: f64) -> f64 {
 fn condition_table(conditions: &[SloCondition]) -> ReportTable {
     let mut grid =
         ReportTable::new("Conditions of the goal", &["condition", "how it is known", ""]);
-    for one in conditions {
-        let (tone, word) = match one.status {
+    for condition in conditions {
+        let (tone, status) = match condition.status {
             ConditionStatus::Yes => (ReportTone::Good, "holds"),
             ConditionStatus::No => (ReportTone::Bad, "does not hold"),
             ConditionStatus::Unknown => (ReportTone::Plain, "not known"),
         };
-        grid.add_row(tone, vec![one.name.to_owned(), one.reason.clone(), word.to_owned()]);
+        grid.add_row(
+            tone,
+            vec![condition.name.to_owned(), condition.reason.clone(), status.to_owned()],
+        );
     }
     grid
 }
@@ -474,7 +481,7 @@ fn latency_bucket_table(times: &[Duration]) -> ReportTable {
     for row in judge_latency(times) {
         let within =
             times.iter().filter(|time| time.as_millis() <= u128::from(row.limit_ms)).count();
-        let (tone, word) = match (row.has_enough_samples, row.is_met()) {
+        let (tone, status) = match (row.has_enough_samples, row.is_met()) {
             (false, _) => (ReportTone::Plain, "too few samples"),
             (true, true) => (ReportTone::Good, "met"),
             (true, false) => (ReportTone::Bad, "missed"),
@@ -488,7 +495,7 @@ fn latency_bucket_table(times: &[Duration]) -> ReportTable {
                 format!("{:.1} %", own as f64 / times.len().max(1) as f64 * 100.0),
                 format!("{:.1} %", row.measured_share * 100.0),
                 format!("{:.0} %", row.required_share * 100.0),
-                word.to_owned(),
+                status.to_owned(),
             ],
         );
         before = within;

@@ -131,16 +131,16 @@ fn is_search_complete(steps: &[BreakpointStep], signs: &[Option<OverloadSign>]) 
     let last_two = |holds: &dyn Fn(usize) -> bool| {
         steps.len() >= 2 && (steps.len() - 2..steps.len()).all(holds)
     };
-    let loses = |place: usize| {
+    let loses = |index: usize| {
         steps
-            .get(place)
+            .get(index)
             .is_some_and(|step| step.is_rate && step.achieved_rate < step.load_level * LOST_PACE)
     };
     let is_hard = matches!(
         signs.last(),
         Some(Some(OverloadSign::TooManyErrors | OverloadSign::P95LimitExceeded))
     );
-    is_hard || last_two(&loses) || last_two(&|place| matches!(signs.get(place), Some(Some(_))))
+    is_hard || last_two(&loses) || last_two(&|index| matches!(signs.get(index), Some(Some(_))))
 }
 
 /// The universal scalability law: throughput as a function of concurrent requests.
@@ -166,13 +166,13 @@ impl ScalabilityLaw {
         // n / x = (1 + contention (n - 1) + coherency n (n - 1)) / alone: linear in its three coefficients. Costs
         // cannot be negative: if a fit yields negative costs, it is repeated without them.
         for columns in [&[0usize, 1, 2][..], &[0, 1], &[0, 2], &[0]] {
-            let Some(found) = least_squares(&sound, columns) else { continue };
-            let [one, contention, coherency] = found;
-            if one > 0.0 && contention >= 0.0 && coherency >= 0.0 {
+            let Some(coefficients) = least_squares(&sound, columns) else { continue };
+            let [inverse_throughput, contention, coherency] = coefficients;
+            if inverse_throughput > 0.0 && contention >= 0.0 && coherency >= 0.0 {
                 return Some(Self {
-                    single_throughput: 1.0 / one,
-                    contention: contention / one,
-                    coherency: coherency / one,
+                    single_throughput: 1.0 / inverse_throughput,
+                    contention: contention / inverse_throughput,
+                    coherency: coherency / inverse_throughput,
                 });
             }
         }
@@ -214,32 +214,32 @@ fn least_squares(points: &[(f64, f64)], columns: &[usize]) -> Option<[f64; 3]> {
     let mut matrix = vec![vec![0.0; size + 1]; size];
     for &(n, x) in points {
         let values = row(n);
-        let wanted = n / x;
-        for (line, &one) in matrix.iter_mut().zip(columns) {
-            let left = values.get(one)?;
-            for (cell, &other) in line.iter_mut().zip(columns) {
-                *cell += left * values.get(other)?;
+        let target_value = n / x;
+        for (line, &row_column) in matrix.iter_mut().zip(columns) {
+            let left = values.get(row_column)?;
+            for (cell, &cell_column) in line.iter_mut().zip(columns) {
+                *cell += left * values.get(cell_column)?;
             }
-            *line.last_mut()? += left * wanted;
+            *line.last_mut()? += left * target_value;
         }
     }
     let solved = solve_linear_system(matrix)?;
-    let mut found = [0.0; 3];
+    let mut coefficients = [0.0; 3];
     for (value, &column) in solved.iter().zip(columns) {
-        *found.get_mut(column)? = *value;
+        *coefficients.get_mut(column)? = *value;
     }
-    Some(found)
+    Some(coefficients)
 }
 
 /// Solves linear equations by elimination; each row ends with its right-hand side.
 fn solve_linear_system(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     let size = lines.len();
     for column in 0..size {
-        let best = (column..size).max_by(|one, other| {
+        let best = (column..size).max_by(|left, right| {
             let value = |line: usize| {
                 lines.get(line).and_then(|line| line.get(column)).map_or(0.0, |v| v.abs())
             };
-            value(*one).total_cmp(&value(*other))
+            value(*left).total_cmp(&value(*right))
         })?;
         lines.swap(column, best);
         let pivot = lines.get(column)?.clone();
@@ -255,7 +255,7 @@ fn solve_linear_system(mut lines: Vec<Vec<f64>>) -> Option<Vec<f64>> {
             line.iter_mut().zip(&pivot).for_each(|(cell, over)| *cell -= factor * over);
         }
     }
-    lines.iter().enumerate().map(|(place, line)| Some(line.last()? / line.get(place)?)).collect()
+    lines.iter().enumerate().map(|(index, line)| Some(line.last()? / line.get(index)?)).collect()
 }
 
 /// Searches for the breaking point.
@@ -359,8 +359,8 @@ fn step_duration(
         _ if search.steps_are_users => 0.0,
         _ => TARGET_STEP_SAMPLES / level,
     };
-    let wanted = Duration::try_from_secs_f64(by_tail.max(by_count)).unwrap_or_default();
-    wanted.max(search.min_step_duration).min(search.min_step_duration * MAX_STEP_EXTENSION)
+    let duration = Duration::try_from_secs_f64(by_tail.max(by_count)).unwrap_or_default();
+    duration.max(search.min_step_duration).min(search.min_step_duration * MAX_STEP_EXTENSION)
 }
 
 fn step_figures(measured: &PhaseMeasurement, level: f64) -> BreakpointStep {
@@ -382,7 +382,8 @@ fn build_breakpoint_sheet(
     let mut sheet = ReportSheet::new("Breakpoint");
     let unit = if search.steps_are_users { "users" } else { "visits/s" };
     let first_bad = signs.iter().position(Option::is_some);
-    let doubts: Vec<&str> = all.iter().flat_map(|one| &one.doubts).map(String::as_str).collect();
+    let doubts: Vec<&str> =
+        all.iter().flat_map(|measurement| &measurement.doubts).map(String::as_str).collect();
     let knee = first_bad.and_then(|bad| bad.checked_sub(1)).and_then(|good| all.get(good));
     if let Some(doubt) = doubts.first() {
         sheet.add_verdict(
@@ -408,14 +409,16 @@ fn build_breakpoint_sheet(
         // A generator at its limit may have missed the breaking point.
         (None, _) if !doubts.is_empty() => {
             let sound = all.iter().zip(steps).filter(|(measured, _)| measured.doubts.is_empty());
-            let held = sound.map(|(_, step)| step.load_level).fold(0.0, f64::max);
-            let held = match held > 0.0 {
-                true => format!("; up to {held} {unit} it held"),
+            let highest_level = sound.map(|(_, step)| step.load_level).fold(0.0, f64::max);
+            let level_note = match highest_level > 0.0 {
+                true => format!("; up to {highest_level} {unit} it held"),
                 false => String::new(),
             };
             sheet.add_verdict(
                 ReportTone::Doubtful,
-                format!("it is not known where the target breaks: the generator was late{held}"),
+                format!(
+                    "it is not known where the target breaks: the generator was late{level_note}"
+                ),
             );
         }
         (None, _) => sheet.add_verdict(
@@ -434,7 +437,9 @@ fn build_breakpoint_sheet(
     }
     let points: Vec<(f64, f64)> = all
         .iter()
-        .map(|one| (one.in_flight(), one.results.rate_of(one.total_stats.count())))
+        .map(|measurement| {
+            (measurement.in_flight(), measurement.results.rate_of(measurement.total_stats.count()))
+        })
         .collect();
     let law = fit_plausible_law(&points);
     if let Some((at, most)) = law.as_ref().and_then(ScalabilityLaw::peak_throughput) {
@@ -448,15 +453,15 @@ fn build_breakpoint_sheet(
         );
     }
     let mut table = phase_grid("Steps");
-    for (place, measured) in all.iter().enumerate() {
-        let is_knee = first_bad == Some(place + 1);
-        let (tone, word) = match signs.get(place).copied().flatten() {
+    for (index, measured) in all.iter().enumerate() {
+        let is_knee = first_bad == Some(index + 1);
+        let (tone, label) = match signs.get(index).copied().flatten() {
             _ if !measured.doubts.is_empty() => (ReportTone::Doubtful, "saturated"),
             Some(sign) => (ReportTone::Bad, sign.description()),
             None if is_knee => (ReportTone::Good, "knee"),
             None => (ReportTone::Good, "holds"),
         };
-        add_phase_row(&mut table, measured, tone, word);
+        add_phase_row(&mut table, measured, tone, label);
     }
     sheet.parts.push(ReportPart::Table(table));
     sheet.parts.extend(build_curves(steps, unit).map(ReportPart::Chart));
@@ -491,20 +496,20 @@ fn build_curves(steps: &[BreakpointStep], unit: &str) -> [ReportChart; 2] {
 
 /// Returns a description of the bottleneck in the first step beyond the knee.
 fn describe_bottleneck(bad: &PhaseMeasurement) -> String {
-    let mut seen = Vec::new();
+    let mut symptoms = Vec::new();
     if bad.total_stats.error_count > 0 {
         let share = bad.total_stats.error_rate() * 100.0;
-        seen.push(format!("errors ({share:.1} %: {})", top_failure_reason(&bad.total_stats)));
+        symptoms.push(format!("errors ({share:.1} %: {})", top_failure_reason(&bad.total_stats)));
     }
     if let Some(share) =
         process_watch::cpu_share(&bad.process_metrics).filter(|share| *share > 0.85)
     {
-        seen.push(format!("processors ({:.0} % used by the target)", share * 100.0));
+        symptoms.push(format!("processors ({:.0} % used by the target)", share * 100.0));
     }
     if let (Some(first), Some(last)) = (bad.process_metrics.first(), bad.process_metrics.last())
         && last.thread_count > first.thread_count * 2
     {
-        seen.push(format!("threads ({} to {})", first.thread_count, last.thread_count));
+        symptoms.push(format!("threads ({} to {})", first.thread_count, last.thread_count));
     }
     let most = |name: &str| {
         let all = bad.process_metrics.iter().flat_map(|facts| &facts.pools);
@@ -513,13 +518,13 @@ fn describe_bottleneck(bad: &PhaseMeasurement) -> String {
     for name in process_watch::busiest_pools(&bad.process_metrics) {
         let waiting = most(name);
         if waiting > 0.0 {
-            seen.push(format!("the pool `{name}` ({waiting:.0} wait for a place)"));
+            symptoms.push(format!("the pool `{name}` ({waiting:.0} wait for a place)"));
         }
     }
-    if seen.is_empty() {
+    if symptoms.is_empty() {
         let waits = bad.total_stats.connect_times.quantile(0.95)
             > bad.total_stats.service_times.quantile(0.95) / 2;
-        let what = if waits {
+        let cause = if waits {
             "connecting takes most of the time"
         } else {
             "requests wait inside the target"
@@ -529,9 +534,9 @@ fn describe_bottleneck(bad: &PhaseMeasurement) -> String {
         } else {
             ""
         };
-        return format!("{what}, without errors{hint}");
+        return format!("{cause}, without errors{hint}");
     }
-    seen.join(", ")
+    symptoms.join(", ")
 }
 
 fn breakpoint_to_json(
@@ -646,16 +651,16 @@ mod tests {
             narrows_knee: false,
         };
         let steps = [step(100.0, 100.0, 0.001), step(200.0, 200.0, 0.001)];
-        let told = |doubts: &[&str]| {
+        let render = |doubts: &[&str]| {
             let all = [measured(100.0, &[]), measured(200.0, doubts)];
             let sheet = build_breakpoint_sheet(&search, &all, &steps, &[None, None]);
             (sheet.to_plain_text(), sheet.is_doubtful())
         };
         let (text, is_doubtful) =
-            told(&["GENERATOR SATURATED: it sent 30.0 ms later than planned"]);
+            render(&["GENERATOR SATURATED: it sent 30.0 ms later than planned"]);
         assert!(is_doubtful && !text.contains("did not break"), "{text}");
         assert!(text.contains("up to 100 visits/s it held"), "{text}");
-        let (text, is_doubtful) = told(&[]);
+        let (text, is_doubtful) = render(&[]);
         assert!(!is_doubtful && text.contains("did not break up to 200 visits/s"), "{text}");
     }
 
@@ -678,13 +683,13 @@ mod tests {
         let law = ScalabilityLaw { single_throughput: 100.0, contention: 0.02, coherency: 0.0005 };
         let points: Vec<(f64, f64)> =
             [1.0, 2.0, 5.0, 10.0, 30.0, 60.0].iter().map(|&n| (n, law.throughput_at(n))).collect();
-        let found = ScalabilityLaw::fit(&points).unwrap();
+        let fitted_law = ScalabilityLaw::fit(&points).unwrap();
         assert!(
-            (found.single_throughput - 100.0).abs() < 0.1
-                && (found.coherency - 0.0005).abs() < 1e-5,
-            "{found:?}"
+            (fitted_law.single_throughput - 100.0).abs() < 0.1
+                && (fitted_law.coherency - 0.0005).abs() < 1e-5,
+            "{fitted_law:?}"
         );
-        let (at, most) = found.peak_throughput().unwrap();
+        let (at, most) = fitted_law.peak_throughput().unwrap();
         assert!((at.unwrap() - 44.27).abs() < 0.1 && (most - law.throughput_at(44.27)).abs() < 0.1);
         // A target that scales without limit has no peak, and two points do not define a curve.
         let linear: Vec<(f64, f64)> = (1..6).map(|n| (f64::from(n), f64::from(n) * 50.0)).collect();

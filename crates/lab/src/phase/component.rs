@@ -84,10 +84,10 @@ fn build_component_sheet(all: Vec<(String, Vec<GoalResult>, PhaseMeasurement)>) 
     let mut sheet = ReportSheet::new("Single components");
     let charts = process_charts(&all.iter().map(|(_, _, measured)| measured).collect::<Vec<_>>());
     let mut table = phase_grid("Components, each alone");
-    let mut told = Vec::new();
+    let mut json_entries = Vec::new();
     for (url, judged, measured) in all {
         let is_met = judged.iter().all(|goal| goal.is_met);
-        let (tone, word) = match (measured.doubts.is_empty(), is_met) {
+        let (tone, label) = match (measured.doubts.is_empty(), is_met) {
             (false, _) => (ReportTone::Doubtful, "not measured"),
             (true, true) => (ReportTone::Good, "met"),
             (true, false) => (ReportTone::Bad, "missed"),
@@ -98,8 +98,8 @@ fn build_component_sheet(all: Vec<(String, Vec<GoalResult>, PhaseMeasurement)>) 
         if measured.is_unreachable() {
             sheet.add_verdict(ReportTone::Doubtful, format!("{url} never answered"));
         }
-        add_phase_row(&mut table, &measured, tone, word);
-        told.push(measured.to_json());
+        add_phase_row(&mut table, &measured, tone, label);
+        json_entries.push(measured.to_json());
         sheet.judged_goals.extend(judged);
     }
     let missed = sheet.judged_goals.iter().filter(|goal| !goal.is_met).count();
@@ -114,6 +114,6 @@ fn build_component_sheet(all: Vec<(String, Vec<GoalResult>, PhaseMeasurement)>) 
     }
     sheet.parts.push(ReportPart::Table(table));
     sheet.parts.extend(charts);
-    sheet.json_result = json!({ "components": told });
+    sheet.json_result = json!({ "components": json_entries });
     sheet
 }

@@ -56,10 +56,10 @@ pub fn theil_sen(points: &[(f64, f64)]) -> Option<TrendSlope> {
         return None;
     }
     let mut slopes: Vec<f64> = Vec::with_capacity(count * (count - 1) / 2);
-    for (place, one) in points.iter().enumerate() {
-        for other in points.iter().skip(place + 1) {
-            if other.0 > one.0 {
-                slopes.push((other.1 - one.1) / (other.0 - one.0) * 3600.0);
+    for (index, first) in points.iter().enumerate() {
+        for second in points.iter().skip(index + 1) {
+            if second.0 > first.0 {
+                slopes.push((second.1 - first.1) / (second.0 - first.0) * 3600.0);
             }
         }
     }
@@ -72,8 +72,8 @@ pub fn theil_sen(points: &[(f64, f64)]) -> Option<TrendSlope> {
     let spread = 1.96 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
     let pairs = slopes.len() as f64;
     let at = |rank: f64| {
-        let place = rank.round().clamp(0.0, pairs - 1.0) as usize;
-        slopes.get(place).copied().unwrap_or(0.0)
+        let index = rank.round().clamp(0.0, pairs - 1.0) as usize;
+        slopes.get(index).copied().unwrap_or(0.0)
     };
     Some(TrendSlope {
         per_hour: median_of_sorted(&slopes),
@@ -161,13 +161,13 @@ impl TrendSeries {
 /// for a trend.
 pub(crate) fn p95_trend<'s>(
     labels: impl Iterator<Item = &'s crate::measurement::LabelSeries>,
-    lasts: Duration,
+    duration: Duration,
     allowed: f64,
 ) -> Option<SeriesTrend> {
-    let (width, windows) = split_into_windows(labels, 0, lasts.as_secs());
+    let (width, windows) = split_into_windows(labels, 0, duration.as_secs());
     let points = windows.iter().enumerate().filter(|(_, window)| window.0 > 0);
-    let points = points.map(|(place, window)| {
-        ((place as u64 * width) as f64, window.1.quantile(0.95).as_secs_f64() * 1000.0)
+    let points = points.map(|(index, window)| {
+        ((index as u64 * width) as f64, window.1.quantile(0.95).as_secs_f64() * 1000.0)
     });
     let series = TrendSeries {
         name: P95_SERIES_NAME,
@@ -214,7 +214,7 @@ fn build_trend_table(all: &[TrendSeries], allowed: f64) -> TrendTable {
     for series in all {
         let Some(trend) = series.fit_trend(allowed) else { continue };
         judged += 1;
-        let (tone, word) = match (trend.is_worse, trend.is_inconclusive) {
+        let (tone, label) = match (trend.is_worse, trend.is_inconclusive) {
             (true, _) => (ReportTone::Bad, "worse"),
             (false, true) => (ReportTone::Doubtful, "unclear"),
             (false, false) => (ReportTone::Good, "steady"),
@@ -232,7 +232,7 @@ fn build_trend_table(all: &[TrendSeries], allowed: f64) -> TrendTable {
                 format!("{:+.3}", trend.slope.per_hour),
                 format!("{:+.3} .. {:+.3}", trend.slope.lower_bound, trend.slope.upper_bound),
                 format!("{:+.2} %", trend.median_share * 100.0),
-                word.to_owned(),
+                label.to_owned(),
             ],
         );
         trends.insert(
@@ -340,8 +340,8 @@ fn split_into_windows<'s>(
     for series in labels {
         for (&second, values) in &series.seconds {
             let Some(since) = u64::from(second).checked_sub(first) else { continue };
-            let place = usize::try_from(since / width).unwrap_or(usize::MAX);
-            let Some(window) = windows.get_mut(place) else { continue };
+            let index = usize::try_from(since / width).unwrap_or(usize::MAX);
+            let Some(window) = windows.get_mut(index) else { continue };
             window.0 += values.sample_count;
             values.time_buckets.iter().for_each(|&(time, count)| window.1.record_us(time, count));
         }
@@ -354,25 +354,28 @@ fn collect_series(endurance: &EnduranceTrial, measured: &PhaseMeasurement) -> Ve
     let first = endurance.warm_up.as_secs();
     let last = endurance.load_offer.duration.as_secs();
     let (width, windows) = split_into_windows(measured.results.labels.values(), first, last);
-    let at = |place: usize| (first + place as u64 * width + width / 2) as f64;
+    let at = |index: usize| (first + index as u64 * width + width / 2) as f64;
     let over = |value: &dyn Fn(&(u64, TimingHistogram)) -> f64| -> Vec<(f64, f64)> {
-        windows.iter().enumerate().map(|(place, window)| (at(place), value(window))).collect()
+        windows.iter().enumerate().map(|(index, window)| (at(index), value(window))).collect()
     };
     // A window without samples has no times, and the times of one with few samples are random.
     let quantile = |share: f64| -> Vec<(f64, f64)> {
-        let told = windows.iter().enumerate().filter(|(_, window)| window.0 >= MIN_WINDOW_SAMPLES);
-        told.map(|(place, window)| (at(place), window.1.quantile(share).as_secs_f64() * 1000.0))
+        let populated =
+            windows.iter().enumerate().filter(|(_, window)| window.0 >= MIN_WINDOW_SAMPLES);
+        populated
+            .map(|(index, window)| (at(index), window.1.quantile(share).as_secs_f64() * 1000.0))
             .collect()
     };
     let watched =
         |value: &dyn Fn(&super::process_watch::ProcessMetrics) -> f64| -> Vec<(f64, f64)> {
-            let seen: Vec<_> = measured
+            let metrics: Vec<_> = measured
                 .process_metrics
                 .iter()
                 .filter(|facts| facts.elapsed.as_secs() >= first)
                 .collect();
-            let step = seen.len().div_ceil(usize::try_from(MAX_WINDOWS).unwrap_or(1)).max(1);
-            seen.iter()
+            let step = metrics.len().div_ceil(usize::try_from(MAX_WINDOWS).unwrap_or(1)).max(1);
+            metrics
+                .iter()
                 .step_by(step)
                 .map(|facts| (facts.elapsed.as_secs_f64(), value(facts)))
                 .collect()

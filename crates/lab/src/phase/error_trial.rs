@@ -108,12 +108,14 @@ pub fn run_error_trial(
     say("healthy traffic beside errors");
     let run = RunOptions { result_file: None, ..subject.run.clone() };
     // Only the healthy traffic is displayed and monitored.
-    let other = PhaseSubject { plan: errors, run, metrics_source: None, live_display: None };
+    let error_subject =
+        PhaseSubject { plan: errors, run, metrics_source: None, live_display: None };
     let slow =
         trial.slow_clients.as_ref().map(|(site, clients)| SlowClients::start(site, *clients));
     let slow = slow.transpose()?;
     let (beside, mistakes) = std::thread::scope(|scope| {
-        let mistakes = scope.spawn(|| run_phase(&other, phase("errors", &trial.error_offer)));
+        let mistakes =
+            scope.spawn(|| run_phase(&error_subject, phase("errors", &trial.error_offer)));
         let beside = run_phase(subject, phase("healthy beside errors", &trial.healthy_offer));
         let mistakes = mistakes.join().unwrap_or_else(|_| {
             Err(Error::Engine(std::io::Error::other("the thread that sends errors has ended")))
@@ -186,19 +188,19 @@ fn build_error_sheet(
     survived: &[OutageResult],
 ) -> ReportSheet {
     let mut sheet = ReportSheet::new("Error scenarios");
-    let mut answers = ReportTable::new(
+    let mut response_table = ReportTable::new(
         "Answers to errors",
         &["error", "sent", "answered wrongly", "p50", "p95", "reason", ""],
     );
-    let mut told = serde_json::Map::new();
+    let mut json_entries = serde_json::Map::new();
     for (name, series) in &mistakes.results.labels {
         let stats = &series.total;
         let p95 = stats.response_times.quantile(0.95);
         let is_met = stats.error_count == 0 && p95 <= trial.max_error_p95;
         let reason = if stats.error_count > 0 { top_failure_reason(stats) } else { String::new() };
-        let (tone, word) =
+        let (tone, label) =
             if is_met { (ReportTone::Good, "right") } else { (ReportTone::Bad, "wrong") };
-        answers.add_row(
+        response_table.add_row(
             tone,
             vec![
                 name.to_string(),
@@ -207,10 +209,10 @@ fn build_error_sheet(
                 format_response_time(stats.response_times.quantile(0.5)),
                 format_response_time(p95),
                 reason.clone(),
-                word.to_owned(),
+                label.to_owned(),
             ],
         );
-        told.insert(name.to_string(), json!({
+        json_entries.insert(name.to_string(), json!({
             "sent": stats.count(), "wrong": stats.error_count, "p95_ms": p95.as_secs_f64() * 1000.0, "statuses": stats.status_counts, "right": is_met,
         }));
         sheet.judged_goals.push(GoalResult {
@@ -256,9 +258,9 @@ fn build_error_sheet(
         if is_unharmed { ReportTone::Good } else { ReportTone::Bad },
         if is_unharmed { "healthy visitors do not notice" } else { "healthy visitors pay for it" },
     );
-    let told_of = |one: &OutageResult| {
+    let told_of = |outage: &OutageResult| {
         let outages = trial.outages.as_ref()?;
-        Some(one.add_to_sheet(&mut sheet, (trial, outages), alone))
+        Some(outage.add_to_sheet(&mut sheet, (trial, outages), alone))
     };
     let outages: Vec<Value> = survived.iter().filter_map(told_of).collect();
     let mut table = phase_grid("Healthy traffic");
@@ -271,11 +273,11 @@ fn build_error_sheet(
     );
     others().for_each(|measured| add_phase_row(&mut table, measured, ReportTone::Plain, ""));
     sheet.parts.push(ReportPart::Table(table));
-    sheet.parts.push(ReportPart::Table(answers));
+    sheet.parts.push(ReportPart::Table(response_table));
     let healthy: Vec<&PhaseMeasurement> = [alone, beside].into_iter().chain(others()).collect();
     sheet.parts.extend(process_charts(&healthy));
     sheet.json_result = json!({
-        "alone": alone.to_json(), "beside": beside.to_json(), "errors": told,
+        "alone": alone.to_json(), "beside": beside.to_json(), "errors": json_entries,
         "answered_rightly": are_right, "healthy_unharmed": is_unharmed, "outages": outages,
     });
     sheet

@@ -137,17 +137,17 @@ fn build_go_live_sheet(launch: &GoLiveTrial, all: &[PhaseMeasurement]) -> Report
     let mut sheet = ReportSheet::new("Going live");
     let mut table = phase_grid("Phases");
     let mut phases = Vec::new();
-    let mut held = 0.0f64;
+    let mut highest_rate = 0.0f64;
     for measured in all {
         let judged = judge_phase(&launch.goals, measured);
         let missed = judged.iter().filter(|goal| !goal.is_met).count();
-        let (tone, word) = match (measured.doubts.is_empty(), missed) {
+        let (tone, label) = match (measured.doubts.is_empty(), missed) {
             (false, _) => (ReportTone::Doubtful, "not measured".to_owned()),
             (true, 0) => (ReportTone::Good, "met".to_owned()),
             (true, missed) => (ReportTone::Bad, format!("{missed} of {} missed", judged.len())),
         };
         if missed == 0 && measured.doubts.is_empty() {
-            held = held.max(measured.offered_rate().unwrap_or(0.0));
+            highest_rate = highest_rate.max(measured.offered_rate().unwrap_or(0.0));
         }
         for doubt in &measured.doubts {
             sheet.add_verdict(ReportTone::Doubtful, format!("in {}: {doubt}", measured.phase.name));
@@ -155,12 +155,12 @@ fn build_go_live_sheet(launch: &GoLiveTrial, all: &[PhaseMeasurement]) -> Report
         if measured.is_unreachable() {
             sheet.add_verdict(ReportTone::Doubtful, "the target never answered");
         }
-        add_phase_row(&mut table, measured, tone, &word);
+        add_phase_row(&mut table, measured, tone, &label);
         phases.push(measured.to_json());
         sheet.judged_goals.extend(judged);
     }
     let times = if launch.expected_traffic.peak_rate > 0.0 {
-        held / launch.expected_traffic.peak_rate
+        highest_rate / launch.expected_traffic.peak_rate
     } else {
         0.0
     };
@@ -205,7 +205,7 @@ fn build_go_live_sheet(launch: &GoLiveTrial, all: &[PhaseMeasurement]) -> Report
         "average_per_second": launch.expected_traffic.average_rate,
         "peak_per_second": launch.expected_traffic.peak_rate,
         "factor": launch.peak_multiplier,
-        "holds_times_the_peak": if held > 0.0 { Value::from(times) } else { Value::Null },
+        "holds_times_the_peak": if highest_rate > 0.0 { Value::from(times) } else { Value::Null },
     });
     sheet
 }

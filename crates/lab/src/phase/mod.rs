@@ -209,13 +209,14 @@ fn summarize_phase(
 /// Long phases are evaluated from their first quarter to their end: if the target keeps pace, equally many visits are
 /// in progress at both moments, so that visits without a response at the end are no loss. In short phases the time that
 /// the target took beyond the schedule counts.
-fn pace_share(outcome: &PlanRunOutcome, rate: f64, lasts: Duration) -> f64 {
-    let wanted = rate * lasts.as_secs_f64();
+fn pace_share(outcome: &PlanRunOutcome, rate: f64, duration: Duration) -> f64 {
+    let expected_visits = rate * duration.as_secs_f64();
     let results = &outcome.results;
     let usual = results.total_stats().response_times.quantile(0.5);
-    let took = results.elapsed.saturating_sub(usual).max(lasts);
-    let whole = outcome.visits as f64 / wanted.max(1.0) * lasts.as_secs_f64() / took.as_secs_f64();
-    let seconds = lasts.as_secs();
+    let took = results.elapsed.saturating_sub(usual).max(duration);
+    let whole = outcome.visits as f64 / expected_visits.max(1.0) * duration.as_secs_f64()
+        / took.as_secs_f64();
+    let seconds = duration.as_secs();
     if seconds < MIN_TRIMMABLE_SECONDS || outcome.visits == 0 {
         return whole.min(1.0);
     }
@@ -248,7 +249,7 @@ pub(crate) fn add_phase_row(
     grid: &mut ReportTable,
     measured: &PhaseMeasurement,
     tone: ReportTone,
-    word: &str,
+    label: &str,
 ) {
     let offered = match measured.phase.load_offer.amount {
         LoadAmount::Rate(rate) => format!("{rate:.1}/s"),
@@ -268,7 +269,7 @@ pub(crate) fn add_phase_row(
             time(0.95),
             time(0.99),
             format_response_time(measured.total_stats.response_times.max()),
-            word.to_owned(),
+            label.to_owned(),
         ],
     );
 }
@@ -278,17 +279,17 @@ pub(crate) fn add_phase_row(
 pub(crate) fn process_charts(all: &[&PhaseMeasurement]) -> Vec<ReportPart> {
     let started = |measured: &&PhaseMeasurement| measured.results.started;
     let Some(first) = all.iter().map(started).min() else { return Vec::new() };
-    let mut seen: Vec<process_watch::ProcessMetrics> = Vec::new();
+    let mut metrics: Vec<process_watch::ProcessMetrics> = Vec::new();
     for measured in all {
         let since = started(measured).duration_since(first).unwrap_or_default();
         let moved = |facts: &process_watch::ProcessMetrics| process_watch::ProcessMetrics {
             elapsed: facts.elapsed + since,
             ..facts.clone()
         };
-        seen.extend(measured.process_metrics.iter().map(moved));
+        metrics.extend(measured.process_metrics.iter().map(moved));
     }
-    seen.sort_by_key(|facts| facts.elapsed);
-    target_chart_parts(&seen)
+    metrics.sort_by_key(|facts| facts.elapsed);
+    target_chart_parts(&metrics)
 }
 
 /// Returns a description of the most frequent failure reason.

@@ -135,14 +135,15 @@ impl OutageOptions {
                 Ok((during, page.map(|(page, text)| page_contains(page, text)).transpose()))
             });
             let restored = self.restore_switch.trigger();
-            let (during, seen) = during?;
+            let (during, visibility) = during?;
             restored?;
-            let gone = self.placeholder.as_ref().map(|(page, text)| wait_until_absent(page, text));
+            let absence_time =
+                self.placeholder.as_ref().map(|(page, text)| wait_until_absent(page, text));
             say(&format!("healthy traffic after {name}"));
             let after = run_phase(subject, healthy(format!("after {name}")))?;
             // A page without a response shows no placeholder.
-            let seen = seen.unwrap_or(Some(false));
-            let placeholder = seen.zip(gone);
+            let visibility = visibility.unwrap_or(Some(false));
+            let placeholder = visibility.zip(absence_time);
             all.push(OutageResult {
                 name: name.clone(),
                 during_outage: during,
@@ -158,8 +159,8 @@ impl OutageOptions {
 fn page_contains(page: &str, text: &str) -> Result<bool> {
     let url = AbsoluteUrl::parse(page)?;
     let question = ProbeRequest { method: "GET", url: &url, headers: &[], body: b"" };
-    let answer = ProbeClient::new(REQUEST_TIMEOUT).send(&question)?;
-    Ok(String::from_utf8_lossy(&answer.body).contains(text))
+    let response = ProbeClient::new(REQUEST_TIMEOUT).send(&question)?;
+    Ok(String::from_utf8_lossy(&response.body).contains(text))
 }
 
 /// Waits until a page responds without the text; returns the elapsed time, or `None` if the text stays.
@@ -194,9 +195,9 @@ impl OutageResult {
         let usual =
             alone.total_stats.response_times.quantile(0.95).mul_f64(1.0 + trial.max_slowdown);
         let within = trial.max_error_p95.max(usual);
-        let judged = |wanted: String, measured: String, is_met: bool| GoalResult {
+        let judged = |expected: String, measured: String, is_met: bool| GoalResult {
             label: self.name.clone(),
-            requirement: wanted,
+            requirement: expected,
             measured,
             is_met,
         };
@@ -224,8 +225,8 @@ impl OutageResult {
         if let (Some((_, text)), Some((is_seen, whole))) =
             (&outages.placeholder, &self.placeholder_result)
         {
-            let word = if *is_seen { "it does" } else { "it does not" };
-            all.push(judged(format!("the page shows `{text}`"), word.to_owned(), *is_seen));
+            let visibility = if *is_seen { "it does" } else { "it does not" };
+            all.push(judged(format!("the page shows `{text}`"), visibility.to_owned(), *is_seen));
             let measured = match whole {
                 Some(after) => format!("after {}", format_response_time(*after)),
                 None => format!("not within {}", format_response_time(RECOVERY_TIMEOUT)),
@@ -253,27 +254,27 @@ impl OutageResult {
         sheet.judged_goals.extend(during);
         sheet.judged_goals.extend(after);
         let name = &self.name;
-        let (tone, word) = if stays_up {
+        let (tone, label) = if stays_up {
             (ReportTone::Good, "stay up")
         } else {
             (ReportTone::Bad, "do not stay up")
         };
-        sheet.add_verdict(tone, format!("{name}: pages {word} meanwhile"));
-        let (tone, word) = if recovers {
+        sheet.add_verdict(tone, format!("{name}: pages {label} meanwhile"));
+        let (tone, label) = if recovers {
             (ReportTone::Good, "visitors are served as before")
         } else {
             (ReportTone::Bad, "visitors are not served as before")
         };
-        sheet.add_verdict(tone, format!("{name}: {word} afterwards"));
-        let shown = self.placeholder_result.as_ref();
+        sheet.add_verdict(tone, format!("{name}: {label} afterwards"));
+        let placeholder = self.placeholder_result.as_ref();
         json!({
             "name": name,
             "during": self.during_outage.to_json(),
             "after": self.after_outage.to_json(),
             "failed_share": self.during_outage.total_stats.error_rate(),
             "reasons": self.during_outage.total_stats.failure_reason_counts,
-            "placeholder_shown": shown.map(|(is_seen, _)| is_seen),
-            "whole_again_s": shown.and_then(|(_, whole)| Some((*whole)?.as_secs_f64())),
+            "placeholder_shown": placeholder.map(|(is_seen, _)| is_seen),
+            "whole_again_s": placeholder.and_then(|(_, whole)| Some((*whole)?.as_secs_f64())),
             "stays_up": stays_up,
             "recovers": recovers,
         })

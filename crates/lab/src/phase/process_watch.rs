@@ -121,8 +121,9 @@ impl ProcessMetricsReader {
             Self::Process(pid) => read_proc_metrics(*pid, at),
             Self::Metrics { url, headers, client } => {
                 let question = ProbeRequest { method: "GET", url, headers, body: b"" };
-                let answer = client.send(&question).ok().filter(|answer| answer.status == 200)?;
-                parse_metrics(&String::from_utf8_lossy(&answer.body), at)
+                let response =
+                    client.send(&question).ok().filter(|response| response.status == 200)?;
+                parse_metrics(&String::from_utf8_lossy(&response.body), at)
             }
         }
     }
@@ -161,12 +162,12 @@ fn parse_metrics(text: &str, at: Duration) -> Option<ProcessMetrics> {
 fn pool_for_labels<'p>(pools: &'p mut Vec<PoolUsage>, labels: &str) -> &'p mut PoolUsage {
     let name = labels.split("pool=\"").nth(1).and_then(|rest| rest.split('"').next());
     let name = name.unwrap_or_default();
-    let place = pools.iter().position(|pool| pool.name == name).unwrap_or_else(|| {
+    let index = pools.iter().position(|pool| pool.name == name).unwrap_or_else(|| {
         pools.push(PoolUsage { name: name.to_owned(), ..PoolUsage::default() });
         pools.len() - 1
     });
     #[expect(clippy::indexing_slicing, reason = "it was found there, or added last")]
-    &mut pools[place]
+    &mut pools[index]
 }
 
 fn sample_until_stopped(
@@ -174,11 +175,11 @@ fn sample_until_stopped(
     end: &(Mutex<bool>, Condvar),
 ) -> Vec<ProcessMetrics> {
     let started = Instant::now();
-    let (mut seen, mut is_over) = (Vec::new(), false);
+    let (mut metrics, mut is_over) = (Vec::new(), false);
     loop {
-        seen.extend(eye.sample(started.elapsed()));
+        metrics.extend(eye.sample(started.elapsed()));
         if is_over {
-            return seen;
+            return metrics;
         }
         let ended = end.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Duration::from_secs(1);
@@ -192,7 +193,7 @@ fn read_proc_metrics(pid: u32, at: Duration) -> Option<ProcessMetrics> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The process name in parentheses may contain any characters.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let field = |place: usize| fields.get(place)?.parse::<u64>().ok();
+    let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let ticks = field(11)? + field(12)?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -232,9 +233,9 @@ const MAX_CHARTED_POOLS: usize = 3;
 /// Returns the charts of the readings: processors, memory, threads and open files; disk and pools, if they are
 /// reported.
 #[must_use]
-pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
+pub fn build_process_charts(metrics: &[ProcessMetrics]) -> Vec<ProcessChart> {
     let over = |value: &dyn Fn(&ProcessMetrics) -> f64| -> Vec<(f64, f64)> {
-        seen.iter().map(|facts| (facts.elapsed.as_secs_f64(), value(facts))).collect()
+        metrics.iter().map(|facts| (facts.elapsed.as_secs_f64(), value(facts))).collect()
     };
     let per_second = |value: &dyn Fn(&ProcessMetrics) -> f64| -> Vec<(f64, f64)> {
         let growth = |pair: &[ProcessMetrics]| -> Option<(f64, f64)> {
@@ -244,7 +245,7 @@ pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
             // The last reading follows the previous one immediately; the kernel's ticks are coarser than that.
             (span > MIN_CPU_INTERVAL_SECONDS).then(|| (now.elapsed.as_secs_f64(), more / span))
         };
-        seen.windows(2).filter_map(growth).collect()
+        metrics.windows(2).filter_map(growth).collect()
     };
     let chart = |title, unit, lines: Vec<(&str, Vec<(f64, f64)>)>| ProcessChart {
         title,
@@ -271,12 +272,12 @@ pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
             ],
         ),
     ];
-    if seen.iter().any(|facts| facts.disk_bytes > 0) {
+    if metrics.iter().any(|facts| facts.disk_bytes > 0) {
         let megabytes = per_second(&|facts| facts.disk_bytes as f64 / 1e6);
         let lines = vec![("read and written", megabytes)];
         charts.push(chart("Disks of the tested process", "MB/s", lines));
     }
-    let names = busiest_pools(seen);
+    let names = busiest_pools(metrics);
     if !names.is_empty() {
         let lines = |value: &dyn Fn(&PoolUsage) -> f64| -> Vec<(&str, Vec<(f64, f64)>)> {
             let of = |facts: &ProcessMetrics, name: &str| {
@@ -284,23 +285,23 @@ pub fn build_process_charts(seen: &[ProcessMetrics]) -> Vec<ProcessChart> {
             };
             names.iter().map(|name| (*name, over(&|facts| of(facts, name)))).collect()
         };
-        let taken = lines(&|pool| pool.used_share() * 100.0);
-        charts.push(chart("Places of pools that are taken", "%", taken));
+        let used_shares = lines(&|pool| pool.used_share() * 100.0);
+        charts.push(chart("Places of pools that are taken", "%", used_shares));
         charts.push(chart("Who waits for a place", "", lines(&|pool| pool.waiting)));
     }
     charts
 }
 
 /// Returns the names of the pools with the highest usage at any time, the fullest first.
-pub(crate) fn busiest_pools(seen: &[ProcessMetrics]) -> Vec<&str> {
+pub(crate) fn busiest_pools(metrics: &[ProcessMetrics]) -> Vec<&str> {
     let mut most: Vec<(&str, f64)> = Vec::new();
-    for pool in seen.iter().flat_map(|facts| &facts.pools) {
+    for pool in metrics.iter().flat_map(|facts| &facts.pools) {
         match most.iter_mut().find(|(name, _)| *name == pool.name) {
             Some((_, share)) => *share = share.max(pool.used_share()),
             None => most.push((&pool.name, pool.used_share())),
         }
     }
-    most.sort_by(|one, other| other.1.total_cmp(&one.1));
+    most.sort_by(|left, right| right.1.total_cmp(&left.1));
     most.into_iter().take(MAX_CHARTED_POOLS).map(|(name, _)| name).collect()
 }
 
@@ -309,8 +310,8 @@ const MIN_CPU_INTERVAL_SECONDS: f64 = 0.2;
 
 /// Returns the share of all processors that the process used between the first and the last reading.
 #[must_use]
-pub fn cpu_share(seen: &[ProcessMetrics]) -> Option<f64> {
-    let (first, last) = (seen.first()?, seen.last()?);
+pub fn cpu_share(metrics: &[ProcessMetrics]) -> Option<f64> {
+    let (first, last) = (metrics.first()?, metrics.last()?);
     let span = (last.elapsed - first.elapsed).as_secs_f64() * crate::load::processor_count() as f64;
     (span > 0.0).then(|| last.cpu_time.saturating_sub(first.cpu_time).as_secs_f64() / span)
 }
@@ -323,8 +324,8 @@ mod tests {
     fn the_own_process_can_be_seen() {
         let watch =
             ProcessWatch::start(&ProcessMetricsSource::Process(std::process::id())).unwrap();
-        let seen = watch.stop();
-        let last = seen.last().unwrap();
+        let metrics = watch.stop();
+        let last = metrics.last().unwrap();
         assert!(
             last.memory_bytes > 100_000 && last.open_files > 0 && last.thread_count >= 1,
             "{last:?}"

@@ -59,13 +59,13 @@ impl SlowClients {
     pub(super) fn start(url: &str, clients: usize) -> Result<Self> {
         let url = AbsoluteUrl::parse(url)?;
         let target = LoadTarget::resolve(url.is_tls, &url.host, url.port)?;
-        let (stop, told) = channel::<()>();
+        let (stop, receiver) = channel::<()>();
         let work = move || {
             let mut crowd = SlowClientPool::new(target, clients);
             loop {
                 crowd.advance_all(Instant::now());
                 // Nothing is ever sent on this channel: the sender is dropped to stop the thread.
-                if told.recv_timeout(BYTE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
+                if receiver.recv_timeout(BYTE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     return crowd.into_stats(Instant::now());
                 }
             }
@@ -149,16 +149,16 @@ impl SlowClientPool {
 
     /// Lets each client send a byte or connect.
     fn advance_all(&mut self, now: Instant) {
-        for place in &mut self.clients {
-            if let Some(client) = place {
+        for slot in &mut self.clients {
+            if let Some(client) = slot {
                 if !client.send_byte(now, &mut self.stats) {
-                    *place = None;
+                    *slot = None;
                 }
                 continue;
             }
             self.stats.opened += 1;
-            *place = SlowClient::connect(&self.target, now);
-            self.stats.rejected += u64::from(place.is_none());
+            *slot = SlowClient::connect(&self.target, now);
+            self.stats.rejected += u64::from(slot.is_none());
         }
     }
 
@@ -200,8 +200,8 @@ impl SlowClient {
 
     /// Sends a byte; returns false once the connection has ended.
     fn send_byte(&mut self, now: Instant, fates: &mut SlowClientStats) -> bool {
-        let mut answer = [0; 16];
-        match self.socket.read(&mut answer) {
+        let mut response = [0; 16];
+        match self.socket.read(&mut response) {
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
@@ -211,7 +211,7 @@ impl SlowClient {
                 return true;
             }
             Err(_) => fates.closed_without_response += 1,
-            Ok(length) => match parse_status(answer.get(..length).unwrap_or_default()) {
+            Ok(length) => match parse_status(response.get(..length).unwrap_or_default()) {
                 Some(status) => *fates.responses_by_status.entry(status).or_default() += 1,
                 None => fates.closed_without_response += 1,
             },
@@ -222,8 +222,8 @@ impl SlowClient {
 }
 
 /// Parses the status from the first bytes of a response; `None` if it is not HTTP.
-fn parse_status(answer: &[u8]) -> Option<u16> {
-    let text = answer.strip_prefix(b"HTTP/1.")?.get(2..5)?;
+fn parse_status(response: &[u8]) -> Option<u16> {
+    let text = response.strip_prefix(b"HTTP/1.")?.get(2..5)?;
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -245,9 +245,9 @@ mod tests {
     /// Advances the clients until one of their connections has ended, which the system reports after an unspecified
     /// delay.
     fn until_ended(crowd: &mut SlowClientPool, now: Instant) {
-        let begun = crowd.stats.opened;
+        let opened_before = crowd.stats.opened;
         let mut rounds = 0..10_000_000;
-        while crowd.stats.opened == begun && rounds.next().is_some() {
+        while crowd.stats.opened == opened_before && rounds.next().is_some() {
             crowd.advance_all(now);
         }
     }
@@ -269,7 +269,7 @@ mod tests {
         until_ended(&mut crowd, started + Duration::from_secs(8));
         let fates = crowd.into_stats(started + Duration::from_secs(9));
         let (answered, longest) = (BTreeMap::from([(408, 1)]), Duration::from_secs(7));
-        let wanted = SlowClientStats {
+        let expected = SlowClientStats {
             client_count: 1,
             opened: 3,
             rejected: 0,
@@ -278,7 +278,7 @@ mod tests {
             open_at_end: 1,
             longest_connection: longest,
         };
-        assert_eq!(fates, wanted);
+        assert_eq!(fates, expected);
         assert_eq!(fates.to_grid().rows[0].1[3], "1 with 408");
     }
 
@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn what_is_no_answer_has_no_status() {
         assert_eq!(parse_status(b"HTTP/1.1 431 R"), Some(431));
-        for answer in [&b""[..], b"HTTP/1.1", b"\x15\x03\x03\0\x02\x02F", b"HTTP/1.1 4x"] {
-            assert_eq!(parse_status(answer), None, "{answer:?}");
+        for response in [&b""[..], b"HTTP/1.1", b"\x15\x03\x03\0\x02\x02F", b"HTTP/1.1 4x"] {
+            assert_eq!(parse_status(response), None, "{response:?}");
         }
     }
 }

@@ -354,9 +354,9 @@ fn build_upload_sheet(
     let each = proof.workload_goal.original_mb + proof.workload_goal.renditions_mb;
     let rate = processed as f64 * each / took;
     let least = 0.97;
-    let goal = |wanted: String, measured: String, is_met: bool| GoalResult {
+    let goal = |expected: String, measured: String, is_met: bool| GoalResult {
         label: "uploads".to_owned(),
-        requirement: wanted,
+        requirement: expected,
         measured,
         is_met,
     };

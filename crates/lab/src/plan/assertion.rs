@@ -116,66 +116,70 @@ impl SampleAssertion {
     /// Evaluates the assertion for a response.
     pub(super) fn evaluate(
         &self,
-        answer: &SampleResponse,
+        response: &SampleResponse,
         scope: &mut VariableScope,
         patterns: &mut RegexPatternCache,
     ) -> AssertionResult {
         match self {
-            Self::Response { .. } => self.evaluate_response(answer, scope, patterns),
+            Self::Response { .. } => self.evaluate_response(response, scope, patterns),
             Self::Script(_) => AssertionResult::Passed,
-            Self::Xml if answer.body.is_empty() => {
+            Self::Xml if response.body.is_empty() => {
                 AssertionResult::Failed("Response was null".to_owned())
             }
-            Self::Xml => MarkupTree::check_well_formed(&answer.body)
+            Self::Xml => MarkupTree::check_well_formed(&response.body)
                 .map_or_else(AssertionResult::Failed, |()| AssertionResult::Passed),
             Self::Duration(most) => {
                 let most: u64 = most.evaluate(scope).trim().parse().unwrap_or(0);
-                if most == 0 || answer.elapsed_ms <= most {
+                if most == 0 || response.elapsed_ms <= most {
                     return AssertionResult::Passed;
                 }
                 AssertionResult::Failed(format!(
                     "The operation lasted too long: It took {} milliseconds, but should not have lasted longer than {most} milliseconds.",
-                    answer.elapsed_ms
+                    response.elapsed_ms
                 ))
             }
-            Self::Md5(_) if answer.body.is_empty() => {
+            Self::Md5(_) if response.body.is_empty() => {
                 AssertionResult::Failed("Response was null".to_owned())
             }
-            Self::Md5(wanted) => {
-                let wanted = wanted.evaluate(scope).trim().to_owned();
-                let found: String = md5::Md5::digest(answer.body.as_bytes())
+            Self::Md5(expected_digest) => {
+                let expected_digest = expected_digest.evaluate(scope).trim().to_owned();
+                let digest: String = md5::Md5::digest(response.body.as_bytes())
                     .iter()
                     .map(|byte| format!("{byte:02x}"))
                     .collect();
-                if found.eq_ignore_ascii_case(&wanted) {
+                if digest.eq_ignore_ascii_case(&expected_digest) {
                     return AssertionResult::Passed;
                 }
                 AssertionResult::Failed(format!(
-                    "Error asserting MD5 sum : got {found} but should have been {wanted}"
+                    "Error asserting MD5 sum : got {digest} but should have been {expected_digest}"
                 ))
             }
             Self::Size { size, comparison: order, subject: part } => {
-                let wanted: u64 = size.evaluate(scope).trim().parse().unwrap_or(0);
-                let found = match part {
-                    SizeSubject::All => answer.bytes,
-                    SizeSubject::Body => answer.body_bytes,
-                    SizeSubject::Headers => answer.headers.len() as u64,
-                    SizeSubject::Code => answer.code.len() as u64,
-                    SizeSubject::Message => answer.message.len() as u64,
+                let expected_size: u64 = size.evaluate(scope).trim().parse().unwrap_or(0);
+                let measured_size = match part {
+                    SizeSubject::All => response.bytes,
+                    SizeSubject::Body => response.body_bytes,
+                    SizeSubject::Headers => response.headers.len() as u64,
+                    SizeSubject::Code => response.code.len() as u64,
+                    SizeSubject::Message => response.message.len() as u64,
                 };
                 let (holds, words) = match order {
-                    SizeComparison::Equal => (found == wanted, "equal to"),
-                    SizeComparison::NotEqual => (found != wanted, "not equal to"),
-                    SizeComparison::Greater => (found > wanted, "greater than"),
-                    SizeComparison::Less => (found < wanted, "less than"),
-                    SizeComparison::GreaterOrEqual => (found >= wanted, "greater than or equal to"),
-                    SizeComparison::LessOrEqual => (found <= wanted, "less than or equal to"),
+                    SizeComparison::Equal => (measured_size == expected_size, "equal to"),
+                    SizeComparison::NotEqual => (measured_size != expected_size, "not equal to"),
+                    SizeComparison::Greater => (measured_size > expected_size, "greater than"),
+                    SizeComparison::Less => (measured_size < expected_size, "less than"),
+                    SizeComparison::GreaterOrEqual => {
+                        (measured_size >= expected_size, "greater than or equal to")
+                    }
+                    SizeComparison::LessOrEqual => {
+                        (measured_size <= expected_size, "less than or equal to")
+                    }
                 };
                 if holds {
                     return AssertionResult::Passed;
                 }
                 AssertionResult::Failed(format!(
-                    "The result was the wrong size: It was {found} bytes, but should have been {words} {wanted} bytes."
+                    "The result was the wrong size: It was {measured_size} bytes, but should have been {words} {expected_size} bytes."
                 ))
             }
             Self::XPath { path, inverts, is_html, is_xpath2: is_second, variable } => {
@@ -185,7 +189,7 @@ impl SampleAssertion {
                         let variable = variable.evaluate(scope).into_owned();
                         scope.variable(&variable).unwrap_or_default().to_owned()
                     }
-                    None => answer.body.clone(),
+                    None => response.body.clone(),
                 };
                 match check_xpath(&text, &path, *inverts, (*is_html, *is_second)) {
                     None => AssertionResult::Passed,
@@ -205,7 +209,7 @@ impl SampleAssertion {
                     expected.as_ref().map(|expected| expected.evaluate(scope).into_owned());
                 let expected = expected.as_deref();
                 let fault = check_json_path(
-                    answer,
+                    response,
                     &path,
                     expected,
                     (*is_regex, *expects_null, *by_text),
@@ -222,13 +226,13 @@ impl SampleAssertion {
 
     fn evaluate_response(
         &self,
-        answer: &SampleResponse,
+        response: &SampleResponse,
         scope: &mut VariableScope,
         patterns: &mut RegexPatternCache,
     ) -> AssertionResult {
         let Self::Response {
             subject,
-            comparison: way,
+            comparison,
             is_negated: is_not,
             matches_any: is_or,
             patterns: texts,
@@ -238,14 +242,16 @@ impl SampleAssertion {
         else {
             return AssertionResult::Passed;
         };
-        let (word, found) = match subject {
-            AssertionSubject::Body => ("text", Cow::Borrowed(answer.body.as_str())),
-            AssertionSubject::Code => ("code", answer.code.as_str().into()),
-            AssertionSubject::Message => ("message", answer.message.as_str().into()),
-            AssertionSubject::Headers => ("headers", answer.headers.as_str().into()),
-            AssertionSubject::RequestHeaders => ("request headers", answer.request_headers_text()),
-            AssertionSubject::Request => ("request data", answer.request_text().into()),
-            AssertionSubject::Url => ("URL", answer.url.as_str().into()),
+        let (subject_name, content) = match subject {
+            AssertionSubject::Body => ("text", Cow::Borrowed(response.body.as_str())),
+            AssertionSubject::Code => ("code", response.code.as_str().into()),
+            AssertionSubject::Message => ("message", response.message.as_str().into()),
+            AssertionSubject::Headers => ("headers", response.headers.as_str().into()),
+            AssertionSubject::RequestHeaders => {
+                ("request headers", response.request_headers_text())
+            }
+            AssertionSubject::Request => ("request data", response.request_text().into()),
+            AssertionSubject::Url => ("URL", response.url.as_str().into()),
             AssertionSubject::Variable(name) => {
                 let name = name.evaluate(scope).into_owned();
                 ("variable", scope.variable(&name).unwrap_or_default().to_owned().into())
@@ -254,15 +260,15 @@ impl SampleAssertion {
         let mut faults = Vec::new();
         for text in texts {
             let text = text.evaluate(scope);
-            let holds = match way {
-                TextComparison::Substring => found.contains(&*text),
-                TextComparison::Equals => found == text,
+            let holds = match comparison {
+                TextComparison::Substring => content.contains(&*text),
+                TextComparison::Equals => content == text,
                 TextComparison::Contains => {
-                    patterns.search_pattern(&text).is_some_and(|pattern| pattern.is_match(&found))
+                    patterns.search_pattern(&text).is_some_and(|pattern| pattern.is_match(&content))
                 }
                 TextComparison::Matches => patterns
                     .full_match_pattern(&text)
-                    .is_some_and(|pattern| pattern.is_match(&found)),
+                    .is_some_and(|pattern| pattern.is_match(&content)),
             };
             if holds != *is_not {
                 if *is_or {
@@ -272,12 +278,12 @@ impl SampleAssertion {
                 continue;
             }
             let not = if *is_not { "not " } else { "" };
-            let verb = match way {
+            let verb = match comparison {
                 TextComparison::Contains | TextComparison::Substring => "contain",
                 TextComparison::Matches => "match",
                 TextComparison::Equals => "equal",
             };
-            faults.push(format!("Test failed: {word} expected {not}to {verb} /{text}/"));
+            faults.push(format!("Test failed: {subject_name} expected {not}to {verb} /{text}/"));
             if !is_or {
                 break;
             }
@@ -340,26 +346,26 @@ fn equals_json_text(value: &Value, expected: &str) -> bool {
 }
 
 fn check_json_path(
-    answer: &SampleResponse,
+    response: &SampleResponse,
     path: &str,
     expected: Option<&str>,
     (is_regex, expects_null, by_text): (bool, bool, bool),
     patterns: &mut RegexPatternCache,
 ) -> Option<String> {
-    let document: serde_json::Value = match serde_json::from_str(&answer.body) {
+    let document: serde_json::Value = match serde_json::from_str(&response.body) {
         Ok(document) => document,
         Err(_) => return Some("the response is no JSON".to_owned()),
     };
-    let found = json_path::find_values(&document, path).unwrap_or_default();
-    if found.is_empty() {
+    let values = json_path::find_values(&document, path).unwrap_or_default();
+    if values.is_empty() {
         return Some(format!("No results for path: {path}"));
     }
     if expects_null {
-        let is_null = found.iter().all(|value| value.is_null());
+        let is_null = values.iter().all(|value| value.is_null());
         return (!is_null).then(|| format!("Value at `{path}` is not null"));
     }
     let expected = expected?;
-    let mut candidates: Vec<Value> = found.iter().map(|value| (**value).clone()).collect();
+    let mut candidates: Vec<Value> = values.iter().map(|value| (**value).clone()).collect();
     // For a list, one matching element is sufficient, or the whole list.
     if let [Value::Array(items)] = candidates.as_slice() {
         let items = items.clone();
@@ -371,14 +377,16 @@ fn check_json_path(
     }
     let holds = candidates.iter().any(|value| {
         if is_regex {
-            let shown = super::extractor::json_value_text(value);
-            patterns.full_match_pattern(expected).is_some_and(|pattern| pattern.is_match(&shown))
+            let value_text = super::extractor::json_value_text(value);
+            patterns
+                .full_match_pattern(expected)
+                .is_some_and(|pattern| pattern.is_match(&value_text))
         } else {
             equals_json_text(value, expected)
                 || (by_text && super::extractor::json_value_text(value) == expected)
         }
     });
     let first =
-        found.first().map(|value| super::extractor::json_value_text(value)).unwrap_or_default();
+        values.first().map(|value| super::extractor::json_value_text(value)).unwrap_or_default();
     (!holds).then(|| format!("Value expected to be '{expected}', but found '{first}'"))
 }

@@ -54,10 +54,10 @@ impl JavaCharset {
             "us-ascii" | "ascii" => Self::Ascii,
             "iso-8859-1" | "iso8859-1" | "iso8859_1" | "iso_8859-1" | "latin1" => Self::Latin1,
             name => {
-                let known = NAMED_CHARSETS.iter().find(|(java, others, _)| {
+                let charset = NAMED_CHARSETS.iter().find(|(java, others, _)| {
                     java.eq_ignore_ascii_case(name) || others.contains(&name)
                 });
-                known.map(|(java, _, encoding)| Self::Named(java, encoding))?
+                charset.map(|(java, _, encoding)| Self::Named(java, encoding))?
             }
         })
     }

@@ -157,7 +157,7 @@ fn compute_fresh_until(
 fn variant_key(url: &str, vary: &str, request: &[(Arc<str>, Arc<str>)]) -> String {
     let mut key = format!("vary-{vary}");
     for name in vary.split(',').map(str::trim) {
-        for (_, value) in request.iter().filter(|(known, _)| &**known == name) {
+        for (_, value) in request.iter().filter(|(header_name, _)| &**header_name == name) {
             key.push('-');
             key.push_str(name);
             key.push('=');

@@ -103,18 +103,18 @@ impl PlanThread {
             PlanNodeKind::Simple => self.next_in_order(node),
             PlanNodeKind::Transaction { .. } => self.next_in_transaction(node),
             PlanNodeKind::Loop { count, only_once } => {
-                let wanted: i64 = count.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
+                let pass_limit: i64 = count.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
                 self.next_in_loop(node, *only_once, |state| {
-                    wanted >= 0 && state.pass_count >= wanted
+                    pass_limit >= 0 && state.pass_count >= pass_limit
                 })
             }
             PlanNodeKind::OnceOnly => {
                 if self.controller_state(node).is_done {
                     return None;
                 }
-                let found = self.next_in_order(node);
-                self.controller_state(node).is_done = found.is_none();
-                found
+                let sampler = self.next_in_order(node);
+                self.controller_state(node).is_done = sampler.is_none();
+                sampler
             }
             PlanNodeKind::If { condition, is_script, evaluates_for_all: every } => {
                 if *every || self.controller_state(node).is_first {
@@ -139,7 +139,7 @@ impl PlanThread {
             PlanNodeKind::While(condition) => self.next_in_while(node, condition),
             PlanNodeKind::ForEach { .. } => self.next_in_for_each(node, kind),
             PlanNodeKind::Throughput { .. } => self.next_in_throughput(node, kind),
-            PlanNodeKind::Interleave(way) => self.next_interleaved_sampler(node, *way),
+            PlanNodeKind::Interleave(mode) => self.next_interleaved_sampler(node, *mode),
             PlanNodeKind::RandomOrder => {
                 if self.controller_state(node).is_first {
                     self.shuffle_children(node);
@@ -170,11 +170,11 @@ impl PlanThread {
                 let most: f64 = seconds.evaluate(&mut self.scope).trim().parse().unwrap_or(0.0);
                 let most = Duration::try_from_secs_f64(most).unwrap_or_default();
                 let since = *self.controller_state(node).started.get_or_insert_with(Instant::now);
-                let found = self.next_in_loop(node, false, |_| since.elapsed() >= most);
-                if found.is_none() {
+                let sampler = self.next_in_loop(node, false, |_| since.elapsed() >= most);
+                if sampler.is_none() {
                     self.controller_state(node).started = None;
                 }
-                found
+                sampler
             }
         }
     }
@@ -192,12 +192,13 @@ impl PlanThread {
         loop {
             let state = self.controller_state(node);
             let at = state.child_index;
-            let place = if state.is_active || !state.child_order.is_empty() {
+            let position = if state.is_active || !state.child_order.is_empty() {
                 state.child_order.get(at).copied()
             } else {
                 Some(at)
             };
-            let child = place.and_then(|place| model.nodes.get(node)?.children.get(place).copied());
+            let child = position
+                .and_then(|position| model.nodes.get(node)?.children.get(position).copied());
             let Some(child) = child else {
                 self.rewind_controller(node);
                 return None;
@@ -209,8 +210,8 @@ impl PlanThread {
                 self.controller_state(node).child_index += 1;
                 return Some(child);
             }
-            if let Some(found) = self.next_sampler(child) {
-                return Some(found);
+            if let Some(sampler) = self.next_sampler(child) {
+                return Some(sampler);
             }
             if self.is_ending {
                 return None;
@@ -297,15 +298,15 @@ impl PlanThread {
         };
         // The thread group's own controller comes first.
         let Some(at) = path.iter().rposition(is_loop).filter(|at| *at > 0) else { return false };
-        let Some(&found) = path.get(at) else { return false };
+        let Some(&loop_node) = path.get(at) else { return false };
         for &inner in path.iter().skip(at + 1).rev() {
             self.end_transaction(inner, TransactionEnding::Abandoned);
             if is_critical_section(&model, inner) {
                 self.critical_sections.leave();
             }
         }
-        self.reset_controller(found, RestartScope::Iteration);
-        let state = self.controller_state(found);
+        self.reset_controller(loop_node, RestartScope::Iteration);
+        let state = self.controller_state(loop_node);
         state.pass_count += 1;
         state.is_loop_left = is_left;
         true
@@ -335,8 +336,8 @@ impl PlanThread {
                 self.reset_once_only(node);
             }
             self.set_index_variable(node);
-            if let Some(found) = self.next_in_order(node) {
-                return Some(found);
+            if let Some(sampler) = self.next_in_order(node) {
+                return Some(sampler);
             }
             if self.is_ending {
                 return None;
@@ -394,8 +395,8 @@ impl PlanThread {
                     break;
                 }
             }
-            if let Some(found) = self.next_in_order(node) {
-                return Some(found);
+            if let Some(sampler) = self.next_in_order(node) {
+                return Some(sampler);
             }
             if self.is_ending {
                 return None;
@@ -435,8 +436,8 @@ impl PlanThread {
             if self.controller_state(node).is_first {
                 self.scope.set_variable(&output, &value);
             }
-            if let Some(found) = self.next_in_order(node) {
-                return Some(found);
+            if let Some(sampler) = self.next_in_order(node) {
+                return Some(sampler);
             }
             if self.is_ending {
                 return None;
@@ -493,8 +494,8 @@ impl PlanThread {
         let count = self.model.nodes.get(node).map_or(0, |node| node.children.len());
         let mut order: Vec<usize> = (0..count).collect();
         for at in (1..order.len()).rev() {
-            let other = self.scope.random_between(0, i64::try_from(at).unwrap_or(0));
-            order.swap(at, usize::try_from(other).unwrap_or(0));
+            let swap_index = self.scope.random_between(0, i64::try_from(at).unwrap_or(0));
+            order.swap(at, usize::try_from(swap_index).unwrap_or(0));
         }
         self.controller_state(node).child_order = order;
     }
@@ -511,13 +512,13 @@ impl PlanThread {
         if let Ok(number) = value.parse::<usize>() {
             return Some(if number < children.len() { number } else { 0 });
         }
-        let mut named = |wanted: &str| {
+        let mut named = |target_name: &str| {
             children.iter().position(|&child| {
                 let name = model
                     .nodes
                     .get(child)
                     .map(|node| node.name.evaluate(&mut self.scope).into_owned());
-                name.as_deref() == Some(wanted)
+                name.as_deref() == Some(target_name)
             })
         };
         named(value).or_else(|| named("default"))
@@ -560,11 +561,11 @@ impl PlanThread {
                 children_time: Duration::ZERO,
             }));
         }
-        let found = self.next_in_order(node);
+        let sampler = self.next_in_order(node);
         if self.is_ending {
             return None;
         }
-        match found {
+        match sampler {
             Some(_) => {
                 if let Some(open) = &mut self.controller_state(node).open_transaction {
                     open.sampler_calls += 1;
@@ -572,7 +573,7 @@ impl PlanThread {
             }
             None => self.end_transaction(node, TransactionEnding::Completed),
         }
-        found
+        sampler
     }
 
     /// Runs the events at the start of a controller's iteration.
@@ -581,8 +582,8 @@ impl PlanThread {
         let Some(node) = model.nodes.get(node) else { return };
         for event in &node.events {
             match *event {
-                IterationEvent::DataSet(place) => {
-                    let Some(data) = model.data_sets.get(place) else { continue };
+                IterationEvent::DataSet(index) => {
+                    let Some(data) = model.data_sets.get(index) else { continue };
                     match data.fetch_row(&mut self.scope) {
                         RowFetch::Row => {}
                         RowFetch::Exhausted => self.is_ending = true,
@@ -592,9 +593,9 @@ impl PlanThread {
                         }
                     }
                 }
-                IterationEvent::Counter(place) => self.advance_counter(place),
-                IterationEvent::RandomVariable(place) => {
-                    let Some(variable) = model.random_variables.get(place) else { continue };
+                IterationEvent::Counter(index) => self.advance_counter(index),
+                IterationEvent::RandomVariable(index) => {
+                    let Some(variable) = model.random_variables.get(index) else { continue };
                     let low = variable.low.evaluate(&mut self.scope).trim().parse().unwrap_or(0);
                     let high =
                         variable.high.evaluate(&mut self.scope).trim().parse().unwrap_or(low);
@@ -603,14 +604,14 @@ impl PlanThread {
                     let name = variable.name.evaluate(&mut self.scope).into_owned();
                     self.scope.set_variable(&name, &format_decimal(&format, value));
                 }
-                IterationEvent::UserParameters(place) => self.apply_user_parameters(place),
+                IterationEvent::UserParameters(index) => self.apply_user_parameters(index),
             }
         }
     }
 
-    pub(super) fn apply_user_parameters(&mut self, place: usize) {
+    pub(super) fn apply_user_parameters(&mut self, index: usize) {
         let model = std::sync::Arc::clone(&self.model);
-        let Some(parameters) = model.user_parameters.get(place) else { return };
+        let Some(parameters) = model.user_parameters.get(index) else { return };
         if parameters.user_values.is_empty() {
             return;
         }
@@ -623,26 +624,26 @@ impl PlanThread {
         }
     }
 
-    fn advance_counter(&mut self, place: usize) {
+    fn advance_counter(&mut self, index: usize) {
         let model = std::sync::Arc::clone(&self.model);
-        let Some(counter) = model.counters.get(place) else { return };
+        let Some(counter) = model.counters.get(index) else { return };
         let mut number = |template: &super::template::TextTemplate| -> Option<i64> {
             template.evaluate(&mut self.scope).trim().parse().ok()
         };
         let start = number(&counter.start).unwrap_or(0);
         let step = number(&counter.step).unwrap_or(1);
         let end = number(&counter.end).unwrap_or(i64::MAX);
-        let advance = |known: Option<i64>| match known {
+        let advance = |previous: Option<i64>| match previous {
             None => start,
             Some(value) if value.saturating_add(step) > end => start,
             Some(value) => value.saturating_add(step),
         };
         let value = if counter.per_user {
-            let resets = counter.resets && self.scope.iteration != self.counter_iteration(place);
-            let known =
-                if resets { None } else { self.counters.get(&place).map(|(value, _)| *value) };
-            let value = advance(known);
-            self.counters.insert(place, (value, self.scope.iteration));
+            let resets = counter.resets && self.scope.iteration != self.counter_iteration(index);
+            let previous =
+                if resets { None } else { self.counters.get(&index).map(|(value, _)| *value) };
+            let value = advance(previous);
+            self.counters.insert(index, (value, self.scope.iteration));
             value
         } else {
             let mut shared =
@@ -662,8 +663,8 @@ impl PlanThread {
         self.scope.set_variable(&name, &format_decimal(&format, value));
     }
 
-    fn counter_iteration(&self, place: usize) -> u64 {
-        self.counters.get(&place).map_or(0, |(_, iteration)| *iteration)
+    fn counter_iteration(&self, index: usize) -> u64 {
+        self.counters.get(&index).map_or(0, |(_, iteration)| *iteration)
     }
 }
 

@@ -30,10 +30,10 @@ impl CookieJar {
         &mut self,
         name: &str,
         value: &str,
-        place: (&str, &str),
+        domain_and_path: (&str, &str),
         is_secure: bool,
     ) {
-        let (domain, path) = place;
+        let (domain, path) = domain_and_path;
         self.put_cookie(JarCookie {
             name: name.to_owned(),
             value: value.to_owned(),
@@ -88,15 +88,16 @@ impl CookieJar {
             cookie.expires = Some(now + span);
         }
         if cookie.expires.is_some_and(|expires| expires <= now) {
-            self.0.retain(|known| !known.is_same_cookie(&cookie));
+            self.0.retain(|existing| !existing.is_same_cookie(&cookie));
         } else {
             self.put_cookie(cookie);
         }
     }
 
     fn put_cookie(&mut self, cookie: JarCookie) {
-        if let Some(known) = self.0.iter_mut().find(|known| known.is_same_cookie(&cookie)) {
-            *known = cookie;
+        if let Some(existing) = self.0.iter_mut().find(|existing| existing.is_same_cookie(&cookie))
+        {
+            *existing = cookie;
         } else if self.0.len() < MAX_COOKIES {
             self.0.push(cookie);
         }
@@ -173,16 +174,16 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(set: &[&str], at: &str, asked: &str, expected: Option<&str>) {
+    fn check(set: &[&str], at: &str, request_url: &str, expected: Option<&str>) {
         let mut jar = CookieJar::default();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000);
         for header in set {
             jar.set_from_response(header, &AbsoluteUrl::parse(at).unwrap(), now);
         }
         assert_eq!(
-            jar.cookie_header_at(&AbsoluteUrl::parse(asked).unwrap(), &|| now).as_deref(),
+            jar.cookie_header_at(&AbsoluteUrl::parse(request_url).unwrap(), &|| now).as_deref(),
             expected,
-            "{set:?} {asked}"
+            "{set:?} {request_url}"
         );
     }
 

@@ -25,13 +25,13 @@ impl EnteredSections {
     /// Enters a section; returns false if another thread is inside.
     pub(super) fn enter(&mut self, sections: &CriticalSections, name: &str) -> bool {
         let gate = {
-            let mut known = sections.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match known.get(name) {
+            let mut gates = sections.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match gates.get(name) {
                 Some(gate) => Arc::clone(gate),
-                None => Arc::clone(known.entry(name.to_owned()).or_default()),
+                None => Arc::clone(gates.entry(name.to_owned()).or_default()),
             }
         };
-        let is_inside = self.0.iter().any(|held| Arc::ptr_eq(held, &gate));
+        let is_inside = self.0.iter().any(|entered| Arc::ptr_eq(entered, &gate));
         let may = is_inside
             || gate.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if may {
@@ -43,7 +43,7 @@ impl EnteredSections {
     /// Leaves the innermost section.
     pub(super) fn leave(&mut self) {
         let Some(gate) = self.0.pop() else { return };
-        if !self.0.iter().any(|held| Arc::ptr_eq(held, &gate)) {
+        if !self.0.iter().any(|entered| Arc::ptr_eq(entered, &gate)) {
             gate.store(false, Ordering::Release);
         }
     }
@@ -69,14 +69,14 @@ mod tests {
     #[test]
     fn one_at_a_time_is_inside() {
         let sections = CriticalSections::default();
-        let (mut one, mut other) = (EnteredSections::default(), EnteredSections::default());
-        assert!(one.enter(&sections, "a") && one.enter(&sections, "a"));
-        assert!(!other.enter(&sections, "a") && other.enter(&sections, "b"));
-        one.leave();
-        assert!(!other.enter(&sections, "a"));
-        one.leave();
-        assert!(other.enter(&sections, "a"));
-        drop(other);
-        assert!(one.enter(&sections, "a") && one.enter(&sections, "b"));
+        let (mut first, mut second) = (EnteredSections::default(), EnteredSections::default());
+        assert!(first.enter(&sections, "a") && first.enter(&sections, "a"));
+        assert!(!second.enter(&sections, "a") && second.enter(&sections, "b"));
+        first.leave();
+        assert!(!second.enter(&sections, "a"));
+        first.leave();
+        assert!(second.enter(&sections, "a"));
+        drop(second);
+        assert!(first.enter(&sections, "a") && first.enter(&sections, "b"));
     }
 }

@@ -167,7 +167,7 @@ impl DataSet {
             RowSharing::All => file.clone(),
             RowSharing::Group => format!("{file}@{} {}", scope.group_root, scope.group_name),
             RowSharing::Thread => format!("{file}@{}", scope.thread_name),
-            RowSharing::Named(word) => format!("{file}@={word}"),
+            RowSharing::Named(group_name) => format!("{file}@={group_name}"),
         };
         // Cursors in random order are separate from those in file order.
         let key = if self.is_random { format!("{key}@random") } else { key };
@@ -176,8 +176,8 @@ impl DataSet {
 
     fn resolve_columns(&self, scope: &mut VariableScope) -> Result<Arc<DataSetColumns>, String> {
         let (file, key) = self.cursor_key(scope);
-        let mut known = self.columns_by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(columns) = known.get(&key) {
+        let mut columns_by_key = self.columns_by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(columns) = columns_by_key.get(&key) {
             return Ok(Arc::clone(columns));
         }
         let delimiter = match self.delimiter.evaluate(scope).as_ref() {
@@ -219,7 +219,7 @@ impl DataSet {
         }
         let cursor = scope.run_context.shared_cursor(&key, cursor);
         let columns = Arc::new(DataSetColumns { names, delimiter, cursor });
-        known.insert(key, Arc::clone(&columns));
+        columns_by_key.insert(key, Arc::clone(&columns));
         Ok(columns)
     }
 }
@@ -290,12 +290,12 @@ impl RowCursor {
         }
         let Some(input) = &mut self.reader else { return Ok(false) };
         loop {
-            let found = if self.is_quoted {
+            let outcome = if self.is_quoted {
                 read_csv_record(input, &mut self.current_row)
             } else {
                 read_line(input, &mut self.current_row)
             };
-            match found {
+            match outcome {
                 Ok(true) if self.current_row.is_empty() => {}
                 Ok(is_row) => return Ok(is_row),
                 Err(error) => {
@@ -330,8 +330,10 @@ impl DataSetColumns {
         let default = fills_up.then_some("");
         if cursor.is_quoted {
             let values = cursor.row_values(self.delimiter);
-            for (place, name) in self.names.iter().enumerate() {
-                let Some(value) = values.get(place).map(String::as_str).or(default) else { return };
+            for (column, name) in self.names.iter().enumerate() {
+                let Some(value) = values.get(column).map(String::as_str).or(default) else {
+                    return;
+                };
                 scope.set_variable(name, value);
             }
             return;
@@ -349,9 +351,9 @@ impl ShuffledRows {
     fn shuffle(&mut self) {
         self.next_index = 0;
         for at in (1..self.rows.len()).rev() {
-            let other = random_number(self.seed, self.random_count) % (at as u64 + 1);
+            let swap_index = random_number(self.seed, self.random_count) % (at as u64 + 1);
             self.random_count += 1;
-            self.rows.swap(at, usize::try_from(other).unwrap_or(0));
+            self.rows.swap(at, usize::try_from(swap_index).unwrap_or(0));
         }
     }
 }

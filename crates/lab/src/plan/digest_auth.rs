@@ -69,7 +69,10 @@ impl AuthChallenge {
 
     fn from_parameters(scheme: &str, words: &[(String, String)]) -> Option<Self> {
         let find = |name: &str| {
-            words.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+            words
+                .iter()
+                .find(|(parameter_name, _)| parameter_name.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value)
         };
         let realm = find("realm").cloned().unwrap_or_default();
         if scheme.eq_ignore_ascii_case("basic") {
@@ -87,8 +90,8 @@ impl AuthChallenge {
             "SHA-512-256" => DigestHash::Sha512Of256,
             _ => return None,
         };
-        let offers = |wanted: &str, list: &str| {
-            list.split(',').any(|one| one.trim().eq_ignore_ascii_case(wanted))
+        let offers = |option: &str, list: &str| {
+            list.split(',').any(|item| item.trim().eq_ignore_ascii_case(option))
         };
         let quality = match find("qop") {
             None => QualityOfProtection::Unspecified,
@@ -141,16 +144,16 @@ impl DigestChallenge {
         if self.is_session {
             secret = hash(format!("{secret}:{}:{nonce}", self.nonce).as_bytes());
         }
-        let mut what = format!("{}:{}", sent.method, sent.target);
+        let mut request_digest = format!("{}:{}", sent.method, sent.target);
         if quality == Some("auth-int") {
-            write!(what, ":{}", hash(sent.body)).ok();
+            write!(request_digest, ":{}", hash(sent.body)).ok();
         }
-        let what = hash(what.as_bytes());
+        let request_digest = hash(request_digest.as_bytes());
         let middle = match quality {
             None => self.nonce.clone(),
             Some(quality) => format!("{}:{COUNT}:{nonce}:{quality}", self.nonce),
         };
-        let response = hash(format!("{secret}:{middle}:{what}").as_bytes());
+        let response = hash(format!("{secret}:{middle}:{request_digest}").as_bytes());
         let mut out = "Digest ".to_owned();
         for (name, value) in [
             ("username", user),
@@ -256,7 +259,7 @@ mod tests {
     fn digest(header: &str) -> DigestChallenge {
         match AuthChallenge::parse_all([header].into_iter()).remove(0) {
             AuthChallenge::Digest(digest) => *digest,
-            other @ AuthChallenge::Basic { .. } => panic!("{other:?}"),
+            challenge @ AuthChallenge::Basic { .. } => panic!("{challenge:?}"),
         }
     }
 
@@ -271,34 +274,34 @@ mod tests {
             ("MD5", "8ca523f5e9506fed4657c9700eebdbec"),
             ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
         ] {
-            let asked = digest(&format!(
+            let challenge = digest(&format!(
                 "Digest realm=\"http-auth@example.org\", qop=\"auth, auth-int\", algorithm={algorithm}, \
                  nonce=\"{nonce}\", opaque=\"{opaque}\""
             ));
-            let answer = asked.authorization(
+            let authorization = challenge.authorization(
                 ("Mufasa", "Circle of Life"),
                 GET,
                 "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
             );
             assert!(
-                answer.contains(&format!("response=\"{response}\", qop=auth, nc=00000001")),
-                "{answer}"
+                authorization.contains(&format!("response=\"{response}\", qop=auth, nc=00000001")),
+                "{authorization}"
             );
             assert!(
-                answer.ends_with(&format!("algorithm={algorithm}, opaque=\"{opaque}\"")),
-                "{answer}"
+                authorization.ends_with(&format!("algorithm={algorithm}, opaque=\"{opaque}\"")),
+                "{authorization}"
             );
         }
     }
 
     #[test]
     fn a_server_without_qop_is_answered_as_rfc_2069_says() {
-        let asked = digest(
+        let challenge = digest(
             r#"Digest realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093""#,
         );
-        let answer = asked.authorization(("Mufasa", "CircleOfLife"), GET, "x");
+        let authorization = challenge.authorization(("Mufasa", "CircleOfLife"), GET, "x");
         assert_eq!(
-            answer,
+            authorization,
             "Digest username=\"Mufasa\", realm=\"testrealm@host.com\", nonce=\"dcd98b7102dd2f0e8b11d0f600bfb0c093\", \
              uri=\"/dir/index.html\", response=\"1949323746fe6a43ef61f9606e7febea\", algorithm=MD5"
         );
@@ -306,12 +309,13 @@ mod tests {
 
     #[test]
     fn bodies_are_part_of_a_digest_where_the_server_offers_it() {
-        let asked = digest(r#"Digest realm="r", nonce="n", qop="auth,auth-int""#);
+        let challenge = digest(r#"Digest realm="r", nonce="n", qop="auth,auth-int""#);
         let sent = DigestedRequest { method: "POST", target: "/", body: b"a=1" };
-        let with_body = asked.authorization(("u", "p"), sent, "c");
+        let with_body = challenge.authorization(("u", "p"), sent, "c");
         assert!(with_body.contains("qop=auth-int"), "{with_body}");
-        let other = asked.authorization(("u", "p"), DigestedRequest { body: b"a=2", ..sent }, "c");
-        assert_ne!(with_body, other);
+        let with_other_body =
+            challenge.authorization(("u", "p"), DigestedRequest { body: b"a=2", ..sent }, "c");
+        assert_ne!(with_body, with_other_body);
     }
 
     #[test]
@@ -319,10 +323,15 @@ mod tests {
         let read = |headers: &[&str]| -> Vec<String> {
             AuthChallenge::parse_all(headers.iter().copied())
                 .iter()
-                .map(|one| match one {
+                .map(|challenge| match challenge {
                     AuthChallenge::Basic { realm } => format!("basic {realm}"),
-                    AuthChallenge::Digest(one) => {
-                        format!("{} {} {}", one.algorithm, one.realm, one.is_stale)
+                    AuthChallenge::Digest(digest_challenge) => {
+                        format!(
+                            "{} {} {}",
+                            digest_challenge.algorithm,
+                            digest_challenge.realm,
+                            digest_challenge.is_stale
+                        )
                     }
                 })
                 .collect()

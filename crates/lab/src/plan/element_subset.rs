@@ -136,8 +136,8 @@ pub fn subset_of(name: &str) -> Option<u8> {
         return Some(1);
     }
     let sets = [FIRST_SUBSET, SECOND_SUBSET, THIRD_SUBSET, FOURTH_SUBSET];
-    let found = sets.iter().zip(1..).find(|(set, _)| set.contains(&name));
-    match found {
+    let matching_set = sets.iter().zip(1..).find(|(set, _)| set.contains(&name));
+    match matching_set {
         Some((_, number)) => Some(number),
         // Functions that compute a text belong to the first subset.
         None => super::function::JMeterFunction::find(name).map(|_| 1),

@@ -12,7 +12,7 @@ use html5ever::tokenizer::{
 use regex::Regex;
 
 use crate::net::AbsoluteUrl;
-use crate::page::page_reference::raw_text_mode;
+use crate::page::reference::raw_text_mode;
 
 /// Returns the URLs of images, scripts, styles, frames and similar resources of a page at `page`, without duplicates
 /// and in page order. A `<base href>` applies to what follows it.
@@ -34,14 +34,15 @@ pub(crate) fn stylesheet_imports(css: &str) -> Vec<String> {
     static IMPORT: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"(?i)@import\s+(?:url\(\s*)?["']?([^"'()\s;]+)"#).expect("the pattern reads")
     });
-    let mut found: Vec<String> = Vec::new();
+    let mut imports: Vec<String> = Vec::new();
     for import in IMPORT.captures_iter(css) {
         let reference = import.get(1).map_or("", |reference| reference.as_str());
-        if !reference.starts_with("data:") && !found.iter().any(|known| known == reference) {
-            found.push(reference.to_owned());
+        if !reference.starts_with("data:") && !imports.iter().any(|existing| existing == reference)
+        {
+            imports.push(reference.to_owned());
         }
     }
-    found
+    imports
 }
 
 /// Collects URLs from the tags of a page.
@@ -79,9 +80,10 @@ impl TokenSink for EmbeddedResourceCollector {
 
 impl ResourceCollectorState {
     fn collect_tag(&mut self, tag: &Tag) {
-        let attribute = |wanted: &str| -> Option<String> {
-            let found = tag.attrs.iter().find(|attribute| &*attribute.name.local == wanted);
-            found.map(|attribute| attribute.value.trim().to_owned())
+        let attribute = |attribute_name: &str| -> Option<String> {
+            let matching_attribute =
+                tag.attrs.iter().find(|attribute| &*attribute.name.local == attribute_name);
+            matching_attribute.map(|attribute| attribute.value.trim().to_owned())
         };
         let is = |name: &str, values: &[&str]| {
             attribute(name)

@@ -184,9 +184,9 @@ impl<'a> ExpressionParser<'a, '_> {
     }
 
     /// Accepts a word that ends at a word boundary.
-    fn accept_word(&mut self, word: &str) -> bool {
+    fn accept_word(&mut self, keyword: &str) -> bool {
         self.skip_whitespace();
-        match self.remaining.strip_prefix(word) {
+        match self.remaining.strip_prefix(keyword) {
             Some(rest) if !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_') => {
                 self.remaining = rest;
                 true
@@ -208,8 +208,8 @@ impl<'a> ExpressionParser<'a, '_> {
     fn parse_conditional_nested(&mut self) -> ExpressionResult {
         let condition = self.parse_or()?;
         if self.accept_token("?:") {
-            let other = self.parse_conditional()?;
-            return Ok(if condition.is_true() { condition } else { other });
+            let alternative = self.parse_conditional()?;
+            return Ok(if condition.is_true() { condition } else { alternative });
         }
         if self.accept_token("?") {
             let yes = self.parse_conditional()?;
@@ -250,10 +250,10 @@ impl<'a> ExpressionParser<'a, '_> {
                 return compare_values(operator, &left, &right, self.semantics);
             }
         }
-        for (word, operator) in
+        for (symbol, operator) in
             [("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")]
         {
-            if self.accept_word(word) {
+            if self.accept_word(symbol) {
                 let right = self.parse_sum()?;
                 return compare_values(operator, &left, &right, self.semantics);
             }
@@ -268,9 +268,10 @@ impl<'a> ExpressionParser<'a, '_> {
                 let right = self.parse_product()?;
                 left = match (&left, &right) {
                     _ if self.semantics == NumberSemantics::Jexl => add_jexl(&left, &right)?,
-                    (ExpressionValue::Number(one), ExpressionValue::Number(two)) => {
-                        ExpressionValue::Number(one + two)
-                    }
+                    (
+                        ExpressionValue::Number(left_number),
+                        ExpressionValue::Number(right_number),
+                    ) => ExpressionValue::Number(left_number + right_number),
                     _ => ExpressionValue::Text(format!("{left}{right}")),
                 };
             } else if self.accept_token("-") {
@@ -321,7 +322,9 @@ impl<'a> ExpressionParser<'a, '_> {
         if self.semantics == NumberSemantics::Jexl {
             return calculate_jexl(operator, left, right);
         }
-        Ok(number_arithmetic(left, right, |one, two| apply_operator(operator, one, two)))
+        Ok(number_arithmetic(left, right, |left_number, right_number| {
+            apply_operator(operator, left_number, right_number)
+        }))
     }
 
     fn parse_unary(&mut self) -> ExpressionResult {
@@ -423,7 +426,7 @@ impl<'a> ExpressionParser<'a, '_> {
                 match chars.next().map(|(_, next)| next) {
                     Some('n') => out.push('\n'),
                     Some('t') => out.push('\t'),
-                    Some(other) => out.push(other),
+                    Some(letter) => out.push(letter),
                     None => break,
                 }
             } else {
@@ -505,16 +508,16 @@ impl<'a> ExpressionParser<'a, '_> {
         }
         let name = self.read_name();
         let arguments = self.parse_arguments()?;
-        let number = |place: usize| arguments.get(place).and_then(ExpressionValue::as_number);
-        let one = number(0).unwrap_or(f64::NAN);
+        let number = |index: usize| arguments.get(index).and_then(ExpressionValue::as_number);
+        let argument = number(0).unwrap_or(f64::NAN);
         Ok(ExpressionValue::Number(match name {
             "random" => self.scope.as_mut().map_or(0.5, |scope| 1.0 - scope.random_unit()),
-            "floor" => one.floor(),
-            "ceil" => one.ceil(),
-            "round" => (one + 0.5).floor(),
-            "abs" => one.abs(),
-            "sqrt" => one.sqrt(),
-            "pow" => one.powf(number(1).unwrap_or(f64::NAN)),
+            "floor" => argument.floor(),
+            "ceil" => argument.ceil(),
+            "round" => (argument + 0.5).floor(),
+            "abs" => argument.abs(),
+            "sqrt" => argument.sqrt(),
+            "pow" => argument.powf(number(1).unwrap_or(f64::NAN)),
             "min" => arguments
                 .iter()
                 .filter_map(ExpressionValue::as_number)
@@ -547,12 +550,12 @@ impl<'a> ExpressionParser<'a, '_> {
             return Err(format!("`{}` is not supported", self.remaining_excerpt()));
         };
         let Some(scope) = &self.scope else { return Ok(ExpressionValue::Text("1".to_owned())) };
-        let found = if is_property {
+        let variable_value = if is_property {
             scope.run_context.property(&name)
         } else {
             scope.variable(&name).map(str::to_owned)
         };
-        Ok(found.map_or(ExpressionValue::Null, ExpressionValue::Text))
+        Ok(variable_value.map_or(ExpressionValue::Null, ExpressionValue::Text))
     }
 
     fn parse_arguments(&mut self) -> Result<Vec<ExpressionValue>, String> {
@@ -581,45 +584,47 @@ impl<'a> ExpressionParser<'a, '_> {
         }
         let arguments = self.parse_arguments()?;
         let text = on.to_string();
-        let given = arguments.first().map(ExpressionValue::to_string).unwrap_or_default();
+        let argument = arguments.first().map(ExpressionValue::to_string).unwrap_or_default();
         Ok(match name {
             "equals" => ExpressionValue::Bool(
                 on.equals(arguments.first().unwrap_or(&ExpressionValue::Null)),
             ),
             "equalsIgnoreCase" => {
-                ExpressionValue::Bool(text.to_lowercase() == given.to_lowercase())
+                ExpressionValue::Bool(text.to_lowercase() == argument.to_lowercase())
             }
-            "contains" | "includes" => ExpressionValue::Bool(text.contains(&given)),
-            "startsWith" => ExpressionValue::Bool(text.starts_with(&given)),
-            "endsWith" => ExpressionValue::Bool(text.ends_with(&given)),
-            "matches" => ExpressionValue::Bool(matches_regex(&text, &given, true)?),
+            "contains" | "includes" => ExpressionValue::Bool(text.contains(&argument)),
+            "startsWith" => ExpressionValue::Bool(text.starts_with(&argument)),
+            "endsWith" => ExpressionValue::Bool(text.ends_with(&argument)),
+            "matches" => ExpressionValue::Bool(matches_regex(&text, &argument, true)?),
             "isEmpty" => ExpressionValue::Bool(text.is_empty()),
             "length" | "size" => self.number_value(text.chars().count() as f64),
             "indexOf" => {
-                let place = text.find(&given).and_then(|at| text.get(..at));
-                self.number_value(place.map_or(-1.0, |before| before.chars().count() as f64))
+                let prefix = text.find(&argument).and_then(|at| text.get(..at));
+                self.number_value(prefix.map_or(-1.0, |before| before.chars().count() as f64))
             }
             "substring" => {
-                let place = |at: usize| arguments.get(at).and_then(ExpressionValue::as_number);
+                let index_argument =
+                    |at: usize| arguments.get(at).and_then(ExpressionValue::as_number);
                 let letters: Vec<char> = text.chars().collect();
-                let from = place(0).unwrap_or(0.0) as usize;
-                let to = place(1).map_or(letters.len(), |to| to as usize);
+                let from = index_argument(0).unwrap_or(0.0) as usize;
+                let to = index_argument(1).map_or(letters.len(), |to| to as usize);
                 let part = letters.get(from..to).ok_or("`substring` goes beyond the text")?;
                 ExpressionValue::Text(part.iter().collect())
             }
             "charAt" => {
-                let place = arguments.first().and_then(ExpressionValue::as_number).unwrap_or(0.0);
-                ExpressionValue::Text(text.chars().skip(place as usize).take(1).collect())
+                let position =
+                    arguments.first().and_then(ExpressionValue::as_number).unwrap_or(0.0);
+                ExpressionValue::Text(text.chars().skip(position as usize).take(1).collect())
             }
             // Arrays are not a value type here: an element is selected immediately.
             "split" if self.accept_token("[") => {
-                let place = self.parse_conditional()?.as_number().unwrap_or(0.0) as usize;
+                let position = self.parse_conditional()?.as_number().unwrap_or(0.0) as usize;
                 if !self.accept_token("]") {
                     return Err("`[` without `]`".to_owned());
                 }
-                let part = match given.as_str() {
-                    "" => text.get(place..=place),
-                    mark => text.split(mark).nth(place),
+                let part = match argument.as_str() {
+                    "" => text.get(position..=position),
+                    mark => text.split(mark).nth(position),
                 };
                 part.map_or(ExpressionValue::Null, |part| ExpressionValue::Text(part.to_owned()))
             }
@@ -647,17 +652,19 @@ fn number_arithmetic(
     operation: impl Fn(f64, f64) -> f64,
 ) -> ExpressionValue {
     match (left.as_number(), right.as_number()) {
-        (Some(one), Some(two)) => ExpressionValue::Number(operation(one, two)),
+        (Some(left_number), Some(right_number)) => {
+            ExpressionValue::Number(operation(left_number, right_number))
+        }
         _ => ExpressionValue::Null,
     }
 }
 
-fn apply_operator(operator: char, one: f64, two: f64) -> f64 {
+fn apply_operator(operator: char, left: f64, right: f64) -> f64 {
     match operator {
-        '-' => one - two,
-        '*' => one * two,
-        '/' => one / two,
-        _ => one % two,
+        '-' => left - right,
+        '*' => left * right,
+        '/' => left / right,
+        _ => left % right,
     }
 }
 
@@ -676,10 +683,12 @@ fn add_jexl(left: &ExpressionValue, right: &ExpressionValue) -> ExpressionResult
         (ExpressionValue::Null, _) | (_, ExpressionValue::Null) => {
             Err("`null` is no number".to_owned())
         }
-        (ExpressionValue::Integer(one), ExpressionValue::Integer(two)) => one
-            .checked_add(*two)
-            .map(ExpressionValue::Integer)
-            .ok_or_else(|| "it is too large".to_owned()),
+        (ExpressionValue::Integer(left_integer), ExpressionValue::Integer(right_integer)) => {
+            left_integer
+                .checked_add(*right_integer)
+                .map(ExpressionValue::Integer)
+                .ok_or_else(|| "it is too large".to_owned())
+        }
         (
             ExpressionValue::Integer(_) | ExpressionValue::Double(_),
             ExpressionValue::Integer(_) | ExpressionValue::Double(_),
@@ -703,23 +712,26 @@ fn calculate_jexl(
         ExpressionValue::Number(number) => Some(ExpressionValue::Double(*number)),
         ExpressionValue::Null | ExpressionValue::Bool(_) => None,
     };
-    let (Some(one), Some(two)) = (number(left), number(right)) else {
+    let (Some(left_number), Some(right_number)) = (number(left), number(right)) else {
         return Err(format!("`{left} {operator} {right}` is no number"));
     };
-    if matches!(operator, '/' | '%') && two.as_number() == Some(0.0) {
+    if matches!(operator, '/' | '%') && right_number.as_number() == Some(0.0) {
         return Err("it divides by zero".to_owned());
     }
-    if let (ExpressionValue::Integer(one), ExpressionValue::Integer(two)) = (&one, &two) {
+    if let (ExpressionValue::Integer(left_integer), ExpressionValue::Integer(right_integer)) =
+        (&left_number, &right_number)
+    {
         let result = match operator {
-            '-' => one.checked_sub(*two),
-            '*' => one.checked_mul(*two),
-            '/' => one.checked_div(*two),
-            _ => one.checked_rem(*two),
+            '-' => left_integer.checked_sub(*right_integer),
+            '*' => left_integer.checked_mul(*right_integer),
+            '/' => left_integer.checked_div(*right_integer),
+            _ => left_integer.checked_rem(*right_integer),
         };
         return result.map(ExpressionValue::Integer).ok_or_else(|| "it is too large".to_owned());
     }
-    let (one, two) = (one.as_number().unwrap_or_default(), two.as_number().unwrap_or_default());
-    Ok(ExpressionValue::Double(apply_operator(operator, one, two)))
+    let (left_number, right_number) =
+        (left_number.as_number().unwrap_or_default(), right_number.as_number().unwrap_or_default());
+    Ok(ExpressionValue::Double(apply_operator(operator, left_number, right_number)))
 }
 
 fn matches_regex(text: &str, pattern: &str, is_whole: bool) -> Result<bool, String> {
@@ -738,7 +750,7 @@ fn compare_values(
         _ if numbers == NumberSemantics::Jexl && are_texts => {
             Some(left.to_string().cmp(&right.to_string()))
         }
-        (Some(one), Some(two)) => one.partial_cmp(&two),
+        (Some(left_number), Some(right_number)) => left_number.partial_cmp(&right_number),
         _ => Some(left.to_string().cmp(&right.to_string())),
     };
     let result = match operator {
@@ -771,9 +783,9 @@ mod tests {
         scope.set_variable("name", "page");
         let template = TextTemplate::parse(text).unwrap();
         check_script(&template).unwrap();
-        let drawn = template.evaluate(&mut scope).into_owned();
+        let output = template.evaluate(&mut scope).into_owned();
         for numbers in [NumberSemantics::Decimal, NumberSemantics::Jexl] {
-            let value = evaluate_expression(&drawn, numbers, &mut scope).unwrap();
+            let value = evaluate_expression(&output, numbers, &mut scope).unwrap();
             assert_eq!(value.to_string(), expected, "{text}");
         }
     }

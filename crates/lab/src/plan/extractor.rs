@@ -25,8 +25,8 @@ pub(super) enum ResponseField {
 
 impl ResponseField {
     /// Parses JMeter's keyword.
-    pub(super) fn from_keyword(word: &str) -> Option<Self> {
-        Some(match word {
+    pub(super) fn from_keyword(keyword: &str) -> Option<Self> {
+        Some(match keyword {
             "" | "false" => Self::Body,
             "unescaped" => Self::UnescapedBody,
             "true" => Self::Headers,
@@ -39,15 +39,15 @@ impl ResponseField {
         })
     }
 
-    fn read_from(self, answer: &SampleResponse) -> Cow<'_, str> {
+    fn read_from(self, response: &SampleResponse) -> Cow<'_, str> {
         match self {
-            Self::Body => answer.body.as_str().into(),
-            Self::UnescapedBody => unescape_html(&answer.body).into(),
-            Self::Headers => answer.headers.as_str().into(),
-            Self::RequestHeaders => answer.request_headers_text(),
-            Self::Url => answer.url.as_str().into(),
-            Self::Code => answer.code.as_str().into(),
-            Self::Message => answer.message.as_str().into(),
+            Self::Body => response.body.as_str().into(),
+            Self::UnescapedBody => unescape_html(&response.body).into(),
+            Self::Headers => response.headers.as_str().into(),
+            Self::RequestHeaders => response.request_headers_text(),
+            Self::Url => response.url.as_str().into(),
+            Self::Code => response.code.as_str().into(),
+            Self::Message => response.message.as_str().into(),
         }
     }
 }
@@ -129,7 +129,7 @@ impl ResponseExtractor {
     /// Sets the variables.
     pub(super) fn set_variables(
         &self,
-        answer: &SampleResponse,
+        response: &SampleResponse,
         scope: &mut VariableScope,
         patterns: &mut RegexPatternCache,
     ) {
@@ -149,7 +149,7 @@ impl ResponseExtractor {
                         let variable = variable.evaluate(scope).into_owned();
                         scope.variable(&variable).unwrap_or_default().to_owned().into()
                     }
-                    None => field.read_from(answer),
+                    None => field.read_from(response),
                 };
                 let pattern = pattern.evaluate(scope).into_owned();
                 let template = template.evaluate(scope).into_owned();
@@ -157,7 +157,7 @@ impl ResponseExtractor {
                     Some(pattern) => pattern.match_groups(&text),
                     None => Vec::new(),
                 };
-                let found: Vec<ExtractedMatch> = matches
+                let values: Vec<ExtractedMatch> = matches
                     .into_iter()
                     .map(|groups| ExtractedMatch {
                         value: fill_group_template(&template, &groups),
@@ -166,7 +166,7 @@ impl ResponseExtractor {
                     .collect();
                 set_match_variables(
                     scope,
-                    &found,
+                    &values,
                     &MatchSelection::new(name, number, default, *clears),
                 );
             }
@@ -179,27 +179,27 @@ impl ResponseExtractor {
                 clears_on_missing: clears,
                 response_field: field,
             } => {
-                let text = field.read_from(answer);
+                let text = field.read_from(response);
                 let (left, right) =
                     (left.evaluate(scope).into_owned(), right.evaluate(scope).into_owned());
-                let found = find_between(&text, &left, &right)
+                let values = find_between(&text, &left, &right)
                     .into_iter()
                     .map(|value| ExtractedMatch { value, groups: Vec::new() })
                     .collect::<Vec<_>>();
                 set_match_variables(
                     scope,
-                    &found,
+                    &values,
                     &MatchSelection::new(name, number, default, *clears),
                 );
             }
-            Self::XPath { name, path, match_number: number, default, options: way, variable } => {
-                let text = variable_or_body(variable.as_ref(), answer, scope);
+            Self::XPath { name, path, match_number: number, default, options, variable } => {
+                let text = variable_or_body(variable.as_ref(), response, scope);
                 let path = path.evaluate(scope).into_owned();
                 let number = number.evaluate(scope).trim().parse().unwrap_or(-1);
-                let found = find_xpath_values(&text, &path, (number, *way), scope);
+                let values = find_xpath_values(&text, &path, (number, *options), scope);
                 let name = name.evaluate(scope).trim().to_owned();
                 let default = default.evaluate(scope).into_owned();
-                set_xpath_variables(scope, &name, &default, &found);
+                set_xpath_variables(scope, &name, &default, &values);
             }
             Self::CssSelector {
                 name,
@@ -210,15 +210,15 @@ impl ResponseExtractor {
                 clears_on_missing: clears,
                 variable,
             } => {
-                let text = variable_or_body(variable.as_ref(), answer, scope);
+                let text = variable_or_body(variable.as_ref(), response, scope);
                 let (selector, attribute) = (
                     selector.evaluate(scope).into_owned(),
                     attribute.evaluate(scope).trim().to_owned(),
                 );
-                let found = select_html(&text, &selector, &attribute);
+                let values = select_html(&text, &selector, &attribute);
                 set_match_variables(
                     scope,
-                    &found,
+                    &values,
                     &MatchSelection::new(name, number, default, *clears),
                 );
             }
@@ -230,7 +230,7 @@ impl ResponseExtractor {
                 joins_all: joins,
                 variable,
             } => {
-                let text = variable_or_body(variable.as_ref(), answer, scope);
+                let text = variable_or_body(variable.as_ref(), response, scope);
                 let lists = [names, paths, numbers, defaults]
                     .map(|list| split_semicolon_list(&list.evaluate(scope)));
                 set_json_variables(&text, &lists, *joins, scope);
@@ -242,7 +242,7 @@ impl ResponseExtractor {
 /// Returns the value of the variable, or the body.
 fn variable_or_body(
     variable: Option<&TextTemplate>,
-    answer: &SampleResponse,
+    response: &SampleResponse,
     scope: &mut VariableScope,
 ) -> String {
     match variable {
@@ -250,19 +250,19 @@ fn variable_or_body(
             let variable = variable.evaluate(scope).into_owned();
             scope.variable(&variable).unwrap_or_default().to_owned()
         }
-        None => answer.body.clone(),
+        None => response.body.clone(),
     }
 }
 
 fn select_html(text: &str, selector: &str, attribute: &str) -> Vec<ExtractedMatch> {
     let Ok(selector) = CssSelector::parse(selector) else { return Vec::new() };
     let tree = MarkupTree::parse_html(text);
-    let found = selector.select(&tree).into_iter();
-    let value = |place| match attribute {
-        "" => tree.display_text(place),
-        name => tree.attribute(place, &name.to_lowercase()).unwrap_or_default().to_owned(),
+    let nodes = selector.select(&tree).into_iter();
+    let value = |node| match attribute {
+        "" => tree.display_text(node),
+        name => tree.attribute(node, &name.to_lowercase()).unwrap_or_default().to_owned(),
     };
-    found.map(|place| ExtractedMatch { value: value(place), groups: Vec::new() }).collect()
+    nodes.map(|node| ExtractedMatch { value: value(node), groups: Vec::new() }).collect()
 }
 
 /// Returns the matches of a path: all for a negative number, a random one for 0, otherwise the one with that number.
@@ -270,30 +270,36 @@ fn select_html(text: &str, selector: &str, attribute: &str) -> Vec<ExtractedMatc
 fn find_xpath_values(
     text: &str,
     path: &str,
-    (number, way): (i64, XPathOptions),
+    (number, options): (i64, XPathOptions),
     scope: &mut VariableScope,
 ) -> Vec<Option<String>> {
-    let tree =
-        if way.is_html { Ok(MarkupTree::parse_html(text)) } else { MarkupTree::parse_xml(text) };
-    let (Ok(tree), Ok(path)) = (tree, XPath::parse(path, way.is_xpath2)) else { return Vec::new() };
+    let tree = if options.is_html {
+        Ok(MarkupTree::parse_html(text))
+    } else {
+        MarkupTree::parse_xml(text)
+    };
+    let (Ok(tree), Ok(path)) = (tree, XPath::parse(path, options.is_xpath2)) else {
+        return Vec::new();
+    };
     let nodes = match path.evaluate(&tree) {
         markup::XPathResult::Nodes(nodes) => nodes,
         markup::XPathResult::Value(value) => return vec![Some(value)],
         markup::XPathResult::Boolean(flag) => return vec![Some(flag.to_string())],
     };
-    let values = nodes.iter().map(|one| match way {
-        XPathOptions { returns_markup: true, .. } => Some(one.to_markup(&tree)),
-        XPathOptions { is_xpath2: true, .. } => Some(one.text.clone()),
-        _ => one.value.clone(),
+    let values = nodes.iter().map(|node| match options {
+        XPathOptions { returns_markup: true, .. } => Some(node.to_markup(&tree)),
+        XPathOptions { is_xpath2: true, .. } => Some(node.text.clone()),
+        _ => node.value.clone(),
     });
     let values: Vec<Option<String>> = values.collect();
     if number < 0 || values.is_empty() {
         return values;
     }
     let last = i64::try_from(values.len()).unwrap_or(i64::MAX);
-    let wanted = if number == 0 { scope.random_between(1, last) } else { number };
-    let wanted = usize::try_from(wanted).ok().and_then(|wanted| wanted.checked_sub(1));
-    wanted.and_then(|wanted| values.into_iter().nth(wanted)).into_iter().collect()
+    let match_number = if number == 0 { scope.random_between(1, last) } else { number };
+    let match_index =
+        usize::try_from(match_number).ok().and_then(|match_number| match_number.checked_sub(1));
+    match_index.and_then(|match_index| values.into_iter().nth(match_index)).into_iter().collect()
 }
 
 /// Sets the variables of an XPath extractor: the first value, all values by number, and their count.
@@ -301,23 +307,23 @@ fn set_xpath_variables(
     scope: &mut VariableScope,
     name: &str,
     default: &str,
-    found: &[Option<String>],
+    values: &[Option<String>],
 ) {
     let count = format!("{name}_matchNr");
     let before: usize = scope.variable(&count).and_then(|count| count.parse().ok()).unwrap_or(0);
     scope.set_variable(name, default);
-    scope.set_variable(&count, &found.len().to_string());
+    scope.set_variable(&count, &values.len().to_string());
     scope.remove_variable(&format!("{name}_1"));
-    if let Some(Some(first)) = found.first() {
+    if let Some(Some(first)) = values.first() {
         scope.set_variable(name, first);
     }
-    for (place, value) in found.iter().enumerate() {
+    for (index, value) in values.iter().enumerate() {
         if let Some(value) = value {
-            scope.set_variable(&format!("{name}_{}", place + 1), value);
+            scope.set_variable(&format!("{name}_{}", index + 1), value);
         }
     }
-    for place in found.len()..before.max(found.len() + 1).min(found.len() + 10_000) {
-        scope.remove_variable(&format!("{name}_{}", place + 1));
+    for index in values.len()..before.max(values.len() + 1).min(values.len() + 10_000) {
+        scope.remove_variable(&format!("{name}_{}", index + 1));
     }
 }
 
@@ -347,13 +353,13 @@ impl<'a> MatchSelection<'a> {
 
 fn set_match_variables(
     scope: &mut VariableScope,
-    found: &[ExtractedMatch],
-    wish: &MatchSelection<'_>,
+    matches: &[ExtractedMatch],
+    selection: &MatchSelection<'_>,
 ) {
-    let name = wish.name.evaluate(scope).trim().to_owned();
-    let default = wish.default.evaluate(scope).into_owned();
-    let number: i64 = wish.match_number.evaluate(scope).trim().parse().unwrap_or(0);
-    let has_default = !default.is_empty() || wish.clears_on_missing;
+    let name = selection.name.evaluate(scope).trim().to_owned();
+    let default = selection.default.evaluate(scope).into_owned();
+    let number: i64 = selection.match_number.evaluate(scope).trim().parse().unwrap_or(0);
+    let has_default = !default.is_empty() || selection.clears_on_missing;
     if number < 0 {
         if has_default {
             scope.set_variable(&name, &default);
@@ -362,29 +368,29 @@ fn set_match_variables(
             .variable(&format!("{name}_matchNr"))
             .and_then(|count| count.parse().ok())
             .unwrap_or(0);
-        scope.set_variable(&format!("{name}_matchNr"), &found.len().to_string());
-        for (place, one) in found.iter().enumerate() {
-            scope.set_variable(&format!("{name}_{}", place + 1), &one.value);
-            set_group_variables(scope, &format!("{name}_{}", place + 1), &one.groups);
+        scope.set_variable(&format!("{name}_matchNr"), &matches.len().to_string());
+        for (index, extracted) in matches.iter().enumerate() {
+            scope.set_variable(&format!("{name}_{}", index + 1), &extracted.value);
+            set_group_variables(scope, &format!("{name}_{}", index + 1), &extracted.groups);
         }
-        for place in found.len()..before.min(found.len() + 10_000) {
-            scope.remove_variable(&format!("{name}_{}", place + 1));
+        for index in matches.len()..before.min(matches.len() + 10_000) {
+            scope.remove_variable(&format!("{name}_{}", index + 1));
         }
         return;
     }
-    let place = match usize::try_from(number) {
-        Ok(0) if found.is_empty() => None,
+    let match_index = match usize::try_from(number) {
+        Ok(0) if matches.is_empty() => None,
         Ok(0) => {
-            let last = i64::try_from(found.len()).unwrap_or(1) - 1;
+            let last = i64::try_from(matches.len()).unwrap_or(1) - 1;
             usize::try_from(scope.random_between(0, last)).ok()
         }
         Ok(number) => Some(number - 1),
         Err(_) => None,
     };
-    match place.and_then(|place| found.get(place)) {
-        Some(one) => {
-            scope.set_variable(&name, &one.value);
-            set_group_variables(scope, &name, &one.groups);
+    match match_index.and_then(|match_index| matches.get(match_index)) {
+        Some(extracted) => {
+            scope.set_variable(&name, &extracted.value);
+            set_group_variables(scope, &name, &extracted.groups);
         }
         None => {
             if has_default {
@@ -401,8 +407,8 @@ fn set_group_variables(scope: &mut VariableScope, name: &str, groups: &[String])
     if groups.is_empty() {
         return;
     }
-    for (place, group) in groups.iter().enumerate() {
-        scope.set_variable(&format!("{name}_g{place}"), group);
+    for (index, group) in groups.iter().enumerate() {
+        scope.set_variable(&format!("{name}_g{index}"), group);
     }
     scope.set_variable(&format!("{name}_g"), &(groups.len() - 1).to_string());
 }
@@ -416,7 +422,7 @@ pub(super) fn fill_group_template(template: &str, groups: &[String]) -> String {
         out.push_str(before);
         match after.split_once('$') {
             Some((digits, tail)) if digits.parse::<usize>().is_ok() => {
-                let group = digits.parse::<usize>().ok().and_then(|place| groups.get(place));
+                let group = digits.parse::<usize>().ok().and_then(|index| groups.get(index));
                 out.push_str(group.map_or("", String::as_str));
                 rest = tail;
             }
@@ -431,21 +437,21 @@ pub(super) fn fill_group_template(template: &str, groups: &[String]) -> String {
 }
 
 fn find_between(text: &str, left: &str, right: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut texts = Vec::new();
     let mut rest = text;
     loop {
         let start =
             if left.is_empty() { Some(0) } else { rest.find(left).map(|at| at + left.len()) };
-        let Some(inside) = start.and_then(|start| rest.get(start..)) else { return found };
+        let Some(inside) = start.and_then(|start| rest.get(start..)) else { return texts };
         if right.is_empty() {
-            found.push(inside.to_owned());
-            return found;
+            texts.push(inside.to_owned());
+            return texts;
         }
-        let Some(end) = inside.find(right) else { return found };
-        found.push(inside.get(..end).unwrap_or_default().to_owned());
+        let Some(end) = inside.find(right) else { return texts };
+        texts.push(inside.get(..end).unwrap_or_default().to_owned());
         rest = inside.get(end + right.len()..).unwrap_or_default();
         if left.is_empty() {
-            return found;
+            return texts;
         }
     }
 }
@@ -462,46 +468,46 @@ fn set_json_variables(
 ) {
     let [names, paths, numbers, defaults] = lists;
     let document: Option<Value> = serde_json::from_str(text).ok();
-    for (place, name) in names.iter().enumerate() {
-        let path = paths.get(place).map_or("", String::as_str);
-        let default = defaults.get(place).map_or("", String::as_str);
-        let number: i64 = numbers.get(place).and_then(|number| number.parse().ok()).unwrap_or(0);
+    for (index, name) in names.iter().enumerate() {
+        let path = paths.get(index).map_or("", String::as_str);
+        let default = defaults.get(index).map_or("", String::as_str);
+        let number: i64 = numbers.get(index).and_then(|number| number.parse().ok()).unwrap_or(0);
         let count = format!("{name}_matchNr");
         remove_previous_matches(scope, name, &count);
-        let found: Vec<String> = document
+        let values: Vec<String> = document
             .as_ref()
             .and_then(|document| json_path::find_values(document, path).ok())
             .unwrap_or_default()
             .iter()
             .map(|value| if value.is_null() { default.to_owned() } else { json_value_text(value) })
             .collect();
-        if found.is_empty() {
+        if values.is_empty() {
             scope.set_variable(name, default);
             scope.set_variable(&count, "0");
             continue;
         }
         match usize::try_from(number) {
             Err(_) => {
-                for (place, value) in found.iter().enumerate() {
-                    scope.set_variable(&format!("{name}_{}", place + 1), value);
+                for (value_index, value) in values.iter().enumerate() {
+                    scope.set_variable(&format!("{name}_{}", value_index + 1), value);
                 }
                 if joins {
-                    scope.set_variable(&format!("{name}_ALL"), &found.join(","));
+                    scope.set_variable(&format!("{name}_ALL"), &values.join(","));
                 }
             }
             Ok(0) => {
-                let last = i64::try_from(found.len()).unwrap_or(1) - 1;
+                let last = i64::try_from(values.len()).unwrap_or(1) - 1;
                 let chosen = usize::try_from(scope.random_between(0, last)).unwrap_or(0);
-                scope.set_variable(name, found.get(chosen).map_or(default, String::as_str));
+                scope.set_variable(name, values.get(chosen).map_or(default, String::as_str));
             }
             Ok(number) => {
                 // If there is only one match, it is used regardless of the requested number.
-                let chosen = if found.len() == 1 { 0 } else { number - 1 };
-                scope.set_variable(name, found.get(chosen).map_or(default, String::as_str));
+                let chosen = if values.len() == 1 { 0 } else { number - 1 };
+                scope.set_variable(name, values.get(chosen).map_or(default, String::as_str));
             }
         }
         if number != 0 {
-            scope.set_variable(&count, &found.len().to_string());
+            scope.set_variable(&count, &values.len().to_string());
         }
     }
 }
@@ -509,12 +515,12 @@ fn set_json_variables(
 /// Removes the variables of an earlier response: the number of matches, and each match.
 fn remove_previous_matches(scope: &mut VariableScope, name: &str, count: &str) {
     scope.remove_variable(count);
-    for place in 1.. {
-        let one = format!("{name}_{place}");
-        if scope.variable(&one).is_none() {
+    for number in 1.. {
+        let variable = format!("{name}_{number}");
+        if scope.variable(&variable).is_none() {
             return;
         }
-        scope.remove_variable(&one);
+        scope.remove_variable(&variable);
     }
 }
 

@@ -228,19 +228,19 @@ impl JMeterFunction {
     }
 
     pub(crate) fn call(self, call: &FunctionCall, scope: &mut VariableScope) -> String {
-        let mut given = Vec::with_capacity(call.arguments.len());
+        let mut arguments = Vec::with_capacity(call.arguments.len());
         for argument in &call.arguments {
-            given.push(argument.evaluate(scope).into_owned());
+            arguments.push(argument.evaluate(scope).into_owned());
         }
-        let text = |place: usize| given.get(place).map_or("", String::as_str);
-        let number = |place: usize| text(place).trim().parse::<i64>().unwrap_or(0);
-        let (value, place) = match self {
+        let text = |index: usize| arguments.get(index).map_or("", String::as_str);
+        let number = |index: usize| text(index).trim().parse::<i64>().unwrap_or(0);
+        let (value, variable_index) = match self {
             Self::Property => {
-                let default = given.get(2).cloned().unwrap_or_else(|| text(0).to_owned());
+                let default = arguments.get(2).cloned().unwrap_or_else(|| text(0).to_owned());
                 (scope.run_context.property(text(0)).unwrap_or(default), 1)
             }
             Self::ShortProperty => {
-                let default = given.get(1).cloned().unwrap_or_else(|| "1".to_owned());
+                let default = arguments.get(1).cloned().unwrap_or_else(|| "1".to_owned());
                 (scope.run_context.property(text(0)).unwrap_or(default), usize::MAX)
             }
             Self::SetProperty => {
@@ -272,7 +272,7 @@ impl JMeterFunction {
                 (count.to_string(), 1)
             }
             Self::Variable => {
-                let default = given.get(1).cloned().unwrap_or_else(|| text(0).to_owned());
+                let default = arguments.get(1).cloned().unwrap_or_else(|| text(0).to_owned());
                 (scope.variable(text(0)).map_or(default, str::to_owned), usize::MAX)
             }
             Self::Evaluate => (evaluate_text(text(0), scope), usize::MAX),
@@ -316,11 +316,11 @@ impl JMeterFunction {
             }
             Self::Sum => {
                 let numbers: Vec<i64> =
-                    given.iter().map_while(|word| word.trim().parse().ok()).collect();
+                    arguments.iter().map_while(|addend| addend.trim().parse().ok()).collect();
                 (numbers.iter().sum::<i64>().to_string(), numbers.len())
             }
             Self::Split => (
-                split_into_variables(text(0), text(1), given.get(2).map(String::as_str), scope),
+                split_into_variables(text(0), text(1), arguments.get(2).map(String::as_str), scope),
                 usize::MAX,
             ),
             Self::ChangeCase => (change_case(text(0), text(1)), 2),
@@ -340,20 +340,20 @@ impl JMeterFunction {
             }
             Self::Digest => {
                 let salted = format!("{}{}", text(1), text(2));
-                let found = message_digest(text(0), &salted).unwrap_or_default();
+                let digest = message_digest(text(0), &salted).unwrap_or_default();
                 let is_upper = text(3).trim().eq_ignore_ascii_case("true");
-                (if is_upper { found.to_uppercase() } else { found }, 4)
+                (if is_upper { digest.to_uppercase() } else { digest }, 4)
             }
             Self::RandomOfVariables => (random_variable_value(text(0), scope), 1),
             Self::Regex => {
                 let subject = scope.variable(text(6)).unwrap_or_default().to_owned();
-                (extract_by_regex(&given, &subject, scope), usize::MAX)
+                (extract_by_regex(&arguments, &subject, scope), usize::MAX)
             }
             Self::Length => (text(0).chars().count().to_string(), 1),
             Self::Substring => {
                 let all: Vec<char> = text(0).chars().collect();
-                let place = |at: usize| usize::try_from(number(at)).unwrap_or(0).min(all.len());
-                let (from, to) = (place(1), place(2));
+                let position = |at: usize| usize::try_from(number(at)).unwrap_or(0).min(all.len());
+                let (from, to) = (position(1), position(2));
                 (all.get(from..to.max(from)).unwrap_or_default().iter().collect(), 3)
             }
             // Unreadable files give JMeter's error text.
@@ -375,15 +375,15 @@ impl JMeterFunction {
             Self::FileRow => (current_row_column(text(0), text(1), scope), usize::MAX),
             Self::Choose => {
                 // The last argument is the name of the variable.
-                let last = given.len().saturating_sub(1);
+                let last = arguments.len().saturating_sub(1);
                 let most = i64::try_from(last).unwrap_or(1) - 1;
                 let at = usize::try_from(scope.random_between(0, most)).unwrap_or(0);
                 (text(at).to_owned(), last)
             }
-            _ => (transform_text(self, &given), 1),
+            _ => (transform_text(self, &arguments), 1),
         };
         // Many functions can also store their result in a variable that their last argument names.
-        if let Some(name) = given.get(place).map(|name| name.trim())
+        if let Some(name) = arguments.get(variable_index).map(|name| name.trim())
             && !name.is_empty()
         {
             scope.set_variable(name, &value);
@@ -401,9 +401,9 @@ fn value_text(value: &expression::ExpressionValue) -> String {
 }
 
 /// Functions that convert one text to another.
-fn transform_text(function: JMeterFunction, given: &[String]) -> String {
+fn transform_text(function: JMeterFunction, arguments: &[String]) -> String {
     use base64::Engine as _;
-    let text = given.first().map_or("", String::as_str);
+    let text = arguments.first().map_or("", String::as_str);
     let base64 = base64::engine::general_purpose::STANDARD;
     match function {
         JMeterFunction::Base64Encode => base64.encode(text),
@@ -433,13 +433,13 @@ fn transform_text(function: JMeterFunction, given: &[String]) -> String {
         JMeterFunction::EscapeHtml => escape_html(text),
         JMeterFunction::Lowercase => text.to_lowercase(),
         JMeterFunction::Uppercase => text.to_uppercase(),
-        JMeterFunction::Character => given
+        JMeterFunction::Character => arguments
             .iter()
-            .filter_map(|word| {
-                let word = word.trim();
-                let code = match word.strip_prefix("0x") {
+            .filter_map(|argument| {
+                let argument = argument.trim();
+                let code = match argument.strip_prefix("0x") {
                     Some(hex) => u32::from_str_radix(hex, 16).ok(),
-                    None => word.parse().ok(),
+                    None => argument.parse().ok(),
                 };
                 code.and_then(char::from_u32)
             })
@@ -475,10 +475,10 @@ fn evaluate_text(text: &str, scope: &mut VariableScope) -> String {
         return text.to_owned();
     }
     scope.evaluation_depth += 1;
-    let drawn = TextTemplate::parse(text).map(|template| template.evaluate(scope).into_owned());
+    let result = TextTemplate::parse(text).map(|template| template.evaluate(scope).into_owned());
     scope.evaluation_depth -= 1;
-    match drawn {
-        Ok(drawn) => drawn,
+    match result {
+        Ok(output) => output,
         Err(_) => text.to_owned(),
     }
 }
@@ -492,8 +492,8 @@ fn random_string(length: i64, alphabet: &str, scope: &mut VariableScope) -> Stri
     let last = i64::try_from(alphabet.len()).unwrap_or(1) - 1;
     (0..length.clamp(0, 1 << 20))
         .filter_map(|_| {
-            let place = usize::try_from(scope.random_between(0, last)).unwrap_or(0);
-            alphabet.get(place).copied()
+            let index = usize::try_from(scope.random_between(0, last)).unwrap_or(0);
+            alphabet.get(index).copied()
         })
         .collect()
 }
@@ -580,8 +580,8 @@ fn current_row_column(file: &str, column: &str, scope: &mut VariableScope) -> St
         }
     };
     let column = column.trim().parse::<usize>().ok();
-    let found = column.and_then(|column| rows.get(row)?.split(',').nth(column));
-    found.unwrap_or_default().to_owned()
+    let cell = column.and_then(|column| rows.get(row)?.split(',').nth(column));
+    cell.unwrap_or_default().to_owned()
 }
 
 /// Returns a digest in hexadecimal, by its Java name.
@@ -627,8 +627,8 @@ fn random_variable_value(names: &str, scope: &mut VariableScope) -> String {
 
 /// Searches a text with a regular expression. The arguments are: template, match (a number, `RAND`, `ALL`), separator
 /// for all matches, default, and the variable for the result, with its groups and the number of matches.
-fn extract_by_regex(given: &[String], subject: &str, scope: &mut VariableScope) -> String {
-    let text = |place: usize| given.get(place).map_or("", String::as_str);
+fn extract_by_regex(arguments: &[String], subject: &str, scope: &mut VariableScope) -> String {
+    let text = |index: usize| arguments.get(index).map_or("", String::as_str);
     let matches =
         compile_pattern(text(0)).map(|pattern| pattern.match_groups(subject)).unwrap_or_default();
     let last = i64::try_from(matches.len()).unwrap_or(0) - 1;
@@ -664,9 +664,9 @@ fn extract_by_regex(given: &[String], subject: &str, scope: &mut VariableScope) 
 fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
-        match HTML_ENTITIES.binary_search_by_key(&letter, |(_, known)| *known) {
-            Ok(place) => {
-                let name = HTML_ENTITIES.get(place).map_or("", |(name, _)| name);
+        match HTML_ENTITIES.binary_search_by_key(&letter, |(_, entity_letter)| *entity_letter) {
+            Ok(index) => {
+                let name = HTML_ENTITIES.get(index).map_or("", |(name, _)| name);
                 out.push('&');
                 out.push_str(name);
                 out.push(';');
@@ -684,8 +684,8 @@ fn unescape_html(text: &str) -> String {
     while let Some((before, after)) = rest.split_once('&') {
         out.push_str(before);
         let name = after.split(';').next().unwrap_or_default();
-        let found = (name.len() < after.len()).then(|| named_entity(name)).flatten();
-        match found {
+        let entity = (name.len() < after.len()).then(|| named_entity(name)).flatten();
+        match entity {
             Some(letter) => {
                 out.push(letter);
                 rest = after.get(name.len() + 1..).unwrap_or_default();
@@ -710,7 +710,7 @@ fn named_entity(name: &str) -> Option<char> {
     if name == "apos" {
         return Some('\'');
     }
-    HTML_ENTITIES.iter().find(|(known, _)| *known == name).map(|(_, letter)| *letter)
+    HTML_ENTITIES.iter().find(|(entity_name, _)| *entity_name == name).map(|(_, letter)| *letter)
 }
 
 #[cfg(test)]

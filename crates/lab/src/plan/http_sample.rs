@@ -85,23 +85,23 @@ impl PlanThread {
         spec: &HttpSamplerSpec,
         turn: &mut UserTurn<'_>,
     ) -> Option<UserStep> {
-        let drawn = match spec.resolve(&mut self.scope) {
-            Ok(drawn) => drawn,
+        let request = match spec.resolve(&mut self.scope) {
+            Ok(request) => request,
             Err((exception, message)) => {
                 self.scope.label_sample();
                 let (code, message) = no_response_message(&exception, &message);
-                let answer = SampleResponse { code, message, ..SampleResponse::default() };
-                self.finish_without_reply(node, answer, turn.now, false);
+                let response = SampleResponse { code, message, ..SampleResponse::default() };
+                self.finish_without_reply(node, response, turn.now, false);
                 return None;
             }
         };
         self.scope.label_sample();
-        if self.is_cached_fresh(&drawn, spec) {
+        if self.is_cached_fresh(&request, spec) {
             return None;
         }
         let exchange = Box::new(HttpSampleExchange {
             node,
-            request: drawn,
+            request,
             redirect_count: 0,
             keeps_method: false,
             request_error: None,
@@ -122,14 +122,14 @@ impl PlanThread {
     }
 
     /// Returns true if the cache holds a fresh response, so that no request is needed.
-    fn is_cached_fresh(&mut self, drawn: &ResolvedHttpRequest, spec: &HttpSamplerSpec) -> bool {
-        let Some(place) = spec.cache_manager.filter(|_| drawn.method == "GET") else {
+    fn is_cached_fresh(&mut self, request: &ResolvedHttpRequest, spec: &HttpSamplerSpec) -> bool {
+        let Some(cache_index) = spec.cache_manager.filter(|_| request.method == "GET") else {
             return false;
         };
-        self.model.cache_managers.get(place).is_some_and(|manager| manager.uses_expires)
-            && self.caches.entry(place).or_default().is_fresh(
-                &drawn.display_url(),
-                &drawn.headers,
+        self.model.cache_managers.get(cache_index).is_some_and(|manager| manager.uses_expires)
+            && self.caches.entry(cache_index).or_default().is_fresh(
+                &request.display_url(),
+                &request.headers,
                 SystemTime::now(),
             )
     }
@@ -262,12 +262,12 @@ impl PlanThread {
             self.finish_http_sample(exchange);
             return None;
         };
-        let place = Vec::new();
+        let sub_sample_path = Vec::new();
         let page = EmbeddedResourceFetch {
             request: exchange.request.clone(),
             redirect_count: 0,
             stylesheet_depth: 0,
-            sub_sample_path: place,
+            sub_sample_path,
             has_own_sub_sample: true,
         };
         let parts = self.wanted_resources(urls, &page, spec);
@@ -286,22 +286,23 @@ impl PlanThread {
             return None;
         }
         let response = reply.result.as_ref().ok().filter(|response| response.status == 401)?;
-        let drawn = &exchange.request;
-        let login = spec.find_credentials(&drawn.url, &mut self.scope)?;
+        let request = &exchange.request;
+        let login = spec.find_credentials(&request.url, &mut self.scope)?;
         let realm = login.realm.evaluate(&mut self.scope).into_owned();
         let mut offered =
             AuthChallenge::parse_all(response.head.as_ref()?.header_values("WWW-Authenticate"));
-        offered.retain(|one| realm.is_empty() || one.realm() == realm);
-        let digest = offered.iter().find_map(|one| match one {
+        offered.retain(|challenge| realm.is_empty() || challenge.realm() == realm);
+        let digest = offered.iter().find_map(|challenge| match challenge {
             AuthChallenge::Digest(digest) => Some(digest),
             AuthChallenge::Basic { .. } => None,
         });
-        let takes_basic = offered.iter().any(|one| matches!(one, AuthChallenge::Basic { .. }));
-        let asked = exchange.auth_attempts;
+        let takes_basic =
+            offered.iter().any(|challenge| matches!(challenge, AuthChallenge::Basic { .. }));
+        let attempts = exchange.auth_attempts;
         let gave_basic =
-            drawn.authorization.is_some() && !asked.is_some_and(|asked| asked.is_digest);
-        let gave_digest = asked.is_some_and(|asked| asked.is_digest);
-        let times = asked.map_or(0, |asked| asked.attempts);
+            request.authorization.is_some() && !attempts.is_some_and(|attempts| attempts.is_digest);
+        let gave_digest = attempts.is_some_and(|attempts| attempts.is_digest);
+        let times = attempts.map_or(0, |attempts| attempts.attempts);
         // Rejected credentials are not sent again, unless only the server's nonce had expired.
         let is_refused = (gave_basic && takes_basic)
             || (gave_digest && !digest.is_some_and(|digest| digest.is_stale))
@@ -309,15 +310,15 @@ impl PlanThread {
         if is_refused {
             return None;
         }
-        let answer: Arc<str> = match digest {
+        let authorization: Arc<str> = match digest {
             Some(digest) => {
                 let user = login.user.evaluate(&mut self.scope).into_owned();
                 let password = login.password.evaluate(&mut self.scope).into_owned();
                 let nonce = format!("{:016x}", self.scope.next_random());
                 let sent = DigestedRequest {
-                    method: &drawn.method,
-                    target: &drawn.request_target(),
-                    body: &drawn.body,
+                    method: &request.method,
+                    target: &request.request_target(),
+                    body: &request.body,
                 };
                 digest.authorization((&user, &password), sent, &nonce).into()
             }
@@ -325,13 +326,13 @@ impl PlanThread {
             None => return None,
         };
         exchange.auth_attempts = Some(AuthAttempts {
-            first_started: asked.map_or(reply.started_at, |asked| asked.first_started),
-            connect_time: asked.map_or(Duration::ZERO, |asked| asked.connect_time)
+            first_started: attempts.map_or(reply.started_at, |attempts| attempts.first_started),
+            connect_time: attempts.map_or(Duration::ZERO, |attempts| attempts.connect_time)
                 + reply.connect_time,
             attempts: times + 1,
             is_digest: digest.is_some(),
         });
-        Some(answer)
+        Some(authorization)
     }
 
     /// Returns the resources that a page, or one of its style sheets, refers to, if they match the filter and are not
@@ -342,30 +343,34 @@ impl PlanThread {
         of: &EmbeddedResourceFetch,
         spec: &HttpSamplerSpec,
     ) -> Vec<EmbeddedResourceFetch> {
-        let Some(wanted) = spec.embedded_resources.as_ref().filter(|_| !urls.is_empty()) else {
+        let Some(resource_options) = spec.embedded_resources.as_ref().filter(|_| !urls.is_empty())
+        else {
             return Vec::new();
         };
         let mut pattern = |template: &Option<super::template::TextTemplate>| {
             let text = template.as_ref()?.evaluate(&mut self.scope).into_owned();
             self.patterns.full_match_pattern(&text)
         };
-        let (only, except) = (pattern(&wanted.include_pattern), pattern(&wanted.exclude_pattern));
+        let (only, except) = (
+            pattern(&resource_options.include_pattern),
+            pattern(&resource_options.exclude_pattern),
+        );
         let mut parts = Vec::new();
         for url in urls {
-            let shown = format_url(&url);
-            let is_wanted = only.as_ref().is_none_or(|only| only.is_match(&shown))
-                && !except.as_ref().is_some_and(|except| except.is_match(&shown));
+            let url_text = format_url(&url);
+            let is_wanted = only.as_ref().is_none_or(|only| only.is_match(&url_text))
+                && !except.as_ref().is_some_and(|except| except.is_match(&url_text));
             if !is_wanted {
                 continue;
             }
-            let drawn = self.resource_request(url, &of.request, spec);
-            if !self.is_cached_fresh(&drawn, spec) {
-                let place = of.sub_sample_path.clone();
+            let request = self.resource_request(url, &of.request, spec);
+            if !self.is_cached_fresh(&request, spec) {
+                let sub_sample_path = of.sub_sample_path.clone();
                 parts.push(EmbeddedResourceFetch {
-                    request: drawn,
+                    request,
                     redirect_count: 0,
                     stylesheet_depth: of.stylesheet_depth,
-                    sub_sample_path: place,
+                    sub_sample_path,
                     has_own_sub_sample: false,
                 });
             }
@@ -380,14 +385,14 @@ impl PlanThread {
         like: &ResolvedHttpRequest,
         spec: &HttpSamplerSpec,
     ) -> ResolvedHttpRequest {
-        let mut drawn = like.clone();
-        drawn.method = "GET".into();
-        drawn.body.clear();
-        drawn.media_type = None;
-        drawn.announces_body = false;
-        drawn.authorization = spec.preemptive_authorization(&url, &mut self.scope);
-        drawn.url = url;
-        drawn
+        let mut request = like.clone();
+        request.method = "GET".into();
+        request.body.clear();
+        request.media_type = None;
+        request.announces_body = false;
+        request.authorization = spec.preemptive_authorization(&url, &mut self.scope);
+        request.url = url;
+        request
     }
 
     /// Sends the requests for resources; finishes the sample if there are none.
@@ -415,12 +420,14 @@ impl PlanThread {
                 exchange.pending_resources.push(part);
             }
         }
-        let Some(wanted) = spec.embedded_resources.as_ref().filter(|_| !requests.is_empty()) else {
+        let Some(resource_options) =
+            spec.embedded_resources.as_ref().filter(|_| !requests.is_empty())
+        else {
             self.finish_http_sample(exchange);
             return None;
         };
         self.phase = ThreadPhase::Exchange(exchange);
-        Some(UserStep::FetchAll { requests, max_parallel: wanted.concurrency })
+        Some(UserStep::FetchAll { requests, max_parallel: resource_options.concurrency })
     }
 
     /// Adds a resource to the sample; returns the further resources to fetch for it.
@@ -464,9 +471,9 @@ impl PlanThread {
         }
         if let Some(location) = location.filter(|_| !is_lost) {
             let Ok(url) = part.request.url.join(&location) else { return Vec::new() };
-            let drawn = self.resource_request(url, &part.request, spec);
+            let request = self.resource_request(url, &part.request, spec);
             return vec![EmbeddedResourceFetch {
-                request: drawn,
+                request,
                 redirect_count: part.redirect_count + 1,
                 ..part
             }];
@@ -477,7 +484,10 @@ impl PlanThread {
         let body = decode_content(response.body, head.header("Content-Encoding"));
         let references =
             embedded_resource::stylesheet_imports(&decode_text(body, head.header("Content-Type")));
-        let urls = references.iter().filter_map(|one| part.request.url.join(one).ok()).collect();
+        let urls = references
+            .iter()
+            .filter_map(|reference| part.request.url.join(reference).ok())
+            .collect();
         let part = EmbeddedResourceFetch { stylesheet_depth: part.stylesheet_depth + 1, ..part };
         self.wanted_resources(urls, &part, spec)
     }
@@ -507,7 +517,7 @@ impl PlanThread {
         exchange.keeps_method = spec.follows_redirects_silently
             && matches!(status, 307 | 308)
             && exchange.request.method == "POST";
-        let answer = SampleResponse {
+        let sample_response = SampleResponse {
             url: exchange.request.display_url(),
             code,
             message,
@@ -517,14 +527,15 @@ impl PlanThread {
             body_bytes: response.body_bytes,
             ..SampleResponse::default()
         };
-        let asked = exchange.auth_attempts;
-        let started = asked.map_or(reply.started_at, |asked| asked.first_started);
-        let connect = asked.map_or(Duration::ZERO, |asked| asked.connect_time) + reply.connect_time;
+        let attempts = exchange.auth_attempts;
+        let started = attempts.map_or(reply.started_at, |attempts| attempts.first_started);
+        let connect =
+            attempts.map_or(Duration::ZERO, |attempts| attempts.connect_time) + reply.connect_time;
         if let Some(subs) = &mut exchange.sub_samples {
             let leaf = SubSampleExchange {
-                url: answer.url.clone(),
-                code: answer.code.clone(),
-                message: answer.message.clone(),
+                url: sample_response.url.clone(),
+                code: sample_response.code.clone(),
+                message: sample_response.message.clone(),
                 is_ok: (200..400).contains(&status),
                 data_type,
                 start: started,
@@ -551,7 +562,7 @@ impl PlanThread {
             status,
             is_ok: (200..400).contains(&status),
             data_type,
-            response: answer,
+            response: sample_response,
             server_timing: response.server_timing,
             is_cache_hit: response.is_cache_hit,
             traced_request: traced,
@@ -565,33 +576,36 @@ impl PlanThread {
     /// Stores the cookies and the cache data of a response head.
     fn store_response_state(
         &mut self,
-        drawn: &ResolvedHttpRequest,
+        request: &ResolvedHttpRequest,
         spec: &HttpSamplerSpec,
         status: u16,
         head: &TargetResponseHead,
     ) {
-        if let Some(place) = self.active_cookie_manager(spec) {
-            self.ensure_cookie_jar(place);
-            if let Some(jar) = self.cookie_jars.get_mut(&place) {
+        if let Some(jar_index) = self.active_cookie_manager(spec) {
+            self.ensure_cookie_jar(jar_index);
+            if let Some(jar) = self.cookie_jars.get_mut(&jar_index) {
                 let take =
-                    |cookie: &str| jar.set_from_response(cookie, &drawn.url, SystemTime::now());
+                    |cookie: &str| jar.set_from_response(cookie, &request.url, SystemTime::now());
                 head.header_values("Set-Cookie").for_each(take);
             }
         }
-        if let Some(place) = spec.cache_manager
-            && drawn.method == "GET"
+        if let Some(cache_index) = spec.cache_manager
+            && request.method == "GET"
         {
-            let uses_expires =
-                self.model.cache_managers.get(place).is_some_and(|manager| manager.uses_expires);
+            let uses_expires = self
+                .model
+                .cache_managers
+                .get(cache_index)
+                .is_some_and(|manager| manager.uses_expires);
             let freshness = if uses_expires {
                 CacheFreshnessMode::JMeterHeuristic
             } else {
                 CacheFreshnessMode::AlwaysRevalidate
             };
-            let cache = self.caches.entry(place).or_default();
+            let cache = self.caches.entry(cache_index).or_default();
             let exchanged = CacheableExchange {
-                url: &drawn.display_url(),
-                request_headers: &drawn.headers,
+                url: &request.display_url(),
+                request_headers: &request.headers,
                 status,
                 head,
             };
@@ -603,7 +617,7 @@ impl PlanThread {
     fn fail_http_sample(&mut self, exchange: &HttpSampleExchange, turn: &mut UserTurn<'_>) {
         let (exception, message) = exchange.request_error.clone().unwrap_or_default();
         let (code, message) = no_response_message(&exception, &message);
-        let answer = SampleResponse {
+        let response = SampleResponse {
             url: exchange.request.display_url(),
             code,
             message,
@@ -611,7 +625,7 @@ impl PlanThread {
         };
         let started = exchange.totals.as_ref().map_or(turn.now, |sum| sum.started);
         self.scope.label_sample();
-        self.finish_without_reply(exchange.node, answer, started, false);
+        self.finish_without_reply(exchange.node, response, started, false);
     }
 
     fn finish_http_sample(&mut self, mut exchange: Box<HttpSampleExchange>) {

@@ -136,7 +136,7 @@ impl HttpSamplerSpec {
             "" | "GET" => "GET".into(),
             "POST" => "POST".into(),
             "HEAD" => "HEAD".into(),
-            other => other.to_uppercase().into(),
+            method_name => method_name.to_uppercase().into(),
         };
         if !method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             let message = format!("Invalid HTTP method: {method}");
@@ -387,7 +387,7 @@ impl HttpSamplerSpec {
         for file in &self.file_uploads {
             let content = read_upload_file(&file.path, scope)?;
             let path = file.path.evaluate(scope).into_owned();
-            let shown = path.rsplit('/').next().unwrap_or_default().to_owned();
+            let file_name = path.rsplit('/').next().unwrap_or_default().to_owned();
             let name = file.name.evaluate(scope).into_owned();
             let media_type = file.media_type.evaluate(scope);
             let media_type =
@@ -398,7 +398,7 @@ impl HttpSamplerSpec {
             };
             body.extend_from_slice(
                 format!(
-                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{shown}\"\r\nContent-Type: {media_type}\r\n{more}\r\n"
+                    "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{file_name}\"\r\nContent-Type: {media_type}\r\n{more}\r\n"
                 )
                 .as_bytes(),
             );
@@ -492,8 +492,8 @@ fn without_empty_segments(target: &str) -> String {
     };
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let mut out = String::with_capacity(target.len());
-    for (place, segment) in segments.iter().enumerate() {
-        if segment.is_empty() && place + 1 < segments.len() {
+    for (index, segment) in segments.iter().enumerate() {
+        if segment.is_empty() && index + 1 < segments.len() {
             continue;
         }
         out.push('/');
@@ -552,7 +552,7 @@ fn decode_form_bytes(text: &[u8]) -> Result<Vec<u8>, (String, String)> {
                 bytes.push(value);
                 rest = after.get(2..).unwrap_or_default();
             }
-            other => bytes.push(other),
+            plain_byte => bytes.push(plain_byte),
         }
     }
     Ok(bytes)
@@ -692,7 +692,7 @@ fn push_header(text: &mut String, name: &str, value: &str) {
 }
 
 fn contains_header(headers: &[(Arc<str>, Arc<str>)], name: &str) -> bool {
-    headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+    headers.iter().any(|(header_name, _)| header_name.eq_ignore_ascii_case(name))
 }
 
 /// Trims whitespace from the text; a line break in a value would start another header.

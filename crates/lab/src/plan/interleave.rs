@@ -56,23 +56,23 @@ impl PlanThread {
     pub(super) fn next_interleaved_sampler(
         &mut self,
         node: PlanNodeId,
-        way: InterleaveMode,
+        mode: InterleaveMode,
     ) -> Option<PlanNodeId> {
         let model = Arc::clone(&self.model);
         let children = &model.nodes.get(node)?.children;
         let mut choice = match self.controller_state(node).choice.take() {
             Some(choice) => choice,
-            None => Box::new(self.start_interleave(children.len(), way)),
+            None => Box::new(self.start_interleave(children.len(), mode)),
         };
-        let found = self.search_children(node, way, &model, &mut choice);
+        let sampler = self.search_children(node, mode, &model, &mut choice);
         self.controller_state(node).choice = Some(choice);
-        found
+        sampler
     }
 
-    fn start_interleave(&mut self, count: usize, way: InterleaveMode) -> InterleaveState {
+    fn start_interleave(&mut self, count: usize, mode: InterleaveMode) -> InterleaveState {
         let mut choice = InterleaveState::new(count);
-        self.reset_to_first_child(&mut choice, way);
-        if way.across_threads {
+        self.reset_to_first_child(&mut choice, mode);
+        if mode.across_threads {
             choice.next_index = (self.scope.thread_number - 1) % count.max(1);
         }
         choice
@@ -81,7 +81,7 @@ impl PlanThread {
     fn search_children(
         &mut self,
         node: PlanNodeId,
-        way: InterleaveMode,
+        mode: InterleaveMode,
         model: &PlanModel,
         choice: &mut InterleaveState,
     ) -> Option<PlanNodeId> {
@@ -96,30 +96,30 @@ impl PlanThread {
         // A child that returned nothing although it had just completed.
         let mut barren = None;
         while !choice.is_over && !choice.remaining_children.is_empty() {
-            let Some(&place) = choice.remaining_children.get(choice.next_index) else {
-                self.reset_to_first_child(choice, way);
+            let Some(&child_index) = choice.remaining_children.get(choice.next_index) else {
+                self.reset_to_first_child(choice, mode);
                 continue;
             };
-            if choice.search_start == Some(place) && !choice.is_at_start {
+            if choice.search_start == Some(child_index) && !choice.is_at_start {
                 break;
             }
-            choice.search_start.get_or_insert(place);
-            let child = *children.get(place)?;
+            choice.search_start.get_or_insert(child_index);
+            let child = *children.get(child_index)?;
             let kind = &model.nodes.get(child)?.kind;
             if matches!(kind, PlanNodeKind::Sampler(_)) {
-                self.advance_to_next_child(choice, way);
+                self.advance_to_next_child(choice, mode);
                 choice.is_over = true;
                 return Some(child);
             }
-            if let Some(found) = self.next_sampler(child) {
+            if let Some(sampler) = self.next_sampler(child) {
                 choice.has_yielded = true;
-                if way.by_controller {
+                if mode.by_controller {
                     choice.search_start = None;
                 } else {
-                    self.advance_to_next_child(choice, way);
+                    self.advance_to_next_child(choice, mode);
                     choice.is_over = true;
                 }
-                return Some(found);
+                return Some(sampler);
             }
             if self.is_ending {
                 return None;
@@ -129,11 +129,11 @@ impl PlanThread {
                 || self.controller_state(child).is_done && matches!(kind, PlanNodeKind::Loop { .. })
             {
                 choice.remaining_children.remove(choice.next_index);
-            } else if way.by_controller || barren == Some(place) {
-                self.advance_to_next_child(choice, way);
+            } else if mode.by_controller || barren == Some(child_index) {
+                self.advance_to_next_child(choice, mode);
             } else {
                 // Its samplers completed in the previous iteration; it starts again.
-                barren = Some(place);
+                barren = Some(child_index);
             }
         }
         choice.end_iteration();
@@ -142,19 +142,19 @@ impl PlanThread {
     }
 
     /// Advances to the next child. A child that returned a sampler has had its iteration.
-    fn advance_to_next_child(&mut self, choice: &mut InterleaveState, way: InterleaveMode) {
+    fn advance_to_next_child(&mut self, choice: &mut InterleaveState, mode: InterleaveMode) {
         choice.is_over |= choice.has_yielded;
         choice.is_at_start = false;
         choice.next_index += 1;
-        if way.is_random {
-            self.reset_to_first_child(choice, way);
+        if mode.is_random {
+            self.reset_to_first_child(choice, mode);
         }
     }
 
     /// Selects the first child, or a random one.
-    fn reset_to_first_child(&mut self, choice: &mut InterleaveState, way: InterleaveMode) {
+    fn reset_to_first_child(&mut self, choice: &mut InterleaveState, mode: InterleaveMode) {
         let last = i64::try_from(choice.remaining_children.len()).unwrap_or(1) - 1;
-        choice.next_index = if way.is_random && last > 0 {
+        choice.next_index = if mode.is_random && last > 0 {
             usize::try_from(self.scope.random_between(0, last)).unwrap_or(0)
         } else {
             0

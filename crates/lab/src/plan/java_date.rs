@@ -173,22 +173,22 @@ fn parse_date(java: &str, text: &str, missing: MissingDateParts) -> Option<Zoned
         }
         _ => (pattern.replace(UTC_OFFSET_AS_Z, "%:z"), text.trim().into()),
     };
-    let found = BrokenDownTime::parse(&pattern, &*text).ok()?;
-    if let Ok(zoned) = found.to_zoned() {
+    let broken_down = BrokenDownTime::parse(&pattern, &*text).ok()?;
+    if let Ok(zoned) = broken_down.to_zoned() {
         return Some(zoned);
     }
-    let date = match (missing, found.to_date()) {
+    let date = match (missing, broken_down.to_date()) {
         (_, Ok(date)) => date,
         (MissingDateParts::Rejected, Err(_)) => {
-            clamp_day_to_month(found.year()?, found.month()?, found.day()?)?
+            clamp_day_to_month(broken_down.year()?, broken_down.month()?, broken_down.day()?)?
         }
         (MissingDateParts::Defaults { year }, Err(_)) => clamp_day_to_month(
-            found.year().unwrap_or(year),
-            found.month().unwrap_or(1),
-            found.day().unwrap_or(1),
+            broken_down.year().unwrap_or(year),
+            broken_down.month().unwrap_or(1),
+            broken_down.day().unwrap_or(1),
         )?,
     };
-    let at: DateTime = found.to_time().map(|time| date.to_datetime(time)).ok()?;
+    let at: DateTime = broken_down.to_time().map(|time| date.to_datetime(time)).ok()?;
     at.to_zoned(TimeZone::system()).ok()
 }
 
@@ -203,7 +203,7 @@ pub(super) fn shift_date(format: &str, date: &str, amount: &str, now_ms: u64) ->
     let now = i64::try_from(now_ms).unwrap_or(i64::MAX);
     let year =
         Timestamp::from_millisecond(now).map_or(1970, |at| at.to_zoned(TimeZone::system()).year());
-    let given = match date.trim() {
+    let milliseconds = match date.trim() {
         "" => None,
         date if format.is_empty() => date.parse().ok(),
         date => {
@@ -212,7 +212,7 @@ pub(super) fn shift_date(format: &str, date: &str, amount: &str, now_ms: u64) ->
         }
     };
     // An invalid date means the current time: JMeter only logs it.
-    let mut ms = given.unwrap_or(now);
+    let mut ms = milliseconds.unwrap_or(now);
     if let Some(span) = parse_java_duration(amount.trim()) {
         let day = jiff::SpanRelativeTo::days_are_24_hours();
         ms += span.total((jiff::Unit::Millisecond, day)).unwrap_or(0.0) as i64;

@@ -116,13 +116,13 @@ fn arguments_xml(pairs: &[(String, String)]) -> String {
 }
 
 impl JmxWriter<'_> {
-    fn add_problem(&mut self, what: impl Into<String>) {
-        self.problems.push(what.into());
+    fn add_problem(&mut self, problem: impl Into<String>) {
+        self.problems.push(problem.into());
     }
 
-    fn add_remark(&mut self, what: &str) {
-        if !self.remarks.iter().any(|known| known == what) {
-            self.remarks.push(what.to_owned());
+    fn add_remark(&mut self, remark: &str) {
+        if !self.remarks.iter().any(|existing| existing == remark) {
+            self.remarks.push(remark.to_owned());
         }
     }
 
@@ -228,13 +228,14 @@ impl JmxWriter<'_> {
                     string_property("LoopController.loops", loops)
                 );
                 match as_linear_ramp(spans) {
-                    Some((threads, ramp, lasts)) => {
-                        let lasts_text = lasts.map(|lasts| lasts.to_string()).unwrap_or_default();
+                    Some((threads, ramp, duration)) => {
+                        let lasts_text =
+                            duration.map(|seconds| seconds.to_string()).unwrap_or_default();
                         let inner = format!(
                             "{on_error}{looping}{}{}{}{}{}{}",
                             string_property("ThreadGroup.num_threads", &threads.to_string()),
                             string_property("ThreadGroup.ramp_time", &ramp.to_string()),
-                            bool_property("ThreadGroup.scheduler", lasts.is_some()),
+                            bool_property("ThreadGroup.scheduler", duration.is_some()),
                             string_property("ThreadGroup.duration", &lasts_text),
                             string_property("ThreadGroup.delay", ""),
                             bool_property("ThreadGroup.same_user_on_next_iteration", true)
@@ -270,7 +271,7 @@ impl JmxWriter<'_> {
                 return self.add_problem(format!("`{name}`: users of stages without an end"));
             };
             match rows.last_mut() {
-                Some((start, known, count)) if *start == span.start && *known == lives => {
+                Some((start, lifetime, count)) if *start == span.start && *lifetime == lives => {
                     *count += 1
                 }
                 _ => rows.push((span.start, lives, 1)),
@@ -286,8 +287,8 @@ impl JmxWriter<'_> {
                 format_seconds(*lives),
                 "0".to_owned(),
             ];
-            for (place, cell) in cells.iter().enumerate() {
-                data.push_str(&string_property(&place.to_string(), cell));
+            for (column, cell) in cells.iter().enumerate() {
+                data.push_str(&string_property(&column.to_string(), cell));
             }
             data.push_str("</collectionProp>");
         }
@@ -308,8 +309,8 @@ impl JmxWriter<'_> {
     fn write_events(&mut self, events: &[IterationEvent]) {
         for event in events {
             match event {
-                IterationEvent::DataSet(place) => {
-                    if let Some(data) = self.model.data_sets.get(*place) {
+                IterationEvent::DataSet(index) => {
+                    if let Some(data) = self.model.data_sets.get(*index) {
                         self.write_data_set(data);
                     }
                 }
@@ -323,7 +324,7 @@ impl JmxWriter<'_> {
             RowSharing::All => "shareMode.all".to_owned(),
             RowSharing::Group => "shareMode.group".to_owned(),
             RowSharing::Thread => "shareMode.thread".to_owned(),
-            RowSharing::Named(word) => word.clone(),
+            RowSharing::Named(group_name) => group_name.clone(),
         };
         let inner = format!(
             "{}{}{}{}{}{}{}{}{}",
@@ -500,7 +501,7 @@ impl JmxWriter<'_> {
             match judge {
                 SampleAssertion::Response {
                     subject,
-                    comparison: way,
+                    comparison,
                     is_negated: is_not,
                     matches_any: is_or,
                     patterns: texts,
@@ -513,7 +514,7 @@ impl JmxWriter<'_> {
                         AssertionSubject::Headers => "Assertion.response_headers",
                         _ => return self.add_problem("this kind of assertion"),
                     };
-                    let bits = match way {
+                    let bits = match comparison {
                         TextComparison::Matches => 1,
                         TextComparison::Contains => 2,
                         TextComparison::Equals => 8,
@@ -523,7 +524,7 @@ impl JmxWriter<'_> {
                     let strings: String = texts
                         .iter()
                         .enumerate()
-                        .map(|(at, one)| string_property(&at.to_string(), one.source()))
+                        .map(|(at, pattern)| string_property(&at.to_string(), pattern.source()))
                         .collect();
                     let inner = format!(
                         "<collectionProp name=\"Asserion.test_strings\">{strings}</collectionProp>{}{}{}{}",
@@ -575,8 +576,8 @@ impl JmxWriter<'_> {
     }
 
     fn write_post_processors(&mut self, after: &[SamplePostProcessor]) {
-        for one in after {
-            let SamplePostProcessor::Extractor(extractor) = one else {
+        for processor in after {
+            let SamplePostProcessor::Extractor(extractor) = processor else {
                 self.add_problem("a script or an action behind a request");
                 continue;
             };
@@ -659,16 +660,16 @@ impl JmxWriter<'_> {
 /// Returns the properties of a request.
 fn request_properties(spec: &HttpSamplerSpec) -> String {
     let mut parameters = "<collectionProp name=\"Arguments.arguments\">".to_owned();
-    for one in &spec.arguments {
+    for argument in &spec.arguments {
         write!(
             parameters,
             "<elementProp name=\"{}\" elementType=\"HTTPArgument\">{}{}{}{}{}</elementProp>",
-            escape_xml(one.name.source()),
-            bool_property("HTTPArgument.always_encode", one.needs_encoding),
-            string_property("Argument.value", one.value.source()),
+            escape_xml(argument.name.source()),
+            bool_property("HTTPArgument.always_encode", argument.needs_encoding),
+            string_property("Argument.value", argument.value.source()),
             string_property("Argument.metadata", if spec.is_raw_body { "" } else { "=" }),
-            bool_property("HTTPArgument.use_equals", !one.separator.is_empty()),
-            string_property("Argument.name", one.name.source())
+            bool_property("HTTPArgument.use_equals", !argument.separator.is_empty()),
+            string_property("Argument.name", argument.name.source())
         )
         .ok();
     }
@@ -736,15 +737,16 @@ fn as_linear_ramp(spans: &[ThreadLifetime]) -> Option<(usize, u64, Option<u64>)>
     });
     let end = |span: &ThreadLifetime| span.lifetime.map(|lives| span.start + lives);
     let ends_together = spans.iter().all(|span| match (end(span), end(first)) {
-        (Some(one), Some(other)) => one.abs_diff(other) < Duration::from_millis(2),
-        (one, other) => one == other,
+        (Some(span_end), Some(last_end)) => span_end.abs_diff(last_end) < Duration::from_millis(2),
+        (span_end, last_end) => span_end == last_end,
     });
     if !is_even || !ends_together {
         return None;
     }
     let ramp = (distance.as_secs_f64() * spans.len() as f64).round() as u64;
-    let lasts = first.lifetime.map(|lives| whole(lives).unwrap_or_else(|| lives.as_secs().max(1)));
-    Some((spans.len(), ramp, lasts))
+    let duration =
+        first.lifetime.map(|lives| whole(lives).unwrap_or_else(|| lives.as_secs().max(1)));
+    Some((spans.len(), ramp, duration))
 }
 
 /// Returns a schedule in the syntax of the Open Model Thread Group.
@@ -755,9 +757,9 @@ fn schedule_text(arrivals: &OpenModelArrivals) -> String {
     };
     let mut out = String::new();
     for stretch in &arrivals.rate_intervals {
-        let lasts = stretch.duration.as_secs_f64();
-        let unit = if lasts.fract() == 0.0 {
-            format!("{lasts} s")
+        let seconds = stretch.duration.as_secs_f64();
+        let unit = if seconds.fract() == 0.0 {
+            format!("{seconds} s")
         } else {
             format!("{} ms", stretch.duration.as_millis())
         };

@@ -118,19 +118,19 @@ fn apply_steps<'a>(
     steps: &[JsonPathStep],
 ) -> Vec<Cow<'a, Value>> {
     let mut current: Vec<&'a Value> = vec![from];
-    for (place, step) in steps.iter().enumerate() {
+    for (index, step) in steps.iter().enumerate() {
         if let JsonPathStep::Call(function) = step {
             let called: Vec<Value> =
                 current.iter().filter_map(|value| function.apply(value)).collect();
-            let rest = steps.get(place + 1..).unwrap_or_default();
+            let rest = steps.get(index + 1..).unwrap_or_default();
             // The result of a function is not part of the document; the rest of the path is evaluated on the result.
             return called
                 .into_iter()
                 .flat_map(|value| match rest {
                     [] => vec![Cow::Owned(value)],
                     _ => {
-                        let found = apply_steps(&value, &value, rest);
-                        found.into_iter().map(|value| Cow::Owned(value.into_owned())).collect()
+                        let matches = apply_steps(&value, &value, rest);
+                        matches.into_iter().map(|value| Cow::Owned(value.into_owned())).collect()
                     }
                 })
                 .collect();
@@ -151,8 +151,8 @@ fn apply_step<'a>(
     out: &mut Vec<&'a Value>,
 ) {
     let at = |list: &'a [Value], index: i64| {
-        let place = if index < 0 { list.len() as i64 + index } else { index };
-        usize::try_from(place).ok().and_then(|place| list.get(place))
+        let position = if index < 0 { list.len() as i64 + index } else { index };
+        usize::try_from(position).ok().and_then(|position| list.get(position))
     };
     match (step, value) {
         (JsonPathStep::Child(name), Value::Object(map)) => out.extend(map.get(name)),
@@ -204,11 +204,15 @@ impl JsonPathFunction {
         let numbers = || -> Vec<f64> {
             value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
         };
-        let number = |found: Option<f64>| {
+        let number = |result: Option<f64>| {
             // Integral results are shown as integers.
-            let found = found?;
-            let whole = found as i64;
-            if whole as f64 == found { Some(Value::from(whole)) } else { Some(Value::from(found)) }
+            let result = result?;
+            let whole = result as i64;
+            if whole as f64 == result {
+                Some(Value::from(whole))
+            } else {
+                Some(Value::from(result))
+            }
         };
         match (self, value) {
             (Self::Length, Value::Array(list)) => Some(Value::from(list.len())),
@@ -224,11 +228,13 @@ impl JsonPathFunction {
             (Self::First | Self::Last, _) => None,
             (Self::Min, _) => number(numbers().into_iter().reduce(f64::min)),
             (Self::Max, _) => number(numbers().into_iter().reduce(f64::max)),
-            (Self::Sum, _) => number(numbers().into_iter().reduce(|one, two| one + two)),
+            (Self::Sum, _) => number(numbers().into_iter().reduce(|left, right| left + right)),
             (Self::Average, _) => {
                 let numbers = numbers();
                 let count = numbers.len() as f64;
-                number(numbers.into_iter().reduce(|one, two| one + two).map(|sum| sum / count))
+                number(
+                    numbers.into_iter().reduce(|left, right| left + right).map(|sum| sum / count),
+                )
             }
         }
     }
@@ -251,8 +257,12 @@ impl JsonPathFunction {
 impl JsonPathFilter {
     fn matches(&self, root: &Value, item: &Value) -> bool {
         match self {
-            Self::And(one, two) => one.matches(root, item) && two.matches(root, item),
-            Self::Or(one, two) => one.matches(root, item) || two.matches(root, item),
+            Self::And(left_filter, right_filter) => {
+                left_filter.matches(root, item) && right_filter.matches(root, item)
+            }
+            Self::Or(left_filter, right_filter) => {
+                left_filter.matches(root, item) || right_filter.matches(root, item)
+            }
             Self::Not(inner) => !inner.matches(root, item),
             Self::Exists(operand) => operand.resolve(root, item).is_some(),
             Self::Matches(operand, pattern) => operand
@@ -284,13 +294,16 @@ impl JsonPathOperator {
                 && (left.is_some() || right.is_some());
         };
         let order = || match (left.as_f64(), right.as_f64()) {
-            (Some(one), Some(two)) => one.partial_cmp(&two),
+            (Some(left_number), Some(right_number)) => left_number.partial_cmp(&right_number),
             _ => super::extractor::json_value_text(left)
                 .partial_cmp(&super::extractor::json_value_text(right)),
         };
-        let equals = |one: &Value, two: &Value| match (one.as_f64(), two.as_f64()) {
-            (Some(one), Some(two)) => one == two,
-            _ => super::extractor::json_value_text(one) == super::extractor::json_value_text(two),
+        let equals = |first: &Value, second: &Value| match (first.as_f64(), second.as_f64()) {
+            (Some(first_number), Some(second_number)) => first_number == second_number,
+            _ => {
+                super::extractor::json_value_text(first)
+                    == super::extractor::json_value_text(second)
+            }
         };
         let size = |value: &Value| match value {
             Value::Array(list) => Some(list.len()),
@@ -304,12 +317,14 @@ impl JsonPathOperator {
             Self::LessOrEqual => order().is_some_and(std::cmp::Ordering::is_le),
             Self::Greater => order().is_some_and(std::cmp::Ordering::is_gt),
             Self::GreaterOrEqual => order().is_some_and(std::cmp::Ordering::is_ge),
-            Self::In => right.as_array().is_some_and(|all| all.iter().any(|one| equals(one, left))),
+            Self::In => {
+                right.as_array().is_some_and(|all| all.iter().any(|element| equals(element, left)))
+            }
             Self::NotIn => {
-                !right.as_array().is_some_and(|all| all.iter().any(|one| equals(one, left)))
+                !right.as_array().is_some_and(|all| all.iter().any(|element| equals(element, left)))
             }
             Self::Contains => match left {
-                Value::Array(list) => list.iter().any(|one| equals(one, right)),
+                Value::Array(list) => list.iter().any(|element| equals(element, right)),
                 Value::String(text) => text.contains(&super::extractor::json_value_text(right)),
                 _ => false,
             },
@@ -439,7 +454,8 @@ fn parse_bracket(inside: &str) -> Option<JsonPathStep> {
         return Some(JsonPathStep::Slice(bound(from)?, bound(to)?));
     }
     if inside.contains(',') {
-        let all: Option<Vec<i64>> = inside.split(',').map(|one| one.trim().parse().ok()).collect();
+        let all: Option<Vec<i64>> =
+            inside.split(',').map(|index| index.trim().parse().ok()).collect();
         return all.map(JsonPathStep::Indexes);
     }
     inside.parse().ok().map(JsonPathStep::Index)
@@ -463,8 +479,8 @@ fn parse_quoted(text: &str) -> Option<(String, &str)> {
 fn parse_or(text: &str) -> Option<(JsonPathFilter, &str)> {
     let (mut test, mut rest) = parse_and(text)?;
     while let Some(after) = rest.trim_start().strip_prefix("||") {
-        let (other, after) = parse_and(after)?;
-        test = JsonPathFilter::Or(Box::new(test), Box::new(other));
+        let (right, after) = parse_and(after)?;
+        test = JsonPathFilter::Or(Box::new(test), Box::new(right));
         rest = after;
     }
     Some((test, rest))
@@ -473,8 +489,8 @@ fn parse_or(text: &str) -> Option<(JsonPathFilter, &str)> {
 fn parse_and(text: &str) -> Option<(JsonPathFilter, &str)> {
     let (mut test, mut rest) = parse_condition(text)?;
     while let Some(after) = rest.trim_start().strip_prefix("&&") {
-        let (other, after) = parse_condition(after)?;
-        test = JsonPathFilter::And(Box::new(test), Box::new(other));
+        let (right, after) = parse_condition(after)?;
+        test = JsonPathFilter::And(Box::new(test), Box::new(right));
         rest = after;
     }
     Some((test, rest))
@@ -496,8 +512,8 @@ fn parse_condition(text: &str) -> Option<(JsonPathFilter, &str)> {
         let (pattern, rest) = parse_regex_literal(after.trim_start())?;
         return Some((JsonPathFilter::Matches(left, pattern), rest));
     }
-    for (word, operator) in OPERATORS {
-        if let Some(after) = rest.strip_prefix(word) {
+    for (symbol, operator) in OPERATORS {
+        if let Some(after) = rest.strip_prefix(symbol) {
             let (right, rest) = parse_operand(after.trim_start())?;
             return Some((JsonPathFilter::Compare(left, operator, right), rest));
         }
@@ -536,8 +552,8 @@ fn parse_operand(text: &str) -> Option<(JsonPathOperand, &str)> {
     }
     let ends =
         |c: char| matches!(c, ')' | ',' | ']' | '&' | '|' | '=' | '<' | '>') || c.is_whitespace();
-    let (word, rest) = text.split_at(text.find(ends).unwrap_or(text.len()));
-    let value: Value = serde_json::from_str(word).ok()?;
+    let (token, rest) = text.split_at(text.find(ends).unwrap_or(text.len()));
+    let value: Value = serde_json::from_str(token).ok()?;
     Some((JsonPathOperand::Value(value), rest))
 }
 
@@ -575,12 +591,12 @@ mod tests {
             ], "na.me": "n" },
             "id": 7,
         });
-        let found: Vec<String> = find_values(&document, path)
+        let values: Vec<String> = find_values(&document, path)
             .unwrap()
             .iter()
             .map(|value| super::super::extractor::json_value_text(value))
             .collect();
-        assert_eq!(found, expected, "{path}");
+        assert_eq!(values, expected, "{path}");
     }
 
     #[test]
@@ -627,8 +643,8 @@ mod tests {
             ("$.n.first()", "3"),
             ("$.n.last()", "2"),
         ] {
-            let found = find_values(&document, path).unwrap();
-            assert_eq!(super::super::extractor::json_value_text(&found[0]), expected, "{path}");
+            let values = find_values(&document, path).unwrap();
+            assert_eq!(super::super::extractor::json_value_text(&values[0]), expected, "{path}");
         }
         assert!(find_values(&document, "$.none.avg()").unwrap().is_empty());
     }

@@ -237,7 +237,7 @@ impl TestPlan {
                     self.file
                 )));
             }
-            if !names.iter().any(|(known, _)| *known == name) {
+            if !names.iter().any(|(key, _)| *key == name) {
                 let at = self.model.files.locate(&name).map_err(Error::UnusableInput)?;
                 names.push((name, at));
             }

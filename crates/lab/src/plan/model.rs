@@ -59,19 +59,21 @@ impl PlanModel {
     /// Returns the data sets below a node whose rows are shared by several threads.
     pub(super) fn shared_data_below(&self, node: PlanNodeId) -> Vec<&DataSet> {
         let mut open = vec![node];
-        let mut seen = HashSet::new();
-        let mut found = Vec::new();
+        let mut visited_nodes = HashSet::new();
+        let mut data_sets = Vec::new();
         while let Some(node) = open.pop() {
-            let Some(entry) = self.nodes.get(node).filter(|_| seen.insert(node)) else { continue };
+            let Some(entry) = self.nodes.get(node).filter(|_| visited_nodes.insert(node)) else {
+                continue;
+            };
             for event in &entry.events {
-                let IterationEvent::DataSet(place) = event else { continue };
-                found.extend(
-                    self.data_sets.get(*place).filter(|data| data.sharing != RowSharing::Thread),
+                let IterationEvent::DataSet(index) = event else { continue };
+                data_sets.extend(
+                    self.data_sets.get(*index).filter(|data| data.sharing != RowSharing::Thread),
                 );
             }
             open.extend(&entry.children);
         }
-        found
+        data_sets
     }
 
     /// Discards the state of earlier runs.

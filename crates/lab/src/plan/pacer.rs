@@ -100,10 +100,10 @@ impl SamplePacer {
 
 impl ExactThroughputSchedule {
     fn next(&mut self) -> Duration {
-        if let Some((moment, given)) = self.current_batch.filter(|(_, given)| *given < self.batch.0)
+        if let Some((moment, count)) = self.current_batch.filter(|(_, count)| *count < self.batch.0)
         {
-            self.current_batch = Some((moment, given + 1));
-            return moment + self.batch.1.saturating_mul(u32::try_from(given).unwrap_or(u32::MAX));
+            self.current_batch = Some((moment, count + 1));
+            return moment + self.batch.1.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
         }
         while self.remaining.is_empty() {
             self.prepare_interval();
@@ -125,7 +125,7 @@ impl ExactThroughputSchedule {
                 start + self.interval.mul_f64(share as f64 / (1u64 << 53) as f64)
             })
             .collect();
-        self.remaining.sort_unstable_by(|one, other| other.cmp(one));
+        self.remaining.sort_unstable_by(|left, right| right.cmp(left));
         self.random_count += count;
         self.interval_count += 1;
     }
@@ -154,7 +154,7 @@ mod tests {
             let within = all.iter().filter(|moment| moment.as_secs() / 60 == minute).count();
             assert_eq!(within, 90, "minute {minute}");
         }
-        let gaps: Vec<f64> = all.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
+        let gaps: Vec<f64> = all.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
         assert!(gaps.iter().any(|gap| *gap < 0.1) && gaps.iter().any(|gap| *gap > 1.5));
         // A third of a sample per minute is one sample in three minutes.
         let mut rare = precise(1.0 / 3.0, 1, LoadPortion::default());
@@ -200,7 +200,7 @@ mod tests {
         ];
         let mut pacer = SamplePacer::with_rate_intervals(&rows, LoadPortion::default());
         let all: Vec<Duration> = std::iter::from_fn(|| pacer.next()).collect();
-        let before = |second: u64| all.iter().filter(|one| **one < seconds(second)).count();
+        let before = |second: u64| all.iter().filter(|time| **time < seconds(second)).count();
         assert_eq!((before(2), before(4), before(6)), (5, 20, 40));
         assert!(
             SamplePacer::with_exact_throughput(

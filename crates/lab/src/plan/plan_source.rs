@@ -38,21 +38,21 @@ pub(super) fn read_sources(
     let mut findings = Vec::new();
     let mut at = 0;
     while let Some(source) = sources.get(at) {
-        let wanted = match parse_document(source) {
+        let included_names = match parse_document(source) {
             Ok(document) => included_file_names(&document),
             Err(finding) => return Err(vec![finding]),
         };
         let here = source.file.clone();
-        for (name, line, column) in wanted {
-            if sources.iter().any(|known| known.include_name == name) {
+        for (name, line, column) in included_names {
+            if sources.iter().any(|entry| entry.include_name == name) {
                 continue;
             }
-            let found = if sources.len() >= MAX_PLAN_FILES {
+            let included_source = if sources.len() >= MAX_PLAN_FILES {
                 Err(format!("more than {MAX_PLAN_FILES} files are included"))
             } else {
                 read_source(name, files)
             };
-            match found {
+            match included_source {
                 Ok(source) => sources.push(source),
                 Err(message) => {
                     let message = format!("IncludeController: {message}");

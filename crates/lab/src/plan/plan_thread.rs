@@ -216,7 +216,7 @@ impl PlanThread {
 
     pub(super) fn record_run_fault(&self, fault: &str) {
         let mut faults = self.run_state.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        if !faults.iter().any(|known| known == fault) {
+        if !faults.iter().any(|recorded_fault| recorded_fault == fault) {
             faults.push(fault.to_owned());
         }
     }
@@ -285,9 +285,9 @@ impl PlanThread {
                     self.begin_iteration(turn);
                 }
                 ThreadPhase::PickSampler => {
-                    let found = self.next_sampler(self.group_state.root_node);
+                    let sampler_node = self.next_sampler(self.group_state.root_node);
                     self.report_finished_samples(turn);
-                    match found {
+                    match sampler_node {
                         None => self.phase = ThreadPhase::BetweenIterations,
                         Some(node) => {
                             if let Some(step) = self.prepare_sampler(node, turn.now) {
@@ -361,19 +361,19 @@ impl PlanThread {
             turn.drops_connections = true;
         }
         let model = Arc::clone(&self.model);
-        for (place, manager) in model.cookie_managers.iter().enumerate() {
+        for (index, manager) in model.cookie_managers.iter().enumerate() {
             let clears = if manager.is_controlled_by_group {
                 is_new_user
             } else {
                 manager.clears_each_iteration
             };
             if clears {
-                self.cookie_jars.remove(&place);
+                self.cookie_jars.remove(&index);
             }
         }
-        for (place, manager) in model.cache_managers.iter().enumerate() {
+        for (index, manager) in model.cache_managers.iter().enumerate() {
             if manager.clears_each_iteration || is_new_user {
-                self.caches.remove(&place);
+                self.caches.remove(&index);
             }
         }
     }
@@ -402,8 +402,8 @@ impl PlanThread {
         }
         self.iteration_sample_count += 1;
         self.scope.enter_sampler(&entry.name);
-        for &place in &sampler.user_parameters {
-            self.apply_user_parameters(place);
+        for &index in &sampler.user_parameters {
+            self.apply_user_parameters(index);
         }
         for script in &sampler.pre_processors {
             self.run_pre_processor(script);
@@ -521,7 +521,7 @@ impl PlanThread {
             ThroughputMode::Shared | ThroughputMode::SharedByGroup => times(processes),
         };
         let due = |last: Option<Instant>| last.map_or(now, |last| (last + distance).max(now));
-        let place = match mode {
+        let key = match mode {
             ThroughputMode::Shared => 0,
             ThroughputMode::SharedByGroup => self.group_state.root_node,
             ThroughputMode::ThisThread
@@ -534,8 +534,8 @@ impl PlanThread {
         };
         let Some(shared) = self.model.meters.get(meter) else { return Duration::ZERO };
         let mut last = shared.last_due.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = due(last.get(&place).copied());
-        last.insert(place, due);
+        let due = due(last.get(&key).copied());
+        last.insert(key, due);
         due - now
     }
 
@@ -546,7 +546,7 @@ impl PlanThread {
         if self.group_state.is_open_model() {
             return Duration::ZERO;
         }
-        let (meter, place) = match timer {
+        let (meter, key) = match timer {
             // Each group has its own schedule.
             SamplerTimer::Precise { meter_index: meter, .. } => {
                 (*meter, self.group_state.root_node)
@@ -556,11 +556,11 @@ impl PlanThread {
         };
         let Some(shared) = model.meters.get(meter) else { return Duration::ZERO };
         let mut pacers = shared.pacers.lock().unwrap_or_else(PoisonError::into_inner);
-        let pacer = match pacers.entry(place) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
+        let pacer = match pacers.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
                 let Some(pacer) = self.create_pacer(timer) else { return Duration::ZERO };
-                place.insert(pacer)
+                entry.insert(pacer)
             }
         };
         let moment = pacer.next();
@@ -615,8 +615,8 @@ impl PlanThread {
 
     /// Returns a normally distributed random number (Box and Muller).
     fn random_normal(&mut self) -> f64 {
-        let (one, two) = (self.scope.random_unit(), self.scope.random_unit());
-        (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * two).cos()
+        let (first, second) = (self.scope.random_unit(), self.scope.random_unit());
+        (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos()
     }
 
     /// Starts a sampler.
@@ -645,13 +645,13 @@ impl PlanThread {
                     .iter()
                     .map(|(name, value)| format!("{name}={value}\n"))
                     .collect();
-                let answer = SampleResponse {
+                let response = SampleResponse {
                     code: "200".to_owned(),
                     message: "OK".to_owned(),
                     body: format!("\nJMeterVariables:\n{}", variables.concat()),
                     ..SampleResponse::default()
                 };
-                self.finish_without_reply(node, answer, turn.now, true);
+                self.finish_without_reply(node, response, turn.now, true);
                 turn.now = Instant::now();
                 None
             }
@@ -685,13 +685,13 @@ impl PlanThread {
         if !test.label.is_empty() {
             self.scope.sample_label = test.label.evaluate(&mut self.scope).as_ref().into();
         }
-        let answer = SampleResponse {
+        let response = SampleResponse {
             code: test.code.evaluate(&mut self.scope).into_owned(),
             message: test.message.evaluate(&mut self.scope).into_owned(),
             body: test.result.evaluate(&mut self.scope).into_owned(),
             ..SampleResponse::default()
         };
-        self.finish_without_reply(node, answer, started, is_ok);
+        self.finish_without_reply(node, response, started, is_ok);
         turn.now = Instant::now();
     }
 

@@ -66,8 +66,8 @@ impl ProcessRotation {
     pub(crate) fn rows_before_next(&mut self) -> Option<usize> {
         let length = self.process_order.len();
         for between in 0..length {
-            let whose = self.process_order.get((self.position + between) % length)?;
-            if *whose == self.own_index {
+            let process = self.process_order.get((self.position + between) % length)?;
+            if *process == self.own_index {
                 self.position = (self.position + between + 1) % length;
                 return Some(between);
             }
@@ -84,16 +84,16 @@ mod tests {
 
     /// Returns the first rows of each process, `visits` of them.
     fn rows(visits: &[u64], processes: Vec<ProcessRotation>) -> Vec<usize> {
-        let mut taken = Vec::new();
+        let mut row_numbers = Vec::new();
         for (mut turns, visits) in processes.into_iter().zip(visits) {
             let mut row = 0;
             for _ in 0..*visits {
                 row += turns.rows_before_next().unwrap() + 1;
-                taken.push(row - 1);
+                row_numbers.push(row - 1);
             }
         }
-        taken.sort_unstable();
-        taken
+        row_numbers.sort_unstable();
+        row_numbers
     }
 
     fn processes(visits: &[u64]) -> Vec<ProcessRotation> {

@@ -28,17 +28,20 @@ impl RegexPattern {
     pub(super) fn match_groups(&self, text: &str) -> Vec<Vec<String>> {
         match self {
             Self::Linear(regex) => {
-                let shown = |group: Option<regex::Match<'_>>| {
+                let group_text = |group: Option<regex::Match<'_>>| {
                     group.map(|group| group.as_str().to_owned()).unwrap_or_default()
                 };
-                regex.captures_iter(text).map(|found| found.iter().map(shown).collect()).collect()
+                regex
+                    .captures_iter(text)
+                    .map(|captures| captures.iter().map(group_text).collect())
+                    .collect()
             }
             Self::Backtracking(regex) => {
-                let shown = |group: Option<fancy_regex::Match<'_>>| {
+                let group_text = |group: Option<fancy_regex::Match<'_>>| {
                     group.map(|group| group.as_str().to_owned()).unwrap_or_default()
                 };
-                let found = regex.captures_iter(text).map_while(Result::ok);
-                found.map(|found| found.iter().map(shown).collect()).collect()
+                let all_captures = regex.captures_iter(text).map_while(Result::ok);
+                all_captures.map(|captures| captures.iter().map(group_text).collect()).collect()
             }
         }
     }
@@ -70,18 +73,18 @@ impl RegexPatternCache {
 }
 
 fn get_or_compile(
-    known: &mut HashMap<String, Option<RegexPattern>>,
+    cache: &mut HashMap<String, Option<RegexPattern>>,
     pattern: &str,
     compile: impl Fn(&str) -> Result<RegexPattern, String>,
 ) -> Option<RegexPattern> {
-    if let Some(compiled) = known.get(pattern) {
+    if let Some(compiled) = cache.get(pattern) {
         return compiled.clone();
     }
-    if known.len() >= MAX_CACHED_PATTERNS {
-        known.clear();
+    if cache.len() >= MAX_CACHED_PATTERNS {
+        cache.clear();
     }
     let compiled = compile(pattern).ok();
-    known.insert(pattern.to_owned(), compiled.clone());
+    cache.insert(pattern.to_owned(), compiled.clone());
     compiled
 }
 
@@ -101,7 +104,7 @@ pub(super) fn compile_full_match(pattern: &str) -> Result<RegexPattern, String> 
     build_regex(pattern, &format!("^(?:{})\\z", translate_pattern(pattern, TextEndAnchor::Exact)))
 }
 
-fn build_regex(shown: &str, translated: &str) -> Result<RegexPattern, String> {
+fn build_regex(pattern: &str, translated: &str) -> Result<RegexPattern, String> {
     let plain = regex::RegexBuilder::new(translated).size_limit(MAX_COMPILED_BYTES).build();
     if let (Ok(regex), false) = (&plain, has_possessive_repetition(translated)) {
         return Ok(RegexPattern::Linear(regex.clone()));
@@ -115,7 +118,7 @@ fn build_regex(shown: &str, translated: &str) -> Result<RegexPattern, String> {
             // The reason in one line: the library's message repeats the expression, with a marker below it.
             let reason = error.to_string();
             let reason = reason.lines().last().unwrap_or_default().trim();
-            format!("regular expression `{shown}`: {reason}")
+            format!("regular expression `{pattern}`: {reason}")
         })
 }
 
@@ -148,9 +151,9 @@ mod tests {
 
     #[track_caller]
     fn check(pattern: &str, text: &str, expected: &[&str]) {
-        let found = compile_pattern(pattern).unwrap().match_groups(text);
-        let found: Vec<String> = found.iter().map(|groups| groups.join("|")).collect();
-        assert_eq!(found, expected, "{pattern}");
+        let all_groups = compile_pattern(pattern).unwrap().match_groups(text);
+        let joined_groups: Vec<String> = all_groups.iter().map(|groups| groups.join("|")).collect();
+        assert_eq!(joined_groups, expected, "{pattern}");
     }
 
     #[test]
@@ -184,9 +187,9 @@ mod tests {
     #[test]
     fn what_does_not_compile_is_told_in_one_line() {
         for pattern in ["(", "[a", "(?P<"] {
-            let told = compile_pattern(pattern).unwrap_err();
-            assert!(told.starts_with(&format!("regular expression `{pattern}`: ")), "{told}");
-            assert!(!told.contains('\n'), "{told}");
+            let message = compile_pattern(pattern).unwrap_err();
+            assert!(message.starts_with(&format!("regular expression `{pattern}`: ")), "{message}");
+            assert!(!message.contains('\n'), "{message}");
         }
     }
 }

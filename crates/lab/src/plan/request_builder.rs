@@ -12,31 +12,31 @@ impl PlanThread {
     /// Builds a sendable request from a resolved one.
     pub(super) fn build_request(
         &mut self,
-        drawn: &ResolvedHttpRequest,
+        request: &ResolvedHttpRequest,
         spec: &HttpSamplerSpec,
         keep: ResponseRetention,
     ) -> Result<TargetRequest, (String, String)> {
-        let url = &drawn.url;
+        let url = &request.url;
         let source = self.source_address(spec)?;
         let target = self
             .resolve_target(url, spec.host_addresses, source)
             .map_err(|_| ("java.net.UnknownHostException".to_owned(), url.host.clone()))?;
-        let cookies = self.active_cookie_manager(spec).and_then(|place| {
-            self.ensure_cookie_jar(place);
-            self.cookie_jars.get(&place).and_then(|jar| jar.cookie_header(url))
+        let cookies = self.active_cookie_manager(spec).and_then(|manager_index| {
+            self.ensure_cookie_jar(manager_index);
+            self.cookie_jars.get(&manager_index).and_then(|jar| jar.cookie_header(url))
         });
         let mut conditional;
-        let mut sent = drawn;
-        if let Some(place) = spec.cache_manager
-            && drawn.method == "GET"
+        let mut sent = request;
+        if let Some(manager_index) = spec.cache_manager
+            && request.method == "GET"
         {
             let conditions = self
                 .caches
-                .entry(place)
+                .entry(manager_index)
                 .or_default()
-                .conditional_headers(&drawn.display_url(), &drawn.headers);
+                .conditional_headers(&request.display_url(), &request.headers);
             if !conditions.is_empty() {
-                conditional = drawn.clone();
+                conditional = request.clone();
                 let shared = |(name, value): (String, String)| (name.into(), value.into());
                 conditional.headers.extend(conditions.into_iter().map(shared));
                 sent = &conditional;
@@ -50,7 +50,7 @@ impl PlanThread {
         Ok(TargetRequest {
             target,
             encoded_bytes: bytes.into(),
-            is_head: drawn.method == "HEAD",
+            is_head: request.method == "HEAD",
             retention: keep,
             uses_keep_alive: spec.keep_alive,
             connect_timeout: millis(&spec.connect_timeout),
@@ -60,8 +60,8 @@ impl PlanThread {
 
     /// Returns the cookie manager of a request, unless it ignores all cookies.
     pub(super) fn active_cookie_manager(&self, spec: &HttpSamplerSpec) -> Option<usize> {
-        let manages = |place: &usize| {
-            self.model.cookie_managers.get(*place).is_some_and(|manager| !manager.ignores_cookies)
+        let manages = |index: &usize| {
+            self.model.cookie_managers.get(*index).is_some_and(|manager| !manager.ignores_cookies)
         };
         spec.cookie_manager.filter(manages)
     }
@@ -98,15 +98,15 @@ impl PlanThread {
         {
             return Ok(Arc::clone(&led.target));
         }
-        let given = hosts.and_then(|place| self.plan_host_addresses(place, &url.host));
+        let addresses = hosts.and_then(|index| self.plan_host_addresses(index, &url.host));
         let targets = &self.run_state.targets;
         let target = targets.get_or_resolve_at(
             (url.is_tls, &url.host, url.port),
-            given.as_deref(),
+            addresses.as_deref(),
             source,
         )?;
         // An address with variables may differ for the next request.
-        let is_fixed = given.is_none() || self.has_fixed_hosts(hosts);
+        let is_fixed = addresses.is_none() || self.has_fixed_hosts(hosts);
         self.last_target = is_fixed.then(|| ResolvedTarget {
             host_table: hosts,
             source_address: source,
@@ -119,30 +119,30 @@ impl PlanThread {
     }
 
     /// Returns the addresses that the plan itself assigns to a name.
-    fn plan_host_addresses(&mut self, place: usize, host: &str) -> Option<String> {
+    fn plan_host_addresses(&mut self, index: usize, host: &str) -> Option<String> {
         let model = Arc::clone(&self.model);
-        let hosts = model.host_addresses.get(place)?;
-        let found = hosts
+        let hosts = model.host_addresses.get(index)?;
+        let entry = hosts
             .iter()
             .find(|(name, _)| name.evaluate(&mut self.scope).trim().eq_ignore_ascii_case(host))?;
-        Some(found.1.evaluate(&mut self.scope).into_owned())
+        Some(entry.1.evaluate(&mut self.scope).into_owned())
     }
 
-    fn has_fixed_hosts(&self, place: Option<usize>) -> bool {
-        let hosts = place.and_then(|place| self.model.host_addresses.get(place));
+    fn has_fixed_hosts(&self, index: Option<usize>) -> bool {
+        let hosts = index.and_then(|index| self.model.host_addresses.get(index));
         hosts.into_iter().flatten().all(|(name, addresses)| {
             name.as_literal().is_some() && addresses.as_literal().is_some()
         })
     }
 
     /// Creates the jar of a cookie manager with the plan's initial cookies, unless it exists.
-    pub(super) fn ensure_cookie_jar(&mut self, place: usize) {
-        if self.cookie_jars.contains_key(&place) {
+    pub(super) fn ensure_cookie_jar(&mut self, index: usize) {
+        if self.cookie_jars.contains_key(&index) {
             return;
         }
         let mut jar = super::cookie_jar::CookieJar::default();
         let model = Arc::clone(&self.model);
-        if let Some(manager) = model.cookie_managers.get(place) {
+        if let Some(manager) = model.cookie_managers.get(index) {
             for ([name, value, domain, path], is_secure) in &manager.cookies {
                 let mut text = |template: &super::template::TextTemplate| {
                     template.evaluate(&mut self.scope).into_owned()
@@ -152,6 +152,6 @@ impl PlanThread {
                 jar.set_plan_cookie(&name, &value, (&domain, &path), *is_secure);
             }
         }
-        self.cookie_jars.insert(place, jar);
+        self.cookie_jars.insert(index, jar);
     }
 }

@@ -115,7 +115,7 @@ pub(crate) enum RunListener<'a> {
 /// Returns true if rows include sub-samples: as JMeter's property specifies, otherwise for JMeter plans.
 fn writes_sub_sample_rows(file: &str, options: &RunOptions) -> bool {
     match options.properties.get("jmeter.save.saveservice.subresults") {
-        Some(word) => word.trim().eq_ignore_ascii_case("true"),
+        Some(value) => value.trim().eq_ignore_ascii_case("true"),
         None => !file.ends_with(".toml"),
     }
 }
@@ -407,10 +407,10 @@ fn apply_load_offer(offer: &LoadOffer, groups: &mut [PreparedGroup<'_>]) {
         .filter(|prepared| prepared.group.stage == ThreadGroupStage::Main)
         .collect();
     let all: f64 = main.iter().map(|prepared| weight(prepared)).sum();
-    let (mut seen, mut given) = (0.0, 0);
+    let (mut weight_sum, mut assigned_users) = (0.0, 0);
     for prepared in &mut main {
         let own = weight(prepared);
-        seen += own;
+        weight_sum += own;
         prepared.loops = None;
         let share = if all > 0.0 { own / all } else { 0.0 };
         match offer.amount {
@@ -420,9 +420,10 @@ fn apply_load_offer(offer: &LoadOffer, groups: &mut [PreparedGroup<'_>]) {
             }
             LoadAmount::Users(users) => {
                 // Rounding remainders carry over to the next group.
-                let until = if all > 0.0 { (users as f64 * seen / all).round() as u64 } else { 0 };
-                let count = until.saturating_sub(given);
-                given = until;
+                let until =
+                    if all > 0.0 { (users as f64 * weight_sum / all).round() as u64 } else { 0 };
+                let count = until.saturating_sub(assigned_users);
+                assigned_users = until;
                 prepared.arrivals = None;
                 prepared.thread_lifetimes = (0..count)
                     .map(|thread| {
@@ -462,21 +463,21 @@ struct PlanThreadFactory {
 }
 
 impl PlanThreadFactory {
-    /// Creates a thread of a group; `place` has the numbers of the group and the thread, both from 1.
+    /// Creates a thread of a group; `numbers` has the numbers of the group and the thread, both from 1.
     fn create_thread(
         &self,
         group: usize,
         squad: &Arc<ThreadGroupState>,
-        place: (usize, usize),
+        numbers: (usize, usize),
     ) -> PlanThread {
         let mut scope = VariableScope::new(Arc::clone(&self.run_context));
         scope.copy_variables(&self.initial_scope);
-        scope.thread_number = place.1;
+        scope.thread_number = numbers.1;
         let name = match self.model.groups.get(group) {
             Some(group) => group.name.evaluate(&mut scope).into_owned(),
             None => String::new(),
         };
-        scope.thread_name = format!("{name} {}-{}", place.0, place.1).into();
+        scope.thread_name = format!("{name} {}-{}", numbers.0, numbers.1).into();
         scope.group_name = name.into();
         scope.group_root = self.model.groups.get(group).map_or(0, |group| group.root);
         PlanThread::new(
@@ -592,7 +593,7 @@ impl GroupScheduler<'_> {
 
     fn group_index(&self, group: &ThreadGroup) -> usize {
         let groups = &self.thread_factory.model.groups;
-        groups.iter().position(|known| std::ptr::eq(known, group)).unwrap_or(0)
+        groups.iter().position(|candidate| std::ptr::eq(candidate, group)).unwrap_or(0)
     }
 
     /// Adds the loads for the visitors of a group, one per worker.

@@ -124,7 +124,7 @@ impl PlanThread {
     pub(super) fn finish_without_reply(
         &mut self,
         node: PlanNodeId,
-        answer: SampleResponse,
+        response: SampleResponse,
         started: Instant,
         is_ok: bool,
     ) {
@@ -135,12 +135,12 @@ impl PlanThread {
             first_byte: started,
             connect_time: Duration::ZERO,
             sent_bytes: 0,
-            received_bytes: answer.body.len() as u64,
-            body_bytes: answer.body.len() as u64,
-            status: answer.code.parse().unwrap_or(0),
+            received_bytes: response.body.len() as u64,
+            body_bytes: response.body.len() as u64,
+            status: response.code.parse().unwrap_or(0),
             is_ok,
             data_type: "text",
-            response: answer,
+            response,
             server_timing: None,
             is_cache_hit: None,
             traced_request: None,
@@ -214,14 +214,14 @@ impl PlanThread {
     fn apply_assertions(
         &mut self,
         judges: &[SampleAssertion],
-        answer: &mut SampleResponse,
+        response: &mut SampleResponse,
         is_ok: &mut bool,
     ) -> String {
         let mut failure = String::new();
         for judge in judges {
             let verdict = match judge {
-                SampleAssertion::Script(script) => self.run_assertion(script, answer, is_ok),
-                _ => judge.evaluate(answer, &mut self.scope, &mut self.patterns),
+                SampleAssertion::Script(script) => self.run_assertion(script, response, is_ok),
+                _ => judge.evaluate(response, &mut self.scope, &mut self.patterns),
             };
             match verdict {
                 AssertionResult::Passed | AssertionResult::PassedOverridingStatus => {}
@@ -329,8 +329,8 @@ impl PlanThread {
         if !with_timers {
             idle += now.saturating_duration_since(open.previous_end);
         }
-        let below = self.controller_states.iter().enumerate().rposition(|(other, state)| {
-            let kind = model.nodes.get(other).map(|node| &node.kind);
+        let below = self.controller_states.iter().enumerate().rposition(|(index, state)| {
+            let kind = model.nodes.get(index).map(|node| &node.kind);
             state.open_transaction.is_some()
                 && matches!(kind, Some(PlanNodeKind::Transaction { is_parent: true, .. }))
         });
@@ -355,14 +355,14 @@ impl PlanThread {
         let mut failure = String::new();
         if *is_parent {
             let lasted = now.saturating_duration_since(open.started).saturating_sub(idle);
-            let mut answer = SampleResponse {
+            let mut response = SampleResponse {
                 code: code.clone().into_owned(),
                 message: message.text().into_owned(),
                 elapsed_ms: to_millis(lasted),
                 bytes: open.received_bytes,
                 ..SampleResponse::default()
             };
-            failure = self.apply_assertions(judges, &mut answer, &mut is_ok);
+            failure = self.apply_assertions(judges, &mut response, &mut is_ok);
         }
         self.finished_samples.push(FinishedSample {
             label: open.label,
@@ -492,8 +492,8 @@ impl PlanThread {
         &mut self,
         transaction: PlanNodeId,
     ) -> Vec<(Instant, JtlRow<'static>)> {
-        let is_its = |held: &mut TransactionRows| held.transaction == transaction;
-        self.pending_rows.extract_if(.., is_its).flat_map(|held| held.rows).collect()
+        let is_its = |entry: &mut TransactionRows| entry.transaction == transaction;
+        self.pending_rows.extract_if(.., is_its).flat_map(|entry| entry.rows).collect()
     }
 
     /// Calls `each` with the rows of a sample, its own first, and their start times.
@@ -547,20 +547,20 @@ impl SampleTotals {
     /// Returns the exchange, if it is traced.
     fn exchange_trace(&self, label: &str, is_ok: bool, failure: &str) -> Option<ExchangeTrace> {
         let bytes = self.traced_request.as_ref()?;
-        let answer = &self.response;
+        let response = &self.response;
         let elapsed = self.ended.saturating_duration_since(self.started);
         Some(ExchangeTrace {
             label: label.to_owned(),
-            url: answer.url.clone(),
+            url: response.url.clone(),
             started_ms: 0,
             elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
-            code: answer.code.clone(),
-            message: answer.message.clone(),
+            code: response.code.clone(),
+            message: response.message.clone(),
             is_ok,
             failure: failure.to_owned(),
             request: trace_request_text(bytes),
-            head: redact_head(&answer.headers),
-            body: truncate_text(answer.body.clone()),
+            head: redact_head(&response.headers),
+            body: truncate_text(response.body.clone()),
             media_type: self.media_type.clone(),
             body_bytes: self.body_bytes,
         })

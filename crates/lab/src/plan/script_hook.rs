@@ -25,7 +25,9 @@ impl PlanThread {
     /// Returns the context of a script before its sample: the previous sample, if there was one.
     fn sample_context_before(&mut self) -> ScriptSampleContext {
         match &mut self.last_response {
-            Some(answer) => ScriptSampleContext::new(std::mem::take(answer), self.last_sample_ok),
+            Some(response) => {
+                ScriptSampleContext::new(std::mem::take(response), self.last_sample_ok)
+            }
             None => ScriptSampleContext::absent(),
         }
     }
@@ -34,11 +36,11 @@ impl PlanThread {
     pub(super) fn run_listeners(
         &mut self,
         scripts: &[Arc<PlanScript>],
-        answer: &SampleResponse,
+        response: &SampleResponse,
         is_ok: bool,
     ) {
         for script in scripts {
-            let mut stand = ScriptSampleContext::new(answer.clone(), is_ok);
+            let mut stand = ScriptSampleContext::new(response.clone(), is_ok);
             if let Err(fault) = script.run(&mut self.scope, &mut stand) {
                 self.record_script_fault(&fault);
             }
@@ -63,12 +65,12 @@ impl PlanThread {
     pub(super) fn run_post_processor(
         &mut self,
         script: &PlanScript,
-        answer: &mut SampleResponse,
+        response: &mut SampleResponse,
         is_ok: bool,
     ) -> bool {
-        let mut stand = ScriptSampleContext::new(std::mem::take(answer), is_ok);
+        let mut stand = ScriptSampleContext::new(std::mem::take(response), is_ok);
         let outcome = script.run(&mut self.scope, &mut stand);
-        *answer = stand.response;
+        *response = stand.response;
         if let Err(fault) = outcome {
             self.record_script_fault(&fault);
         }
@@ -80,12 +82,12 @@ impl PlanThread {
     pub(super) fn run_assertion(
         &mut self,
         script: &PlanScript,
-        answer: &mut SampleResponse,
+        response: &mut SampleResponse,
         is_ok: &mut bool,
     ) -> AssertionResult {
-        let mut stand = ScriptSampleContext::new(std::mem::take(answer), *is_ok);
+        let mut stand = ScriptSampleContext::new(std::mem::take(response), *is_ok);
         let outcome = script.run(&mut self.scope, &mut stand);
-        *answer = stand.response;
+        *response = stand.response;
         *is_ok = stand.is_ok;
         self.apply_script_label(stand.label.as_deref());
         match (outcome, stand.failure) {
@@ -106,7 +108,7 @@ impl PlanThread {
         started: Instant,
     ) {
         self.scope.label_sample();
-        let answer = SampleResponse {
+        let response = SampleResponse {
             code: "200".to_owned(),
             message: "OK".to_owned(),
             ..SampleResponse::default()
@@ -114,8 +116,8 @@ impl PlanThread {
         let previous = self
             .last_response
             .clone()
-            .map(|answer| ScriptSampleContext::new(answer, self.last_sample_ok));
-        let mut stand = ScriptSampleContext::for_sampler(answer, previous);
+            .map(|response| ScriptSampleContext::new(response, self.last_sample_ok));
+        let mut stand = ScriptSampleContext::for_sampler(response, previous);
         match script.run(&mut self.scope, &mut stand) {
             Ok(ScriptValue::Null) => {}
             Ok(value) => stand.response.body = value.to_string(),

@@ -72,15 +72,15 @@ impl SubSampleNode {
 
     /// Returns the part at a path of indexes.
     pub(super) fn part_at(&mut self, path: &[usize]) -> Option<&mut Self> {
-        path.iter().try_fold(self, |node, place| node.embedded_parts.get_mut(*place))
+        path.iter().try_fold(self, |node, index| node.embedded_parts.get_mut(*index))
     }
 
     /// Adds a part to the one at `path`; returns the new one's path.
     pub(super) fn open_part(&mut self, path: &[usize]) -> Vec<usize> {
         let Some(node) = self.part_at(path) else { return path.to_vec() };
         node.embedded_parts.push(Self::default());
-        let place = node.embedded_parts.len() - 1;
-        path.iter().copied().chain([place]).collect()
+        let index = node.embedded_parts.len() - 1;
+        path.iter().copied().chain([index]).collect()
     }
 
     /// Returns true if there is more than one exchange.
@@ -117,37 +117,37 @@ impl SubSampleNode {
     /// Calls `each` with the rows below that of the whole, and their start times.
     pub(super) fn for_each_row(
         &self,
-        who: SampleOwner<'_>,
+        owner: SampleOwner<'_>,
         each: &mut dyn FnMut(Instant, JtlRow<'_>),
     ) {
-        self.for_each_row_at(0, who, each);
+        self.for_each_row_at(0, owner, each);
     }
 
     fn for_each_row_at(
         &self,
         depth: usize,
-        who: SampleOwner<'_>,
+        owner: SampleOwner<'_>,
         each: &mut dyn FnMut(Instant, JtlRow<'_>),
     ) {
         if depth > MAX_SUB_SAMPLE_DEPTH || !self.has_sub_samples() {
             return;
         }
         for (number, hop) in self.exchanges.iter().enumerate() {
-            each(hop.start, hop.to_row(number, (depth, who)));
+            each(hop.start, hop.to_row(number, (depth, owner)));
         }
         let mut number = self.exchanges.len();
         for part in &self.embedded_parts {
             // A request without a response at the end of the run is no sample.
             let Some(whole) = part.total_exchange() else { continue };
-            each(whole.start, whole.to_row(number, (depth, who)));
-            part.for_each_row_at(depth + 1, who, each);
+            each(whole.start, whole.to_row(number, (depth, owner)));
+            part.for_each_row_at(depth + 1, owner, each);
             number += 1;
         }
     }
 }
 
 impl SubSampleExchange {
-    fn to_row<'a>(&'a self, number: usize, (depth, who): (usize, SampleOwner<'a>)) -> JtlRow<'a> {
+    fn to_row<'a>(&'a self, number: usize, (depth, owner): (usize, SampleOwner<'a>)) -> JtlRow<'a> {
         let millis = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_millis()).unwrap_or(u64::MAX)
         };
@@ -156,16 +156,16 @@ impl SubSampleExchange {
         let has_name = is_near || number > 0;
         JtlRow {
             elapsed_ms: millis(self.start, self.end),
-            label: format!("{}-{number}", who.sample_name).into(),
+            label: format!("{}-{number}", owner.sample_name).into(),
             response_code: self.code.as_str().into(),
             response_message: self.message.as_str().into(),
-            thread_name: if has_name { who.thread_name } else { "" }.into(),
+            thread_name: if has_name { owner.thread_name } else { "" }.into(),
             data_type: self.data_type.into(),
             is_ok: self.is_ok,
             received_bytes: self.received_bytes,
             sent_bytes: self.sent_bytes,
-            group_threads: if is_near { who.group_threads } else { 0 },
-            all_threads: if is_near { who.all_threads } else { 0 },
+            group_threads: if is_near { owner.group_threads } else { 0 },
+            all_threads: if is_near { owner.all_threads } else { 0 },
             url: self.url.as_str().into(),
             latency_ms: millis(self.start, self.first_byte),
             connect_ms: u64::try_from(self.connect_time.as_millis()).unwrap_or(u64::MAX),
@@ -207,14 +207,14 @@ mod tests {
     }
 
     fn told(node: &SubSampleNode) -> Vec<String> {
-        let who = SampleOwner {
+        let owner = SampleOwner {
             sample_name: "s",
             thread_name: "g 1-1",
             group_threads: 1,
             all_threads: 2,
         };
         let mut rows = Vec::new();
-        node.for_each_row(who, &mut |_, row| {
+        node.for_each_row(owner, &mut |_, row| {
             rows.push(format!(
                 "{} {} {} {} [{}] {}/{} {}",
                 row.label,

@@ -72,7 +72,10 @@ impl TextTemplate {
     ///
     /// # Errors
     /// [`TextTemplateError`] names a function that is not supported, or misused.
-    pub(crate) fn parse_at_call_site(text: &str, place: &str) -> Result<Self, TextTemplateError> {
+    pub(crate) fn parse_at_call_site(
+        text: &str,
+        call_site: &str,
+    ) -> Result<Self, TextTemplateError> {
         if !text.contains("${") {
             return Ok(Self::literal(text));
         }
@@ -81,7 +84,7 @@ impl TextTemplate {
                 "functions are nested deeper than {MAX_REFERENCE_DEPTH} levels"
             )));
         }
-        let parts = parse_parts(text, place)?;
+        let parts = parse_parts(text, call_site)?;
         if parts.iter().all(|part| matches!(part, TextTemplatePart::Text(_))) {
             return Ok(Self::literal(text));
         }
@@ -178,8 +181,8 @@ impl TextTemplatePart {
                 }
             },
             Self::Call(call) => {
-                let drawn = call.function.call(call, scope);
-                out.push_str(&drawn);
+                let result = call.function.call(call, scope);
+                out.push_str(&result);
             }
         }
     }
@@ -205,7 +208,7 @@ fn reference_depth(text: &str) -> usize {
     most
 }
 
-fn parse_parts(text: &str, place: &str) -> Result<Vec<TextTemplatePart>, TextTemplateError> {
+fn parse_parts(text: &str, call_site: &str) -> Result<Vec<TextTemplatePart>, TextTemplateError> {
     let mut parts = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -218,7 +221,7 @@ fn parse_parts(text: &str, place: &str) -> Result<Vec<TextTemplatePart>, TextTem
             plain.extend(next);
             rest = escaped.get(next.map_or(0, char::len_utf8)..).unwrap_or_default();
         } else if let Some(inside) = rest.strip_prefix("${") {
-            match parse_reference(inside, place)? {
+            match parse_reference(inside, call_site)? {
                 Some((part, after)) => {
                     if !plain.is_empty() {
                         parts.push(TextTemplatePart::Text(std::mem::take(&mut plain).into()));
@@ -245,7 +248,7 @@ fn parse_parts(text: &str, place: &str) -> Result<Vec<TextTemplatePart>, TextTem
 /// Parses the text after `${`; `None` if it is not a reference.
 fn parse_reference<'a>(
     inside: &'a str,
-    place: &str,
+    call_site: &str,
 ) -> Result<Option<(TextTemplatePart, &'a str)>, TextTemplateError> {
     let Some(end) = inside.find(['}', '(']) else { return Ok(None) };
     let (name, rest) = inside.split_at(end);
@@ -255,29 +258,29 @@ fn parse_reference<'a>(
         if name.starts_with("__jm__") {
             return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
         }
-        if name.starts_with("__") && !is_unknown_jmeter_function(name, place) {
+        if name.starts_with("__") && !is_unknown_jmeter_function(name, call_site) {
             let function = JMeterFunction::find(name).ok_or_else(|| unknown_function(name))?;
-            return Ok(Some((function_call_part(function, Vec::new(), inside, place)?, after)));
+            return Ok(Some((function_call_part(function, Vec::new(), inside, call_site)?, after)));
         }
         return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
     }
-    if !name.starts_with("__") || is_unknown_jmeter_function(name, place) {
+    if !name.starts_with("__") || is_unknown_jmeter_function(name, call_site) {
         // A parenthesis is part of a variable's name: such a variable can exist.
         let Some((name, after)) = inside.split_once('}') else { return Ok(None) };
         return Ok(Some((TextTemplatePart::Variable(name.into()), after)));
     }
     let function = JMeterFunction::find(name).ok_or_else(|| unknown_function(name))?;
-    let (arguments, after) = parse_arguments(rest.get(1..).unwrap_or_default(), place)?;
+    let (arguments, after) = parse_arguments(rest.get(1..).unwrap_or_default(), call_site)?;
     let after = after.trim_start();
     let Some(after) = after.strip_prefix('}') else {
         return Err(TextTemplateError(format!("`${{{name}(` does not end with `)}}`")));
     };
-    Ok(Some((function_call_part(function, arguments, inside, place)?, after)))
+    Ok(Some((function_call_part(function, arguments, inside, call_site)?, after)))
 }
 
 /// Returns true if a function in a JMeter plan is unknown to JMeter.
-fn is_unknown_jmeter_function(name: &str, place: &str) -> bool {
-    !place.is_empty()
+fn is_unknown_jmeter_function(name: &str, call_site: &str) -> bool {
+    !call_site.is_empty()
         && JMeterFunction::find(name).is_none()
         && !super::function::is_unsupported_function(name)
 }
@@ -290,12 +293,15 @@ fn function_call_part(
     function: JMeterFunction,
     arguments: Vec<TextTemplate>,
     inside: &str,
-    place: &str,
+    call_site: &str,
 ) -> Result<TextTemplatePart, TextTemplateError> {
     let source: Arc<str> = inside.into();
-    let place =
-        if place.is_empty() { Arc::clone(&source) } else { format!("{place} {inside}").into() };
-    let call = FunctionCall { function, arguments, source, call_site: place };
+    let call_site = if call_site.is_empty() {
+        Arc::clone(&source)
+    } else {
+        format!("{call_site} {inside}").into()
+    };
+    let call = FunctionCall { function, arguments, source, call_site };
     function.check_call(&call).map_err(TextTemplateError)?;
     Ok(TextTemplatePart::Call(Arc::new(call)))
 }
@@ -303,7 +309,7 @@ fn function_call_part(
 /// Parses arguments up to the closing parenthesis, as JMeter's parser does.
 fn parse_arguments<'a>(
     text: &'a str,
-    place: &str,
+    call_site: &str,
 ) -> Result<(Vec<TextTemplate>, &'a str), TextTemplateError> {
     let mut arguments = Vec::new();
     let mut buffer = String::new();
@@ -323,12 +329,14 @@ fn parse_arguments<'a>(
                 continue;
             }
             ',' if functions == 0 => {
-                arguments
-                    .push(TextTemplate::parse_at_call_site(&std::mem::take(&mut buffer), place)?);
+                arguments.push(TextTemplate::parse_at_call_site(
+                    &std::mem::take(&mut buffer),
+                    call_site,
+                )?);
             }
             ')' if functions == 0 && parentheses == 0 => {
                 if !(arguments.is_empty() && buffer.is_empty()) {
-                    arguments.push(TextTemplate::parse_at_call_site(&buffer, place)?);
+                    arguments.push(TextTemplate::parse_at_call_site(&buffer, call_site)?);
                 }
                 return Ok((arguments, text.get(at + 1..).unwrap_or_default()));
             }

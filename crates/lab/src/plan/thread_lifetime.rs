@@ -145,11 +145,12 @@ pub(super) fn rate_intervals(
     scope: &mut VariableScope,
 ) -> Result<Vec<RateInterval>, String> {
     let mut stretches = Vec::new();
-    for [from, to, lasts] in rows {
+    for [from, to, duration] in rows {
         let from = evaluate_seconds(from, "the rate at the start", 0.0, scope)? / unit;
         let to = evaluate_seconds(to, "the rate at the end", 0.0, scope)? / unit;
-        let lasts = duration_from_seconds(evaluate_seconds(lasts, "the time", 0.0, scope)? * unit);
-        stretches.push(RateInterval { start_rate: from, end_rate: to, duration: lasts });
+        let duration =
+            duration_from_seconds(evaluate_seconds(duration, "the time", 0.0, scope)? * unit);
+        stretches.push(RateInterval { start_rate: from, end_rate: to, duration });
     }
     Ok(stretches)
 }
@@ -202,19 +203,19 @@ fn thread_lifetime(start: f64, end: Option<f64>) -> ThreadLifetime {
 
 fn evaluate_count(
     template: &TextTemplate,
-    what: &str,
+    subject: &str,
     scope: &mut VariableScope,
 ) -> Result<u64, String> {
     let text = template.evaluate(scope).trim().to_owned();
     match text.parse::<u64>() {
         Ok(count) if count <= MAX_GROUP_THREADS => Ok(count),
-        _ => Err(invalid_number_message(what, template, &text)),
+        _ => Err(invalid_number_message(subject, template, &text)),
     }
 }
 
 fn evaluate_seconds(
     template: &TextTemplate,
-    what: &str,
+    subject: &str,
     default: f64,
     scope: &mut VariableScope,
 ) -> Result<f64, String> {
@@ -225,11 +226,11 @@ fn evaluate_seconds(
     }
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err(invalid_number_message(what, template, &text)),
+        _ => Err(invalid_number_message(subject, template, &text)),
     }
 }
 
-fn invalid_number_message(what: &str, template: &TextTemplate, text: &str) -> String {
+fn invalid_number_message(subject: &str, template: &TextTemplate, text: &str) -> String {
     let mut properties = Vec::new();
     template.for_each_call(&mut |call| {
         if let Some(name) = call.arguments.first() {
@@ -238,9 +239,9 @@ fn invalid_number_message(what: &str, template: &TextTemplate, text: &str) -> St
     });
     match properties.first() {
         Some(name) => format!(
-            "{what} is `{text}` by `{}`: give the property with -J{name}=NUMBER",
+            "{subject} is `{text}` by `{}`: give the property with -J{name}=NUMBER",
             template.source()
         ),
-        None => format!("{what} is `{text}`, which is no number"),
+        None => format!("{subject} is `{text}`, which is no number"),
     }
 }

@@ -67,15 +67,16 @@ struct TomlStep {
 }
 
 impl TomlWriter<'_> {
-    fn add_problem(&mut self, name: &str, what: &str) {
-        let text = if name.is_empty() { what.to_owned() } else { format!("`{name}`: {what}") };
+    fn add_problem(&mut self, name: &str, problem: &str) {
+        let text =
+            if name.is_empty() { problem.to_owned() } else { format!("`{name}`: {problem}") };
         if !self.problems.contains(&text) {
             self.problems.push(text);
         }
     }
 
     fn add_remark(&mut self, text: &str) {
-        if !self.remarks.iter().any(|known| known == text) {
+        if !self.remarks.iter().any(|remark| remark == text) {
             self.remarks.push(text.to_owned());
         }
     }
@@ -104,11 +105,11 @@ impl TomlWriter<'_> {
         if !self.model.variables.is_empty() {
             out.push_str("\n[variables]\n");
             // A later one replaces an earlier one of the same name, as in JMeter.
-            let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+            let mut variables: BTreeMap<&str, &str> = BTreeMap::new();
             for (name, value) in &self.model.variables {
-                seen.insert(name.source().trim(), value.source());
+                variables.insert(name.source().trim(), value.source());
             }
-            for (name, value) in seen {
+            for (name, value) in variables {
                 writeln!(out, "{} = {}", quote_toml(name), quote_toml(value)).ok();
             }
         }
@@ -141,14 +142,14 @@ impl TomlWriter<'_> {
         let mut out = String::new();
         match cookies.as_slice() {
             [] | [None] => out.push_str("cookies = \"none\"\n"),
-            [Some(place)] => {
-                let manager = self.model.cookie_managers.get(*place);
-                let lasts = match manager {
+            [Some(index)] => {
+                let manager = self.model.cookie_managers.get(*index);
+                let lifetime = match manager {
                     Some(manager) if manager.ignores_cookies => "none",
                     Some(manager) if manager.clears_each_iteration => "visit",
                     _ => "user",
                 };
-                writeln!(out, "cookies = \"{lasts}\"").ok();
+                writeln!(out, "cookies = \"{lifetime}\"").ok();
                 let is_more = |manager: &&CookieManager| {
                     !manager.ignores_cookies
                         && (!manager.cookies.is_empty() || manager.is_controlled_by_group)
@@ -201,7 +202,7 @@ impl TomlWriter<'_> {
         }
         for event in events {
             match event {
-                IterationEvent::DataSet(place) => out.push_str(&self.write_data_set(place)),
+                IterationEvent::DataSet(index) => out.push_str(&self.write_data_set(index)),
                 IterationEvent::Counter(_) => self.add_problem(&name, "a counter"),
                 IterationEvent::RandomVariable(_) => self.add_problem(&name, "a random variable"),
                 IterationEvent::UserParameters(_) => self.add_problem(&name, "user parameters"),
@@ -229,8 +230,8 @@ impl TomlWriter<'_> {
                 "The pause before the first request of a visit stands behind its last one.",
             );
         }
-        for (place, step) in steps.iter_mut().enumerate() {
-            let next = befores.get((place + 1) % count.max(1)).copied().unwrap_or_default();
+        for (index, step) in steps.iter_mut().enumerate() {
+            let next = befores.get((index + 1) % count.max(1)).copied().unwrap_or_default();
             let (from, to) = (step.pause_after.0 + next.0, step.pause_after.1 + next.1);
             if to <= 0.0 {
                 continue;
@@ -254,7 +255,7 @@ impl TomlWriter<'_> {
             |template: &TextTemplate| template.evaluate(&mut scope).trim().parse::<f64>().ok();
         let users = number(threads);
         let (ramp, delay) = (number(ramp).unwrap_or(0.0), number(delay).unwrap_or(0.0));
-        let lasts = duration.as_ref().map(&mut number);
+        let duration_seconds = duration.as_ref().map(&mut number);
         let loops = if group.is_endless { Some(-1.0) } else { number(&group.loops) };
         let Some(users) = users.filter(|users| *users >= 1.0) else {
             self.add_problem(name, "a number of threads that is none; give its property with -J");
@@ -267,12 +268,12 @@ impl TomlWriter<'_> {
         if ramp > 0.0 && users > 1.0 {
             writeln!(out, "ramp = \"{}ms\"", (ramp * 1000.0).round()).ok();
         }
-        match (lasts, loops) {
+        match (duration_seconds, loops) {
             (Some(None), _) => {
                 self.add_problem(name, "a duration that is no number; give its property with -J")
             }
-            (Some(Some(lasts)), loops) => {
-                writeln!(out, "duration = \"{}ms\"", (lasts * 1000.0).round()).ok();
+            (Some(Some(duration_seconds)), loops) => {
+                writeln!(out, "duration = \"{}ms\"", (duration_seconds * 1000.0).round()).ok();
                 if let Some(loops) = loops.filter(|loops| *loops >= 0.0) {
                     writeln!(out, "visits = {loops:.0}").ok();
                 }
@@ -414,14 +415,14 @@ impl TomlWriter<'_> {
         for timer in timers {
             let number =
                 |template: &TextTemplate| template.as_literal()?.trim().parse::<f64>().ok();
-            let found = match timer {
+            let pause_range = match timer {
                 SamplerTimer::Constant(delay) => number(delay).map(|delay| (delay, delay)),
                 SamplerTimer::Uniform { delay, range } => {
                     number(delay).zip(number(range)).map(|(delay, range)| (delay, delay + range))
                 }
                 _ => None,
             };
-            match found {
+            match pause_range {
                 Some((from, to)) => sum = (sum.0 + from, sum.1 + to),
                 None => self.add_problem(
                     name,
@@ -452,11 +453,11 @@ impl TomlWriter<'_> {
         let mut headers: Vec<(String, String)> = Vec::new();
         for (header, value) in &spec.headers {
             // Among equal names the last one counts, as managers replace each other.
-            headers.retain(|(known, _)| !known.eq_ignore_ascii_case(header.source()));
+            headers.retain(|(key, _)| !key.eq_ignore_ascii_case(header.source()));
             headers.push((header.source().to_owned(), value.source().to_owned()));
         }
         if let Some(kind) = payload.media_type
-            && !headers.iter().any(|(known, _)| known.eq_ignore_ascii_case("content-type"))
+            && !headers.iter().any(|(key, _)| key.eq_ignore_ascii_case("content-type"))
         {
             headers.push(("Content-Type".to_owned(), kind.to_owned()));
         }
@@ -473,8 +474,8 @@ impl TomlWriter<'_> {
         if !spec.keep_alive {
             self.add_remark("Connections are kept open in TOML, also where the plan closes them.");
         }
-        if spec.host_addresses.is_some_and(|place| {
-            self.model.host_addresses.get(place).is_some_and(|hosts| !hosts.is_empty())
+        if spec.host_addresses.is_some_and(|index| {
+            self.model.host_addresses.get(index).is_some_and(|hosts| !hosts.is_empty())
         }) {
             self.add_problem(name, "a DNS cache manager that gives names addresses of its own");
         }
@@ -556,7 +557,8 @@ impl TomlWriter<'_> {
             .collect();
         let is_query = matches!(method, "GET" | "HEAD" | "DELETE" | "OPTIONS") && !spec.is_raw_body;
         if spec.is_raw_body {
-            let body: String = spec.arguments.iter().map(|one| one.value.source()).collect();
+            let body: String =
+                spec.arguments.iter().map(|argument| argument.value.source()).collect();
             if !body.is_empty() {
                 payload.lines.push(format!("body = {}", quote_toml(&body)));
             }
@@ -564,26 +566,28 @@ impl TomlWriter<'_> {
             // JMeter sends none of its parameters.
         } else if is_query {
             if method == "DELETE" && !spec.arguments.is_empty() && !spec.is_java_client {
-                let what = format!(
+                let remark = format!(
                     "`{name}`: JMeter sends the parameters of a DELETE in the address and in the body; here they stand in the address only"
                 );
-                self.add_remark(&what);
+                self.add_remark(&remark);
             }
             payload.query = self.encode_parameters(name, spec, ParameterLocation::Query);
         } else if !spec.arguments.is_empty() {
-            let mut names: Vec<&str> = spec.arguments.iter().map(|one| one.name.source()).collect();
+            let mut names: Vec<&str> =
+                spec.arguments.iter().map(|argument| argument.name.source()).collect();
             names.sort_unstable();
             let is_plain = names.windows(2).all(|pair| pair.first() != pair.get(1))
-                && (spec.is_multipart || spec.arguments.iter().all(|one| one.needs_encoding));
+                && (spec.is_multipart
+                    || spec.arguments.iter().all(|argument| argument.needs_encoding));
             if is_plain {
                 let pairs: Vec<String> = spec
                     .arguments
                     .iter()
-                    .map(|one| {
+                    .map(|argument| {
                         format!(
                             "{} = {}",
-                            quote_toml(one.name.source()),
-                            quote_toml(one.value.source())
+                            quote_toml(argument.name.source()),
+                            quote_toml(argument.value.source())
                         )
                     })
                     .collect();
@@ -625,14 +629,14 @@ impl TomlWriter<'_> {
         &mut self,
         name: &str,
         spec: &HttpSamplerSpec,
-        place: ParameterLocation,
+        location: ParameterLocation,
     ) -> String {
-        let is_recoded = place == ParameterLocation::Form && !spec.is_java_client;
+        let is_recoded = location == ParameterLocation::Form && !spec.is_java_client;
         let mut pairs = Vec::new();
-        for one in &spec.arguments {
+        for argument in &spec.arguments {
             let mut text = |template: &TextTemplate| {
                 match template.as_literal() {
-                    _ if one.needs_encoding => {}
+                    _ if argument.needs_encoding => {}
                     // JMeter decodes encoded values of a form, and encodes them again.
                     Some(text) if is_recoded => {
                         let decoded = decode_form(text).unwrap_or_else(|_| text.to_owned());
@@ -661,7 +665,12 @@ impl TomlWriter<'_> {
                     }
                 }
             };
-            pairs.push(format!("{}{}{}", text(&one.name), one.separator, text(&one.value)));
+            pairs.push(format!(
+                "{}{}{}",
+                text(&argument.name),
+                argument.separator,
+                text(&argument.value)
+            ));
         }
         pairs.join("&")
     }
@@ -672,14 +681,14 @@ impl TomlWriter<'_> {
         judges: &[SampleAssertion],
         lines: &mut Vec<String>,
     ) {
-        let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        let mut expectations: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         let mut under = None;
         let mut values = Vec::new();
         for judge in judges {
             match judge {
                 SampleAssertion::Response {
                     subject,
-                    comparison: way,
+                    comparison,
                     is_negated: is_not,
                     matches_any: is_or,
                     patterns: texts,
@@ -687,7 +696,7 @@ impl TomlWriter<'_> {
                     ..
                 } => {
                     let is_error = texts.iter().any(|text| text.source().trim() >= "400");
-                    let key = match (subject, way, is_not) {
+                    let key = match (subject, comparison, is_not) {
                         (AssertionSubject::Code, TextComparison::Equals, false)
                             if (texts.len() == 1 || *is_or) && (*assumes_success || !is_error) =>
                         {
@@ -729,7 +738,7 @@ impl TomlWriter<'_> {
                             continue;
                         }
                     };
-                    found
+                    expectations
                         .entry(key)
                         .or_default()
                         .extend(texts.iter().map(|text| quote_toml(text.source())));
@@ -756,7 +765,7 @@ impl TomlWriter<'_> {
                 _ => self.add_problem(name, "an assertion of this kind"),
             }
         }
-        let mut parts: Vec<String> = found
+        let mut parts: Vec<String> = expectations
             .into_iter()
             .map(|(key, texts)| match texts.as_slice() {
                 [only] => format!("{key} = {only}"),
@@ -778,26 +787,26 @@ impl TomlWriter<'_> {
         after: &[SamplePostProcessor],
         lines: &mut Vec<String>,
     ) {
-        let mut found = Vec::new();
-        for one in after {
-            let SamplePostProcessor::Extractor(extractor) = one else {
+        let mut extractors = Vec::new();
+        for post_processor in after {
+            let SamplePostProcessor::Extractor(extractor) = post_processor else {
                 self.add_problem(name, "a script or an action behind a request");
                 continue;
             };
             match extractor_fields(extractor) {
-                Some(parts) => found.push(format!("{{ {} }}", parts.join(", "))),
+                Some(parts) => extractors.push(format!("{{ {} }}", parts.join(", "))),
                 None => self.add_problem(name, "an extractor of this kind"),
             }
         }
-        match found.as_slice() {
+        match extractors.as_slice() {
             [] => {}
             [only] => lines.push(format!("extract = {only}")),
             all => lines.push(format!("extract = [{}]", all.join(", "))),
         }
     }
 
-    fn write_data_set(&mut self, place: usize) -> String {
-        let Some(data) = self.model.data_sets.get(place) else { return String::new() };
+    fn write_data_set(&mut self, index: usize) -> String {
+        let Some(data) = self.model.data_sets.get(index) else { return String::new() };
         let mut out =
             format!("[[scenario.data]]\nfile = {}\n", quote_toml(data.file_name.source().trim()));
         let names = data.column_names.source().trim();
@@ -857,7 +866,7 @@ fn extractor_fields(extractor: &ResponseExtractor) -> Option<Vec<String>> {
             name,
             pattern,
             template,
-            match_number: wanted,
+            match_number,
             default,
             response_field: field,
             variable: None,
@@ -876,7 +885,7 @@ fn extractor_fields(extractor: &ResponseExtractor) -> Option<Vec<String>> {
                 pair("name", name),
                 pair(key, pattern),
                 format!("group = {group}"),
-                number(wanted)?,
+                number(match_number)?,
                 pair("default", default),
             ]
         }
@@ -899,14 +908,14 @@ fn extractor_fields(extractor: &ResponseExtractor) -> Option<Vec<String>> {
             name,
             left,
             right,
-            match_number: wanted,
+            match_number,
             default,
             response_field: ResponseField::Body,
             ..
         } => vec![
             pair("name", name),
             format!("between = [{}, {}]", quote_toml(left.source()), quote_toml(right.source())),
-            number(wanted)?,
+            number(match_number)?,
             pair("default", default),
         ],
         _ => return None,

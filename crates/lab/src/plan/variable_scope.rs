@@ -54,8 +54,8 @@ impl RunContext {
     }
 
     pub(crate) fn set_property(&self, name: &str, value: &str) -> Option<String> {
-        let mut known = self.properties.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_owned(), value.to_owned())
+        let mut properties = self.properties.lock().unwrap_or_else(PoisonError::into_inner);
+        properties.insert(name.to_owned(), value.to_owned())
     }
 
     pub(crate) fn remove_property(&self, name: &str) {
@@ -64,8 +64,8 @@ impl RunContext {
 
     /// Returns the next value of a counter that all users share, starting at 1.
     pub(crate) fn next_count(&self, counter: &str) -> u64 {
-        let mut known = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = known.entry(counter.to_owned()).or_default();
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counters.entry(counter.to_owned()).or_default();
         *count += 1;
         self.portion.global_index(*count - 1) + 1
     }
@@ -73,8 +73,8 @@ impl RunContext {
     /// Returns the cursor of the given name, or stores `new` under that name if there is none. All data sets that read
     /// from the cursor share it.
     pub(super) fn shared_cursor(&self, name: &str, new: RowCursor) -> Arc<Mutex<RowCursor>> {
-        let mut known = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        let cursor = known.entry(name.to_owned()).or_insert_with(|| Arc::new(Mutex::new(new)));
+        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        let cursor = cursors.entry(name.to_owned()).or_insert_with(|| Arc::new(Mutex::new(new)));
         Arc::clone(cursor)
     }
 
@@ -83,7 +83,7 @@ impl RunContext {
         match self.row_rotations.get() {
             None => ProcessRotation::single_process(),
             // The name is known only while the plan runs.
-            Some(known) => known
+            Some(rotations) => rotations
                 .get(cursor)
                 .cloned()
                 .unwrap_or_else(|| ProcessRotation::one_row_each(self.portion)),
@@ -100,9 +100,9 @@ impl RunContext {
         name: &str,
         are_rows: bool,
     ) -> Result<Arc<Vec<String>>, String> {
-        let mut known = self.file_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.file_lines.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (name.to_owned(), are_rows);
-        if let Some(lines) = known.get(&key) {
+        if let Some(lines) = cache.get(&key) {
             return Ok(Arc::clone(lines));
         }
         let text = self.file_text(name)?;
@@ -110,7 +110,7 @@ impl RunContext {
             |line: &&str| !are_rows || !(line.trim().is_empty() || line.starts_with('#'));
         let lines: Arc<Vec<String>> =
             Arc::new(text.lines().filter(is_wanted).map(str::to_owned).collect());
-        known.insert(key, Arc::clone(&lines));
+        cache.insert(key, Arc::clone(&lines));
         Ok(lines)
     }
 
@@ -196,8 +196,8 @@ impl VariableScope {
 
     pub(crate) fn set_variable(&mut self, name: &str, value: &str) {
         match self.variables.get_mut(name) {
-            Some(known) if **known == *value => {}
-            Some(known) => *known = value.into(),
+            Some(current_value) if **current_value == *value => {}
+            Some(current_value) => *current_value = value.into(),
             None => drop(self.variables.insert(name.into(), value.into())),
         }
     }
@@ -232,9 +232,9 @@ impl VariableScope {
             // A name that refers to itself evaluates to an empty name.
             SamplerName::Templated(template) => std::mem::take(template),
         };
-        let drawn = template.evaluate(self).as_ref().into();
+        let evaluated_name = template.evaluate(self).as_ref().into();
         self.sampler_name = SamplerName::Templated(template);
-        drawn
+        evaluated_name
     }
 
     /// Sets the running sample's label to the current value of the sampler's name.

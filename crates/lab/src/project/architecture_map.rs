@@ -17,14 +17,14 @@ const MAP_MARGIN: usize = 12;
 pub fn render_map_svg(project: &PerformanceProject) -> String {
     let columns = element_columns(project);
     let mut rows: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut places: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut positions: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (element, column) in project.elements.iter().zip(&columns) {
         let row = rows.entry(*column).or_default();
         let at = (
             MAP_MARGIN + column * (BOX_WIDTH + COLUMN_GAP),
             MAP_MARGIN + *row * (BOX_HEIGHT + ROW_GAP),
         );
-        places.insert(&element.name, at);
+        positions.insert(&element.name, at);
         *row += 1;
     }
     let wide = columns.iter().max().map_or(1, |column| column + 1);
@@ -40,13 +40,13 @@ pub fn render_map_svg(project: &PerformanceProject) -> String {
     );
     for edge in &project.edges {
         if let (Some(&from), Some(&to)) =
-            (places.get(edge.from.as_str()), places.get(edge.to.as_str()))
+            (positions.get(edge.from.as_str()), positions.get(edge.to.as_str()))
         {
             write_map_edge(&mut out, from, to, &edge.text);
         }
     }
     for element in &project.elements {
-        if let Some(&(x, y)) = places.get(element.name.as_str()) {
+        if let Some(&(x, y)) = positions.get(element.name.as_str()) {
             write_map_box(&mut out, project, element, (x, y));
         }
     }
@@ -62,9 +62,11 @@ fn element_columns(project: &PerformanceProject) -> Vec<usize> {
     for _ in 0..project.elements.len() {
         let before = columns.clone();
         for edge in &project.edges {
-            let find = |name: &str| project.elements.iter().position(|one| one.name == name);
+            let find =
+                |name: &str| project.elements.iter().position(|candidate| candidate.name == name);
             let (Some(from), Some(to)) = (find(&edge.from), find(&edge.to)) else { continue };
-            let is_free = project.elements.get(to).is_some_and(|one| one.column.is_none());
+            let is_free =
+                project.elements.get(to).is_some_and(|candidate| candidate.column.is_none());
             let after = before.get(from).copied().unwrap_or(0) + 1;
             if let Some(column) = columns.get_mut(to)
                 && is_free
@@ -110,7 +112,7 @@ fn write_map_box(
     (x, y): (usize, usize),
 ) {
     let color = project.element_color(element);
-    let (fill, word) = match color {
+    let (fill, label) = match color {
         super::TargetColor::Grey => ("#8b929a", "not measured"),
         super::TargetColor::Green => ("#18794e", "met"),
         super::TargetColor::Amber => ("#b35900", "peak missed"),
@@ -126,9 +128,9 @@ fn write_map_box(
     // The color is also given as text, for readers who cannot see it.
     write!(
         out,
-        "<g class=\"{}\"><title>{}: {word}</title><rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"7\" fill=\"{fill}\"/>\
+        "<g class=\"{}\"><title>{}: {label}</title><rect x=\"{x}\" y=\"{y}\" width=\"{BOX_WIDTH}\" height=\"{BOX_HEIGHT}\" rx=\"7\" fill=\"{fill}\"/>\
          <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:#fff\" font-weight=\"600\">{}</text>\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:#fff\" font-size=\"10\">{} \u{b7} {word}</text></g>",
+         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:#fff\" font-size=\"10\">{} \u{b7} {label}</text></g>",
         color.name(),
         escape_html(&element.name),
         x + BOX_WIDTH / 2,

@@ -54,7 +54,7 @@ fn write_list(out: &mut String, lines: &[String], none: &str) {
 fn write_use_cases(out: &mut String, project: &PerformanceProject) {
     out.push_str("<h2>Use cases</h2><div class=\"wide\"><table><thead><tr><th>Use case</th><th>Kind</th><th>KPI</th><th>Tool</th><th>Target, average</th><th>Measured</th><th>Target, peak</th><th>Measured</th><th></th></tr></thead><tbody>");
     for case in &project.use_cases {
-        let (class, word) = match case.color() {
+        let (class, label) = match case.color() {
             super::TargetColor::Grey => ("", "not measured"),
             super::TargetColor::Green => ("good", "met"),
             super::TargetColor::Amber => ("bad", "peak missed"),
@@ -62,7 +62,7 @@ fn write_use_cases(out: &mut String, project: &PerformanceProject) {
         };
         write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{word}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"{class}\">{label}</td></tr>",
             escape_html(&case.name),
             if case.is_business { "business" } else { "technical" },
             kpi_name(case.kpi),
@@ -80,12 +80,12 @@ fn write_use_cases(out: &mut String, project: &PerformanceProject) {
 fn write_phases(out: &mut String, project: &PerformanceProject) {
     out.push_str("<h2>Phases</h2><ol class=\"phases\">");
     for (name, heading) in PROJECT_PHASES {
-        let (class, word) = match project.phases.get(name).copied().unwrap_or_default() {
+        let (class, label) = match project.phases.get(name).copied().unwrap_or_default() {
             ProjectPhaseState::Open => ("", "open"),
             ProjectPhaseState::Running => ("", "under way"),
             ProjectPhaseState::Done => ("done", "done"),
         };
-        write!(out, "<li class=\"{class}\">{heading}: {word}</li>").ok();
+        write!(out, "<li class=\"{class}\">{heading}: {label}</li>").ok();
     }
     out.push_str("</ol>");
 }

@@ -122,10 +122,14 @@ pub fn read_project(text: &str, file: &str, folder: &Path) -> Result<Performance
         reader.read_phase(&mut project, &name, &state);
     }
     for (name, lines) in parsed.report {
-        if REPORT_SECTIONS.iter().any(|(known, _)| known == name.get_ref()) {
+        if REPORT_SECTIONS.iter().any(|(section_name, _)| section_name == name.get_ref()) {
             project.sections.insert(name.into_inner(), lines);
         } else {
-            reader.add_unknown_name(&name, "section", &REPORT_SECTIONS.map(|(known, _)| known));
+            reader.add_unknown_name(
+                &name,
+                "section",
+                &REPORT_SECTIONS.map(|(section_name, _)| section_name),
+            );
         }
     }
     reader.read_map(&mut project, parsed.element, parsed.edge);
@@ -151,8 +155,9 @@ impl ProjectFileReader<'_> {
         });
     }
 
-    fn add_unknown_name(&mut self, name: &Spanned<String>, what: &str, known: &[&str]) {
-        let message = format!("`{}` is no {what}; there are {}", name.get_ref(), known.join(", "));
+    fn add_unknown_name(&mut self, name: &Spanned<String>, kind: &str, candidates: &[&str]) {
+        let message =
+            format!("`{}` is no {kind}; there are {}", name.get_ref(), candidates.join(", "));
         self.add_finding(name.span().start, message);
     }
 
@@ -187,8 +192,8 @@ impl ProjectFileReader<'_> {
             }
         };
         let Some(kpi) = parse_kpi(case.kpi.get_ref()) else {
-            let known = ["p50", "p90", "p95", "p98", "p99", "max", "mean", "rate", "errors"];
-            self.add_unknown_name(&case.kpi, "KPI that is measured", &known);
+            let candidates = ["p50", "p90", "p95", "p98", "p99", "max", "mean", "rate", "errors"];
+            self.add_unknown_name(&case.kpi, "KPI that is measured", &candidates);
             return None;
         };
         let average = self.read_target(kpi, &case.average)?;
@@ -207,21 +212,23 @@ impl ProjectFileReader<'_> {
     }
 
     fn read_target(&mut self, kpi: Kpi, text: &Spanned<String>) -> Option<f64> {
-        let word = text.get_ref().trim();
+        let target_text = text.get_ref().trim();
         let (value, expected) = match kpi {
             Kpi::Quantile(_) | Kpi::MeanTime => (
-                parse_duration(word).map(|time| time.as_secs_f64() * 1000.0),
+                parse_duration(target_text).map(|time| time.as_secs_f64() * 1000.0),
                 "a time such as 300ms",
             ),
-            Kpi::RequestRate => (word.trim_end_matches("/s").parse().ok(), "a rate such as 200/s"),
+            Kpi::RequestRate => {
+                (target_text.trim_end_matches("/s").parse().ok(), "a rate such as 200/s")
+            }
             Kpi::ErrorRate => {
-                (word.trim_end_matches('%').trim().parse().ok(), "a share such as 0.1%")
+                (target_text.trim_end_matches('%').trim().parse().ok(), "a share such as 0.1%")
             }
         };
         if value.is_none() {
             self.add_finding(
                 text.span().start,
-                format!("`{word}` is no target; expected {expected}"),
+                format!("`{target_text}` is no target; expected {expected}"),
             );
         }
         value
@@ -233,8 +240,8 @@ impl ProjectFileReader<'_> {
         name: &Spanned<String>,
         state: &Spanned<String>,
     ) {
-        if !PROJECT_PHASES.iter().any(|(known, _)| known == name.get_ref()) {
-            self.add_unknown_name(name, "phase", &PROJECT_PHASES.map(|(known, _)| known));
+        if !PROJECT_PHASES.iter().any(|(phase_name, _)| phase_name == name.get_ref()) {
+            self.add_unknown_name(name, "phase", &PROJECT_PHASES.map(|(phase_name, _)| phase_name));
             return;
         }
         let state = match state.get_ref().as_str() {
@@ -275,7 +282,7 @@ impl ProjectFileReader<'_> {
                     format!("`{}` stands beyond column {}", element.name, MAX_MAP_COLUMNS - 1),
                 );
             }
-            if project.elements.iter().any(|known| known.name == element.name) {
+            if project.elements.iter().any(|entry| entry.name == element.name) {
                 self.add_finding(at, format!("`{}` is there twice", element.name));
             }
             project.elements.push(MapElement {
@@ -289,7 +296,7 @@ impl ProjectFileReader<'_> {
             let at = edge.span().start;
             let edge = edge.into_inner();
             for end in [&edge.from, &edge.to] {
-                if !project.elements.iter().any(|known| known.name == *end) {
+                if !project.elements.iter().any(|entry| entry.name == *end) {
                     self.add_finding(at, format!("the edge ends at `{end}`, which is no element"));
                 }
             }

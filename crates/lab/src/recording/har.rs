@@ -35,7 +35,7 @@ pub struct HarFile {
 /// # Errors
 /// [`Error::UnusableInput`] that names the invalid entry.
 pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> {
-    let fault = |what: String| Error::UnusableInput(format!("{name}: {what}"));
+    let fault = |message: String| Error::UnusableInput(format!("{name}: {message}"));
     let document: HarDocument =
         serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
             Error::UnusableInput(format!(
@@ -60,7 +60,7 @@ pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> 
     let mut read = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
         let entry = ParsedHarEntry::from_har_entry(entry)
-            .map_err(|what| fault(format!("entry {}: {what}", number + 1)))?;
+            .map_err(|message| fault(format!("entry {}: {message}", number + 1)))?;
         read.push(entry);
     }
     read.sort_by_key(|entry| entry.started_ms);
@@ -174,7 +174,8 @@ impl ParsedHarEntry {
         let (site, target) =
             split_site_and_path(&url).ok_or_else(|| format!("`{url}` is no URL"))?;
         let elapsed = entry.time.unwrap_or(0.0).max(0.0);
-        let status = entry.response.as_ref().and_then(|one| one.status.as_u64()).unwrap_or(0);
+        let status =
+            entry.response.as_ref().and_then(|response| response.status.as_u64()).unwrap_or(0);
         let (body, has_files) = request.get("postData").map(request_body).unwrap_or_default();
         let exchange = ProxyExchange {
             started_after: Duration::ZERO,
@@ -310,9 +311,12 @@ mod tests {
         );
         for site in [None, Some("https://SHOP.example/")] {
             let har = parse_har(&text, "x.har", site).unwrap();
-            let one = &har.exchanges[0];
-            assert_eq!((one.target.as_str(), one.status), ("/a", 200));
-            assert_eq!(one.response_headers, [("Content-Type".to_owned(), "text/html".to_owned())]);
+            let exchange = &har.exchanges[0];
+            assert_eq!((exchange.target.as_str(), exchange.status), ("/a", 200));
+            assert_eq!(
+                exchange.response_headers,
+                [("Content-Type".to_owned(), "text/html".to_owned())]
+            );
         }
     }
 

@@ -191,8 +191,8 @@ struct ProxyRequest {
 
 impl ProxyRequest {
     fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+        let entry = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        entry.map(|(_, value)| value.as_str())
     }
 }
 
@@ -201,11 +201,11 @@ fn serve_connection(stream: &TcpStream, shared: &ProxyState) -> Option<()> {
     let mut reader = ProxyClientReader { stream: stream.try_clone().ok()?, buffer: Vec::new() };
     let mut client = ProbeClient::new(shared.timeout);
     loop {
-        let asked = reader.read_request()?;
-        let is_last = asked.closes_connection;
-        let is_head = asked.method == "HEAD";
-        let answer = forward_request(asked, shared, &mut client);
-        write_response(stream, &answer, is_head, is_last)?;
+        let request = reader.read_request()?;
+        let is_last = request.closes_connection;
+        let is_head = request.method == "HEAD";
+        let response = forward_request(request, shared, &mut client);
+        write_response(stream, &response, is_head, is_last)?;
         if is_last {
             stream.shutdown(Shutdown::Both).ok()?;
             return None;
@@ -215,21 +215,21 @@ fn serve_connection(stream: &TcpStream, shared: &ProxyState) -> Option<()> {
 
 /// Forwards a request, records the exchange, and returns the response for the client.
 fn forward_request(
-    asked: ProxyRequest,
+    request: ProxyRequest,
     shared: &ProxyState,
     client: &mut ProbeClient,
 ) -> ProbeResponse {
-    if asked.method == "CONNECT" {
+    if request.method == "CONNECT" {
         return text_response(
             501,
             "encrypted connections cannot be recorded; record the site with --target https://... instead",
         );
     }
-    let url = match shared.destination(&asked) {
+    let url = match shared.destination(&request) {
         Ok(url) => url,
         Err(error) => return text_response(400, &error.to_string()),
     };
-    let mut headers: Vec<(String, String)> = asked
+    let mut headers: Vec<(String, String)> = request
         .headers
         .iter()
         .filter(|(name, _)| !is_hop_by_hop(name) && !name.eq_ignore_ascii_case("host"))
@@ -239,37 +239,37 @@ fn forward_request(
     headers.retain(|(name, _)| !name.eq_ignore_ascii_case("accept-encoding"));
     let at = shared.started.elapsed();
     let question =
-        ProbeRequest { method: &asked.method, url: &url, headers: &headers, body: &asked.body };
-    let (mut answer, failure) = match client.send(&question) {
-        Ok(answer) => (answer, None),
+        ProbeRequest { method: &request.method, url: &url, headers: &headers, body: &request.body };
+    let (mut response, failure) = match client.send(&question) {
+        Ok(response) => (response, None),
         Err(error) => (text_response(502, &error.to_string()), Some(error.to_string())),
     };
     let exchange = ProxyExchange {
         started_after: at,
         elapsed: shared.started.elapsed().saturating_sub(at),
-        method: asked.method,
+        method: request.method,
         url: url.to_string(),
         target: url.path_and_query.clone(),
         headers,
-        body: asked.body,
-        status: answer.status,
-        response_headers: answer.headers.clone(),
-        response_body: answer.body.clone(),
+        body: request.body,
+        status: response.status,
+        response_headers: response.headers.clone(),
+        response_body: response.body.clone(),
         failure,
     };
     lock_mutex(&shared.exchanges).push(exchange.clone());
     (shared.listener)(&exchange);
     if let Some(upstream) = &shared.upstream {
-        rewrite_upstream_links(&mut answer, upstream);
+        rewrite_upstream_links(&mut response, upstream);
     }
-    answer
+    response
 }
 
 /// Changes an upstream response so that the client stays with the proxy. Links to the upstream's own address become
 /// links to the same path on the proxy. Cookies for the upstream's host become cookies for the proxy, which is not
 /// encrypted.
-fn rewrite_upstream_links(answer: &mut ProbeResponse, upstream: &AbsoluteUrl) {
-    for (name, value) in &mut answer.headers {
+fn rewrite_upstream_links(response: &mut ProbeResponse, upstream: &AbsoluteUrl) {
+    for (name, value) in &mut response.headers {
         if name.eq_ignore_ascii_case("location") {
             let Some(url) =
                 AbsoluteUrl::parse(value).ok().filter(|url| url.is_same_server(upstream))
@@ -285,45 +285,49 @@ fn rewrite_upstream_links(answer: &mut ProbeResponse, upstream: &AbsoluteUrl) {
             let start = value.trim_start().to_ascii_lowercase();
             let has_prefix = start.starts_with("__host-") || start.starts_with("__secure-");
             let stays = |part: &&str| {
-                let (key, given) = part.split_once('=').unwrap_or((part, ""));
+                let (key, attribute_value) = part.split_once('=').unwrap_or((part, ""));
                 match key.trim().to_ascii_lowercase().as_str() {
                     "domain" => {
-                        let domain = given.trim().trim_start_matches('.').to_ascii_lowercase();
+                        let domain =
+                            attribute_value.trim().trim_start_matches('.').to_ascii_lowercase();
                         host != domain && !host.ends_with(&format!(".{domain}"))
                     }
                     "secure" => !upstream.is_tls || has_prefix,
                     // Browsers accept `SameSite=None` only with `Secure`.
-                    "samesite" => !upstream.is_tls || !given.trim().eq_ignore_ascii_case("none"),
+                    "samesite" => {
+                        !upstream.is_tls || !attribute_value.trim().eq_ignore_ascii_case("none")
+                    }
                     _ => true,
                 }
             };
             let (pair, words) = value.split_once(';').unwrap_or((value, ""));
-            let kept = words.split(';').filter(stays).filter(|word| !word.trim().is_empty());
-            *value = [pair].into_iter().chain(kept).collect::<Vec<&str>>().join(";");
+            let attributes =
+                words.split(';').filter(stays).filter(|attribute| !attribute.trim().is_empty());
+            *value = [pair].into_iter().chain(attributes).collect::<Vec<&str>>().join(";");
         }
     }
 }
 
 impl ProxyState {
     /// Returns the destination of a request: the request's path on the upstream, or the host that the request names.
-    fn destination(&self, asked: &ProxyRequest) -> Result<AbsoluteUrl> {
-        let path = match asked.target.find("://") {
-            Some(_) => AbsoluteUrl::parse(&asked.target)?.path_and_query,
-            None => asked.target.clone(),
+    fn destination(&self, request: &ProxyRequest) -> Result<AbsoluteUrl> {
+        let path = match request.target.find("://") {
+            Some(_) => AbsoluteUrl::parse(&request.target)?.path_and_query,
+            None => request.target.clone(),
         };
         if let Some(upstream) = &self.upstream {
             return Ok(AbsoluteUrl { path_and_query: path, ..upstream.clone() });
         }
-        if asked.target.contains("://") {
-            return AbsoluteUrl::parse(&asked.target);
+        if request.target.contains("://") {
+            return AbsoluteUrl::parse(&request.target);
         }
-        let host = asked.header("Host").unwrap_or_default();
+        let host = request.header("Host").unwrap_or_default();
         AbsoluteUrl::parse(&format!("http://{host}{path}"))
     }
 }
 
 fn is_hop_by_hop(name: &str) -> bool {
-    HOP_BY_HOP_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known))
+    HOP_BY_HOP_HEADERS.iter().any(|header| name.eq_ignore_ascii_case(header))
         || name.to_ascii_lowercase().starts_with("proxy-")
 }
 
@@ -338,20 +342,20 @@ fn text_response(status: u16, text: &str) -> ProbeResponse {
 
 fn write_response(
     mut stream: &TcpStream,
-    answer: &ProbeResponse,
+    response: &ProbeResponse,
     is_head: bool,
     is_last: bool,
 ) -> Option<()> {
-    let mut head = format!("HTTP/1.1 {} -\r\n", answer.status);
-    for (name, value) in &answer.headers {
+    let mut head = format!("HTTP/1.1 {} -\r\n", response.status);
+    for (name, value) in &response.headers {
         let is_length = name.eq_ignore_ascii_case("content-length");
         if !is_hop_by_hop(name) || (is_head && is_length) {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
     }
-    let has_body = !is_head && !matches!(answer.status, 204 | 304);
+    let has_body = !is_head && !matches!(response.status, 204 | 304);
     if has_body {
-        head.push_str(&format!("Content-Length: {}\r\n", answer.body.len()));
+        head.push_str(&format!("Content-Length: {}\r\n", response.body.len()));
     }
     if is_last {
         head.push_str("Connection: close\r\n");
@@ -359,7 +363,7 @@ fn write_response(
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).ok()?;
     if has_body {
-        stream.write_all(&answer.body).ok()?;
+        stream.write_all(&response.body).ok()?;
     }
     Some(())
 }
@@ -373,9 +377,9 @@ struct ProxyClientReader {
 impl ProxyClientReader {
     /// Reads one request. Returns `None` at the end of the connection and for bytes that are not HTTP.
     fn read_request(&mut self) -> Option<ProxyRequest> {
-        let (mut asked, used) = loop {
-            if let Some(found) = parse_request_head(&self.buffer)? {
-                break found;
+        let (mut request, used) = loop {
+            if let Some(head) = parse_request_head(&self.buffer)? {
+                break head;
             }
             if self.buffer.len() > MAX_REQUEST_HEAD_LEN {
                 return None;
@@ -383,20 +387,20 @@ impl ProxyClientReader {
             self.read_more()?;
         };
         self.buffer.drain(..used);
-        if asked.header("Expect").is_some() {
+        if request.header("Expect").is_some() {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").ok()?;
         }
-        let is_chunked = asked
+        let is_chunked = request
             .header("Transfer-Encoding")
             .is_some_and(|coding| coding.to_ascii_lowercase().contains("chunked"));
-        asked.body = if is_chunked {
+        request.body = if is_chunked {
             self.read_chunked_body()?
         } else {
             let length =
-                asked.header("Content-Length").map_or(Some(0), |text| text.parse().ok())?;
+                request.header("Content-Length").map_or(Some(0), |text| text.parse().ok())?;
             self.take_bytes(length)?
         };
-        Some(asked)
+        Some(request)
     }
 
     fn read_more(&mut self) -> Option<()> {
@@ -464,17 +468,17 @@ fn parse_request_head(bytes: &[u8]) -> Option<Option<(ProxyRequest, usize)>> {
             (header.name.to_owned(), String::from_utf8_lossy(header.value).trim().to_owned())
         })
         .collect();
-    let mut asked = ProxyRequest {
+    let mut request = ProxyRequest {
         method: parsed.method?.to_owned(),
         target: parsed.path?.to_owned(),
         headers,
         ..ProxyRequest::default()
     };
-    let connection = asked.header("Connection").unwrap_or_default().to_ascii_lowercase();
+    let connection = request.header("Connection").unwrap_or_default().to_ascii_lowercase();
     let is_old = parsed.version == Some(0);
-    asked.closes_connection =
+    request.closes_connection =
         connection.contains("close") || (is_old && !connection.contains("keep-alive"));
-    Some(Some((asked, used)))
+    Some(Some((request, used)))
 }
 
 #[cfg(test)]
@@ -484,10 +488,10 @@ mod tests {
     /// Checks the value that the client receives for a header set by the upstream at `https://site`.
     #[track_caller]
     fn check(name: &str, value: &str, expected: &str) {
-        let mut answer = text_response(302, "");
-        answer.headers = vec![(name.to_owned(), value.to_owned())];
-        rewrite_upstream_links(&mut answer, &AbsoluteUrl::parse("https://site/").unwrap());
-        assert_eq!(answer.headers, [(name.to_owned(), expected.to_owned())]);
+        let mut response = text_response(302, "");
+        response.headers = vec![(name.to_owned(), value.to_owned())];
+        rewrite_upstream_links(&mut response, &AbsoluteUrl::parse("https://site/").unwrap());
+        assert_eq!(response.headers, [(name.to_owned(), expected.to_owned())]);
     }
 
     #[test]

@@ -62,10 +62,10 @@ pub struct LogReplayOutcome {
 pub fn schedule_visits(visits: &[AccessLogVisit], speed: f64) -> Vec<Duration> {
     let first = visits.first().map_or(0, |visit| visit.epoch_second);
     let mut due = Vec::with_capacity(visits.len());
-    for second in visits.chunk_by(|one, two| one.epoch_second == two.epoch_second) {
+    for second in visits.chunk_by(|left, right| left.epoch_second == right.epoch_second) {
         let at = second.first().map_or(0, |visit| visit.epoch_second - first) as f64;
-        for place in 0..second.len() {
-            let at = at + place as f64 / second.len() as f64;
+        for index in 0..second.len() {
+            let at = at + index as f64 / second.len() as f64;
             due.push(Duration::try_from_secs_f64(at / speed).unwrap_or_default());
         }
     }
@@ -154,7 +154,7 @@ fn visit_labels(visits: &[AccessLogVisit]) -> HashMap<(String, String), String> 
         *counts.entry((visit.method.clone(), path)).or_default() += 1;
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by(|one, two| two.1.cmp(&one.1).then(one.0.cmp(&two.0)));
+    counts.sort_by(|left, right| right.1.cmp(&left.1).then(left.0.cmp(&right.0)));
     counts.truncate(MAX_REPLAY_LABELS);
     counts
         .into_iter()
@@ -180,9 +180,9 @@ fn assign_visits(
             own.push(lanes.len());
             lanes.push(Vec::new());
         }
-        let lane = own.get(*next % own.len()).copied().unwrap_or(0);
+        let lane_index = own.get(*next % own.len()).copied().unwrap_or(0);
         *next += 1;
-        if let Some(lane) = lanes.get_mut(lane) {
+        if let Some(lane) = lanes.get_mut(lane_index) {
             lane.push((*due, visit));
         }
     }
@@ -197,8 +197,8 @@ fn assign_visits(
             replay_start: None,
             pending_sample: None,
         };
-        let place = number % crews.len();
-        if let Some(crew) = crews.get_mut(place) {
+        let crew_index = number % crews.len();
+        if let Some(crew) = crews.get_mut(crew_index) {
             crew.users.push((start, Box::new(player)));
         }
     }
@@ -242,7 +242,7 @@ impl LogReplayContext {
             .collect();
         let mut text = format!("{} {prefix}{target} HTTP/1.1\r\n", visit.method);
         let mut add = |name: &str, value: &str| {
-            if !self.replay.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            if !self.replay.headers.iter().any(|(key, _)| key.eq_ignore_ascii_case(name)) {
                 text.push_str(&format!("{name}: {value}\r\n"));
             }
         };
@@ -294,10 +294,10 @@ impl LogReplayUser {
     fn load_next_visit(&mut self, turn: &UserTurn<'_>) -> Option<()> {
         let (at, visit) = self.visits.next()?;
         // The first row is due when this user starts, which the engine passes as the time of the turn.
-        let begun = *self
+        let start = *self
             .replay_start
             .get_or_insert_with(|| turn.due_at.checked_sub(at).unwrap_or(turn.due_at));
-        self.next_visit = Some((begun + at, visit));
+        self.next_visit = Some((start + at, visit));
         Some(())
     }
 }

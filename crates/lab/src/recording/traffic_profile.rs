@@ -124,7 +124,7 @@ impl TrafficProfile {
         let mut per_minute: BTreeMap<i64, u64> = BTreeMap::new();
         let mut methods: BTreeMap<String, u64> = BTreeMap::new();
         let mut statuses: BTreeMap<u16, u64> = BTreeMap::new();
-        let mut wanted: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let mut targets: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         let mut clients = std::collections::HashSet::new();
         for visit in visits {
             let at = visit.epoch_second - first;
@@ -132,17 +132,17 @@ impl TrafficProfile {
             *per_minute.entry(at / 60).or_default() += 1;
             *methods.entry(visit.method.clone()).or_default() += 1;
             *statuses.entry(visit.status).or_default() += 1;
-            *wanted.entry((&visit.method, &visit.target)).or_default() += 1;
+            *targets.entry((&visit.method, &visit.target)).or_default() += 1;
             clients.insert(&visit.client);
         }
         let requests = visits.len() as u64;
         let errors: u64 =
             statuses.iter().filter(|(status, _)| **status >= 400).map(|(_, count)| count).sum();
-        let mut wanted: Vec<(String, String, u64)> = wanted
+        let mut targets: Vec<(String, String, u64)> = targets
             .into_iter()
             .map(|((method, target), count)| (method.to_owned(), target.to_owned(), count))
             .collect();
-        wanted.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
+        targets.sort_by_key(|(_, _, count)| std::cmp::Reverse(*count));
         let average = requests as f64 / seconds as f64;
         let minutes = seconds.div_ceil(60);
         // The last minute of a log is usually partial, and its few seconds are not representative.
@@ -156,15 +156,15 @@ impl TrafficProfile {
             peak_second_requests: per_second.values().copied().max().unwrap_or(0),
             busiest_fifth_share: top_fifth_share(per_minute.values().copied(), minutes, requests),
             popular_fifth_share: top_fifth_share(
-                wanted.iter().map(|(_, _, count)| *count),
-                wanted.len() as u64,
+                targets.iter().map(|(_, _, count)| *count),
+                targets.len() as u64,
                 requests,
             ),
             dispersion: index_of_dispersion(per_second.values().copied(), seconds, average),
             client_count: clients.len(),
             methods,
             statuses,
-            requests_per_address: wanted,
+            requests_per_address: targets,
             error_rate: if requests == 0 { 0.0 } else { errors as f64 / requests as f64 },
         }
     }
@@ -178,9 +178,9 @@ impl TrafficProfile {
         let can_be_sent = |method: &str| matches!(method, "GET" | "HEAD");
         let all: Vec<_> =
             self.requests_per_address.iter().filter(|(method, ..)| can_be_sent(method)).collect();
-        let kept: Vec<_> = all.iter().take(most).collect();
+        let top_addresses: Vec<_> = all.iter().take(most).collect();
         let sum = |list: &mut dyn Iterator<Item = u64>| list.sum::<u64>();
-        let covered = sum(&mut kept.iter().map(|(_, _, count)| *count));
+        let covered = sum(&mut top_addresses.iter().map(|(_, _, count)| *count));
         let share = if self.requests == 0 { 0.0 } else { covered as f64 / self.requests as f64 };
         let mut remarks = vec![format!(
             "From a log of {} requests in {} s: {:.2}/s on average, {:.2}/s in the busiest minute.",
@@ -188,7 +188,7 @@ impl TrafficProfile {
         )];
         remarks.push(format!(
             "{} of {} addresses, which are {:.1} % of the requests.",
-            kept.len(),
+            top_addresses.len(),
             self.requests_per_address.len(),
             share * 100.0
         ));
@@ -203,7 +203,8 @@ impl TrafficProfile {
                 "Left out: {left} requests that send something; the log does not hold what."
             ));
         }
-        let weights = scale_weights(&kept.iter().map(|(_, _, count)| *count).collect::<Vec<_>>());
+        let weights =
+            scale_weights(&top_addresses.iter().map(|(_, _, count)| *count).collect::<Vec<_>>());
         PlanDraft {
             comment_lines: remarks,
             name: "visitors of a log".to_owned(),
@@ -213,7 +214,7 @@ impl TrafficProfile {
                 ("arrivals".to_owned(), quote_toml("poisson")),
                 ("duration".to_owned(), quote_toml("10m")),
             ],
-            scenarios: kept
+            scenarios: top_addresses
                 .iter()
                 .zip(weights)
                 .map(|((method, path, _), weight)| DraftScenario {
@@ -253,11 +254,11 @@ fn scale_weights(counts: &[u64]) -> Vec<u64> {
     counts.iter().map(|count| ((*count as f64 * factor).round() as u64).max(1)).collect()
 }
 
-/// Returns the share of `whole` in the largest fifth of `places` counts; missing counts are 0.
-fn top_fifth_share(counts: impl Iterator<Item = u64>, places: u64, whole: u64) -> f64 {
+/// Returns the share of `whole` in the largest fifth of `slot_count` counts; missing counts are 0.
+fn top_fifth_share(counts: impl Iterator<Item = u64>, slot_count: u64, whole: u64) -> f64 {
     let mut counts: Vec<u64> = counts.collect();
     counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
-    let fifth = usize::try_from(places.div_ceil(5)).unwrap_or(usize::MAX);
+    let fifth = usize::try_from(slot_count.div_ceil(5)).unwrap_or(usize::MAX);
     let most: u64 = counts.iter().take(fifth).sum();
     if whole == 0 { 0.0 } else { most as f64 / whole as f64 }
 }

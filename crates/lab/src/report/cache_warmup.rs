@@ -18,14 +18,14 @@ fn labels_by_first_cached(results: &RunResults) -> Vec<(&str, FirstCachedRespons
     let mut all: Vec<(&str, FirstCachedResponse)> =
         of.filter_map(|(name, series)| Some((&**name, series.total.first_cached()?))).collect();
     // Labels that never came from a cache are first.
-    all.sort_by_key(|(_, found)| {
-        (found.first_cached.is_some(), std::cmp::Reverse(found.first_cached))
+    all.sort_by_key(|(_, response)| {
+        (response.first_cached.is_some(), std::cmp::Reverse(response.first_cached))
     });
     all
 }
 
-fn evidence_name(known: CacheEvidence) -> &'static str {
-    match known {
+fn evidence_name(evidence: CacheEvidence) -> &'static str {
+    match evidence {
         CacheEvidence::Header => "a header",
         CacheEvidence::ResponseTime => "its time",
     }
@@ -43,15 +43,15 @@ pub(super) fn write_warmup_table(out: &mut String, results: &RunResults) {
     }
     out.push_str("<h2>First cached answers</h2><p>Times count from the beginning of the run. Where headers say nothing of a cache, an answer counts as cached that took a tenth of the first one's time.</p><div class=\"wide\"><table class=\"stack\"><thead><tr><th>Label</th><th>First answer at</th><th>It took</th><th>First cached at</th><th>Known by</th></tr></thead><tbody>");
     let more = all.len().saturating_sub(MAX_SHOWN_LABELS.1);
-    for (label, found) in all.into_iter().take(MAX_SHOWN_LABELS.1) {
+    for (label, response) in all.into_iter().take(MAX_SHOWN_LABELS.1) {
         write!(
             out,
             "<tr><td>{}</td><td data-n=\"First answer at\">{}</td><td data-n=\"It took\">{}</td><td data-n=\"First cached at\">{}</td><td data-n=\"Known by\">{}</td></tr>",
             escape_html(label_name(label)),
-            format_response_time(found.first_response),
-            format_response_time(found.first_response_time),
-            found.first_cached.map_or_else(|| "never".to_owned(), format_response_time),
-            evidence_name(found.evidence)
+            format_response_time(response.first_response),
+            format_response_time(response.first_response_time),
+            response.first_cached.map_or_else(|| "never".to_owned(), format_response_time),
+            evidence_name(response.evidence)
         )
         .ok();
     }
@@ -62,14 +62,14 @@ pub(super) fn write_warmup_table(out: &mut String, results: &RunResults) {
 }
 
 /// Returns the cache data of one label as JSON.
-pub(super) fn first_cached_to_json(found: Option<FirstCachedResponse>) -> Value {
-    let Some(found) = found else { return Value::Null };
+pub(super) fn first_cached_to_json(response: Option<FirstCachedResponse>) -> Value {
+    let Some(response) = response else { return Value::Null };
     let seconds = |time: std::time::Duration| time.as_secs_f64();
     json!({
-        "first_answer_s": seconds(found.first_response),
-        "first_took_s": seconds(found.first_response_time),
-        "first_cached_s": found.first_cached.map(seconds),
-        "known_by": match found.evidence {
+        "first_answer_s": seconds(response.first_response),
+        "first_took_s": seconds(response.first_response_time),
+        "first_cached_s": response.first_cached.map(seconds),
+        "known_by": match response.evidence {
             CacheEvidence::Header => "header",
             CacheEvidence::ResponseTime => "time",
         },
@@ -79,14 +79,15 @@ pub(super) fn first_cached_to_json(found: Option<FirstCachedResponse>) -> Value 
 /// Writes the labels that were not cached from their first response on, for a terminal.
 pub(super) fn write_warmup_text(out: &mut String, results: &RunResults) {
     let all = labels_by_first_cached(results);
-    let late =
-        all.into_iter().filter(|(_, found)| found.first_cached != Some(found.first_response));
-    for (label, found) in late.take(MAX_SHOWN_LABELS.0) {
-        let cached = match found.first_cached {
+    let late = all
+        .into_iter()
+        .filter(|(_, response)| response.first_cached != Some(response.first_response));
+    for (label, response) in late.take(MAX_SHOWN_LABELS.0) {
+        let cached = match response.first_cached {
             Some(at) => format!(
                 "first cached answer at {} by {}",
                 format_response_time(at),
-                evidence_name(found.evidence)
+                evidence_name(response.evidence)
             ),
             None => "no answer of a cache".to_owned(),
         };
@@ -94,8 +95,8 @@ pub(super) fn write_warmup_text(out: &mut String, results: &RunResults) {
             out,
             "cached     {}: {cached}; the first answer at {} took {}",
             label_name(label),
-            format_response_time(found.first_response),
-            format_response_time(found.first_response_time)
+            format_response_time(response.first_response),
+            format_response_time(response.first_response_time)
         )
         .ok();
     }

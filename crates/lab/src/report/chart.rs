@@ -108,14 +108,14 @@ fn percentile_name(nines: f64) -> String {
     format!("{:.decimals$} %", 100.0 - 10f64.powf(2.0 - nines))
 }
 
-/// Renders lines; `place` maps a point to shares of the width and the height.
+/// Renders lines; `relative_position` maps a point to shares of the width and the height.
 fn write_chart_lines(
     out: &mut String,
     lines: &[ChartLine<'_>],
-    place: &dyn Fn((f64, f64)) -> (f64, f64),
+    relative_position: &dyn Fn((f64, f64)) -> (f64, f64),
 ) {
-    let place = |point: (f64, f64)| {
-        let (across, up) = place(point);
+    let pixel_position = |point: (f64, f64)| {
+        let (across, up) = relative_position(point);
         (
             LEFT_MARGIN + across * (CHART_WIDTH - LEFT_MARGIN - RIGHT_MARGIN),
             TOP_MARGIN + (1.0 - up) * (CHART_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN),
@@ -126,10 +126,10 @@ fn write_chart_lines(
         let mut path = String::new();
         for (number, chunk) in line.points.chunks(step).enumerate() {
             // Of points at the same position the highest is shown, because peaks matter most to the reader.
-            let Some(&point) = chunk.iter().max_by(|one, two| one.1.total_cmp(&two.1)) else {
+            let Some(&point) = chunk.iter().max_by(|left, right| left.1.total_cmp(&right.1)) else {
                 continue;
             };
-            let (x, y) = place(point);
+            let (x, y) = pixel_position(point);
             write!(path, "{}{x:.1} {y:.1}", if number == 0 { "M" } else { "L" }).ok();
         }
         write!(
@@ -139,7 +139,7 @@ fn write_chart_lines(
         )
         .ok();
         if let [point] = line.points.as_slice() {
-            let (x, y) = place(*point);
+            let (x, y) = pixel_position(*point);
             write!(
                 out,
                 "<circle class=\"dot {}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>",
@@ -311,8 +311,8 @@ mod tests {
             (0.7, vec![0.0, 0.2, 0.4, 0.6]),
             (3600.0, vec![0.0, 1000.0, 2000.0, 3000.0]),
         ] {
-            let found: Vec<f64> = round_ticks(last).map(|at| (at * 1e6).round() / 1e6).collect();
-            assert_eq!(found, expected);
+            let ticks: Vec<f64> = round_ticks(last).map(|at| (at * 1e6).round() / 1e6).collect();
+            assert_eq!(ticks, expected);
         }
         let line = ChartLine { name: "n", class: "c1", points: vec![(0.0, 1.0), (2.0, 1000.0)] };
         let chart = render_percentile_chart("t", &[line]);

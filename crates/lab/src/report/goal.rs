@@ -96,14 +96,14 @@ pub fn latency_goals() -> Vec<LoadGoal> {
 /// # Errors
 /// [`Error::InvalidFile`] with every error and its line.
 pub fn parse_goals(text: &str, file: &str) -> Result<Vec<LoadGoal>> {
-    let place = |at: usize| {
+    let position = |at: usize| {
         let before = text.get(..at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, str::len) + 1;
         (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
     };
     let finding = |at: usize, message: String| {
-        let (line, column) = place(at);
+        let (line, column) = position(at);
         FileFinding { file: file.to_owned(), line, column, message }
     };
     let table: toml::Table = toml::from_str(text).map_err(|error| {
@@ -257,7 +257,7 @@ pub fn judge_goals(goals: &[LoadGoal], results: &RunResults) -> Vec<GoalResult> 
 }
 
 fn judge_goal(goal: &LoadGoal, stats: &SampleStats, results: &RunResults) -> GoalResult {
-    let (wanted, measured, is_met) = match goal.limit {
+    let (expected, measured, is_met) = match goal.limit {
         GoalLimit::PercentileUnder(share, limit) if share >= 1.0 => {
             let max = stats.response_times.max();
             (
@@ -296,11 +296,11 @@ fn judge_goal(goal: &LoadGoal, stats: &SampleStats, results: &RunResults) -> Goa
             )
         }
         GoalLimit::MaxTrend(most) => {
-            let one = results.labels.get(goal.label.as_str());
-            let one = one.or_else(|| results.transactions.get(goal.label.as_str()));
+            let series = results.labels.get(goal.label.as_str());
+            let series = series.or_else(|| results.transactions.get(goal.label.as_str()));
             let trend = match goal.label.as_str() {
                 "*" => endurance::p95_trend(results.labels.values(), results.elapsed, most),
-                _ => endurance::p95_trend(one.into_iter(), results.elapsed, most),
+                _ => endurance::p95_trend(series.into_iter(), results.elapsed, most),
             };
             (
                 format!("p95 grows at most {} % per hour", most * 100.0),
@@ -321,7 +321,7 @@ fn judge_goal(goal: &LoadGoal, stats: &SampleStats, results: &RunResults) -> Goa
             (format!("at least {least}/s"), format!("{rate:.1}/s"), rate >= least)
         }
     };
-    GoalResult { label: goal.label.clone(), requirement: wanted, measured, is_met }
+    GoalResult { label: goal.label.clone(), requirement: expected, measured, is_met }
 }
 
 /// Formats a time with three digits.
@@ -402,8 +402,8 @@ mod tests {
     #[test]
     fn goals_that_nothing_could_miss_or_meet_are_refused() {
         let check = |text: &str, expected: &str| {
-            let told = parse_goals(text, "g.toml").unwrap_err().to_string();
-            assert!(told.contains(expected), "{text}: {told}");
+            let message = parse_goals(text, "g.toml").unwrap_err().to_string();
+            assert!(message.contains(expected), "{text}: {message}");
         };
         check("", "g.toml:1:1: no goals");
         check("[goal.page]\n", "no goals");
@@ -426,17 +426,18 @@ mod tests {
             results.elapsed = Duration::from_secs(seconds.into());
             let series = results.labels.get_mut("page").unwrap();
             for second in 0..seconds {
-                let place = series.seconds.entry(second).or_default();
-                place.sample_count = 1;
-                place.time_buckets.push((u64::from(ms(second)) * 1000, 1));
+                let bucket = series.seconds.entry(second).or_default();
+                bucket.sample_count = 1;
+                bucket.time_buckets.push((u64::from(ms(second)) * 1000, 1));
             }
             assert_eq!(aborting_breach(&goals, &results), None, "a beginning is no trend");
             let judged = judge_goals(&goals, &results);
-            judged.into_iter().map(|one| (one.is_met, one.measured)).collect::<Vec<_>>()
+            judged.into_iter().map(|goal| (goal.is_met, goal.measured)).collect::<Vec<_>>()
         };
         // A tenth more within an hour, a tenth less, and noise.
-        let met =
-            |ms: &dyn Fn(u32) -> u32| judged(3600, ms).iter().map(|one| one.0).collect::<Vec<_>>();
+        let met = |ms: &dyn Fn(u32) -> u32| {
+            judged(3600, ms).iter().map(|verdict| verdict.0).collect::<Vec<_>>()
+        };
         assert_eq!(met(&|second| 1000 + second / 36), [false, false]);
         assert_eq!(met(&|second| 1000 - second / 36), [true, true]);
         assert_eq!(met(&|second| 1000 + second * 7919 % 100), [true, true]);

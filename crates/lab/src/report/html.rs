@@ -102,10 +102,10 @@ fn write_goals(out: &mut String, report: &RunReport<'_>) {
     }
     out.push_str("<h2>Goals</h2><div class=\"wide\"><table class=\"words stack\"><thead><tr><th>Label</th><th>Wanted</th><th>Measured</th><th></th></tr></thead><tbody>");
     for goal in report.judged_goals {
-        let (class, word) = if goal.is_met { ("good", "met") } else { ("bad", "missed") };
+        let (class, status) = if goal.is_met { ("good", "met") } else { ("bad", "missed") };
         write!(
             out,
-            "<tr><td>{}</td><td data-n=\"Wanted\">{}</td><td data-n=\"Measured\">{}</td><td class=\"{class}\">{word}</td></tr>",
+            "<tr><td>{}</td><td data-n=\"Wanted\">{}</td><td data-n=\"Measured\">{}</td><td class=\"{class}\">{status}</td></tr>",
             escape_html(&goal.label),
             escape_html(&goal.requirement),
             escape_html(&goal.measured)
@@ -149,14 +149,14 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
     let mut seconds: BTreeMap<u32, RunSecondTotals> = BTreeMap::new();
     for series in results.labels.values() {
         for (&second, values) in &series.seconds {
-            let place = seconds.entry(second).or_default();
-            place.sample_count += values.sample_count;
-            place.error_count += values.error_count;
-            place.received_bytes += values.received_bytes;
+            let totals = seconds.entry(second).or_default();
+            totals.sample_count += values.sample_count;
+            totals.error_count += values.error_count;
+            totals.received_bytes += values.received_bytes;
             values
                 .time_buckets
                 .iter()
-                .for_each(|&(time, count)| place.times.record_us(time, count));
+                .for_each(|&(time, count)| totals.times.record_us(time, count));
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
@@ -288,8 +288,8 @@ fn render_time_heat_map(
                 .iter()
                 .position(|&bound| us <= bound.saturating_mul(1000))
                 .unwrap_or(0);
-            if let Some(place) = column.get_mut(row) {
-                *place += count;
+            if let Some(cell) = column.get_mut(row) {
+                *cell += count;
             }
         }
     }
@@ -416,15 +416,15 @@ fn labels_failed_for(results: &RunResults, reason: &str) -> String {
         .collect();
     all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let more = all.len().saturating_sub(MAX_NAMED_LABELS);
-    let shown = all.iter().take(MAX_NAMED_LABELS).map(|(name, count)| {
+    let names = all.iter().take(MAX_NAMED_LABELS).map(|(name, count)| {
         let name = if name.is_empty() { "(no name)" } else { name };
         format!("{name} ({})", text::format_count(*count))
     });
-    let mut shown = shown.collect::<Vec<_>>().join(", ");
+    let mut list = names.collect::<Vec<_>>().join(", ");
     if more > 0 {
-        write!(shown, ", {more} more").ok();
+        write!(list, ", {more} more").ok();
     }
-    shown
+    list
 }
 
 fn write_errors(out: &mut String, results: &RunResults, total: &SampleStats) {

@@ -134,14 +134,14 @@ impl LiveDisplay {
         out: Box<dyn Write + Send>,
         form: LiveDisplayMode,
         title: &str,
-        lasts: Option<Duration>,
+        duration: Option<Duration>,
     ) -> Self {
         Self {
             output: out,
             mode: form,
             // Text from a plan or a URL must not control the terminal.
             title: title.chars().filter(|letter| !letter.is_control()).collect(),
-            run_duration: lasts,
+            run_duration: duration,
             started_at: Instant::now(),
             elapsed_seconds: 0,
             last_line_second: 0,
@@ -156,8 +156,8 @@ impl LiveDisplay {
     }
 
     /// Sets the duration of the run if it is known only at the start.
-    pub(crate) fn set_run_duration(&mut self, lasts: Duration) {
-        self.run_duration = Some(lasts);
+    pub(crate) fn set_run_duration(&mut self, duration: Duration) {
+        self.run_duration = Some(duration);
     }
 
     /// Sets the goals; a run that misses a goal with [`LoadGoal::abort_after`] is ended.
@@ -194,8 +194,8 @@ impl LiveDisplay {
             if *is_transaction {
                 continue;
             }
-            let known = &self.label_windows;
-            let name = counted_label(name, |name| known.contains_key(name), known.len());
+            let windows = &self.label_windows;
+            let name = counted_label(name, |name| windows.contains_key(name), windows.len());
             if !self.label_windows.contains_key(name) {
                 self.label_windows.insert(name.into(), LiveWindow::default());
             }
@@ -263,7 +263,7 @@ impl LiveDisplay {
         let elapsed = self.started_at.elapsed();
         let of = self
             .run_duration
-            .map_or_else(String::new, |lasts| format!(" of {}", format_clock(lasts)));
+            .map_or_else(String::new, |duration| format!(" of {}", format_clock(duration)));
         let mean = whole.sample_count() as f64 / elapsed.as_secs_f64().max(0.001);
         let mut lines = vec![
             format!("\x1b[1m{}\x1b[0m  {}{of}", self.title, format_clock(elapsed)),
@@ -451,15 +451,21 @@ mod tests {
             live.on_interval(&interval("two", 40, round * 100));
             live.on_second();
         }
-        let seen = screen(&paper.text());
-        assert!(seen[0].starts_with("GET ]0;title/  00:00 of 01:30"), "{seen:?}");
-        assert!(seen[1].starts_with("rate             20/s  ███"), "{seen:?}");
-        assert!(seen[2].contains("p50 20.0") && seen[2].contains("p95 40.0"), "{seen:?}");
-        assert!(seen[3].contains("60 requests"), "{seen:?}");
-        assert!(seen[4].contains("6    10.00 % of all, 2 in this second"), "{seen:?}");
-        assert!(seen[5].starts_with("users             4"), "{seen:?}");
-        assert!(seen[7].starts_with("  one"), "{seen:?}");
-        assert_eq!(seen.len(), 10, "{seen:?}");
+        let screen_text = screen(&paper.text());
+        assert!(screen_text[0].starts_with("GET ]0;title/  00:00 of 01:30"), "{screen_text:?}");
+        assert!(screen_text[1].starts_with("rate             20/s  ███"), "{screen_text:?}");
+        assert!(
+            screen_text[2].contains("p50 20.0") && screen_text[2].contains("p95 40.0"),
+            "{screen_text:?}"
+        );
+        assert!(screen_text[3].contains("60 requests"), "{screen_text:?}");
+        assert!(
+            screen_text[4].contains("6    10.00 % of all, 2 in this second"),
+            "{screen_text:?}"
+        );
+        assert!(screen_text[5].starts_with("users             4"), "{screen_text:?}");
+        assert!(screen_text[7].starts_with("  one"), "{screen_text:?}");
+        assert_eq!(screen_text.len(), 10, "{screen_text:?}");
         live.clear_board();
         live.clear_board();
         paper.clone().write_all(b"a line\n").unwrap();

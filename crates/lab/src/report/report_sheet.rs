@@ -164,13 +164,13 @@ impl ReportSheet {
     }
 
     /// Adds measurements of the tested process made during the load.
-    pub fn add_target_facts(&mut self, seen: &[ProcessMetrics]) {
-        self.parts.extend(target_chart_parts(seen));
+    pub fn add_target_facts(&mut self, processes: &[ProcessMetrics]) {
+        self.parts.extend(target_chart_parts(processes));
         if self.json_result.is_null() {
             self.json_result = Value::Object(serde_json::Map::new());
         }
         if let Value::Object(fields) = &mut self.json_result {
-            fields.insert("target".to_owned(), text::target_to_json(seen));
+            fields.insert("target".to_owned(), text::target_to_json(processes));
         }
     }
 
@@ -231,10 +231,10 @@ impl ReportSheet {
             }
         }
         for goal in &self.judged_goals {
-            let word = if goal.is_met { "met   " } else { "MISSED" };
+            let status = if goal.is_met { "met   " } else { "MISSED" };
             writeln!(
                 out,
-                "goal {word} {}: {}, measured {}",
+                "goal {status} {}: {}, measured {}",
                 goal.label, goal.requirement, goal.measured
             )
             .ok();
@@ -283,8 +283,8 @@ impl ReportSheet {
             self.judged_goals.len()
         );
         for goal in &self.judged_goals {
-            let (label, wanted) = (escape_html(&goal.label), escape_html(&goal.requirement));
-            write!(out, "  <testcase classname=\"{label}\" name=\"{wanted}\"").ok();
+            let (label, requirement) = (escape_html(&goal.label), escape_html(&goal.requirement));
+            write!(out, "  <testcase classname=\"{label}\" name=\"{requirement}\"").ok();
             match goal.is_met {
                 true => out.push_str("/>\n"),
                 false => {
@@ -326,18 +326,18 @@ impl ReportSheet {
     fn goal_table(&self) -> ReportTable {
         let mut grid = ReportTable::new("Goals", &["label", "wanted", "measured", ""]);
         for goal in &self.judged_goals {
-            let (tone, word) =
+            let (tone, status) =
                 if goal.is_met { (ReportTone::Good, "met") } else { (ReportTone::Bad, "missed") };
             let cells = [&goal.label, &goal.requirement, &goal.measured].map(Clone::clone);
-            grid.add_row(tone, cells.into_iter().chain([word.to_owned()]).collect());
+            grid.add_row(tone, cells.into_iter().chain([status.to_owned()]).collect());
         }
         grid
     }
 }
 
 /// Returns the charts of a tested process; none if it was sampled only once.
-pub(crate) fn target_chart_parts(seen: &[ProcessMetrics]) -> Vec<ReportPart> {
-    if seen.len() < 2 {
+pub(crate) fn target_chart_parts(processes: &[ProcessMetrics]) -> Vec<ReportPart> {
+    if processes.len() < 2 {
         return Vec::new();
     }
     let part = |chart: process_watch::ProcessChart| {
@@ -348,7 +348,7 @@ pub(crate) fn target_chart_parts(seen: &[ProcessMetrics]) -> Vec<ReportPart> {
             lines: chart.lines,
         })
     };
-    process_watch::build_process_charts(seen).into_iter().map(part).collect()
+    process_watch::build_process_charts(processes).into_iter().map(part).collect()
 }
 
 fn write_html_table(out: &mut String, grid: &ReportTable) {
@@ -364,13 +364,13 @@ fn write_html_table(out: &mut String, grid: &ReportTable) {
     out.push_str("</tr></thead><tbody>");
     for (tone, cells) in &grid.rows {
         out.push_str("<tr>");
-        for (place, cell) in cells.iter().enumerate() {
+        for (index, cell) in cells.iter().enumerate() {
             // The last cell shows the row's verdict.
-            let class = if place + 1 == cells.len() { tone.css_class() } else { "" };
+            let class = if index + 1 == cells.len() { tone.css_class() } else { "" };
             write!(out, "<td class=\"{class}\"").ok();
             // On narrow screens each value is shown with its column's name.
             if let Some(name) =
-                grid.column_names.get(place).filter(|name| place > 0 && !name.is_empty())
+                grid.column_names.get(index).filter(|name| index > 0 && !name.is_empty())
             {
                 write!(out, " data-n=\"{}\"", escape_html(name)).ok();
             }
@@ -451,8 +451,8 @@ fn align_columns(grid: &ReportTable) -> String {
     let mut widths: Vec<usize> =
         grid.column_names.iter().map(|name| name.chars().count()).collect();
     for (_, cells) in &grid.rows {
-        for (place, cell) in cells.iter().enumerate() {
-            match widths.get_mut(place) {
+        for (column, cell) in cells.iter().enumerate() {
+            match widths.get_mut(column) {
                 Some(width) => *width = (*width).max(cell.chars().count()),
                 None => widths.push(cell.chars().count()),
             }
@@ -462,9 +462,9 @@ fn align_columns(grid: &ReportTable) -> String {
     let rows = std::iter::once(&grid.column_names).chain(grid.rows.iter().map(|(_, cells)| cells));
     for cells in rows {
         let mut line = String::new();
-        for (place, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
             let width = *width;
-            match place {
+            match column {
                 0 => write!(line, "  {cell:<width$}").ok(),
                 _ => write!(line, "  {cell:>width$}").ok(),
             };

@@ -58,13 +58,13 @@ pub fn agent_losses(results: &RunResults) -> Vec<String> {
 fn add_generator_doubts(
     generator: &GeneratorStats,
     elapsed: Duration,
-    who: &str,
+    prefix: &str,
     doubts: &mut Vec<String>,
 ) {
     let lag = generator.lag.quantile(0.99);
     if generator.lag.count() >= MIN_LAG_SAMPLES && lag > MAX_LAG {
         doubts.push(format!(
-            "{who}it sent {:.1} ms later than planned (99th percentile; at most {} ms)",
+            "{prefix}it sent {:.1} ms later than planned (99th percentile; at most {} ms)",
             lag.as_secs_f64() * 1000.0,
             MAX_LAG.as_millis()
         ));
@@ -72,7 +72,7 @@ fn add_generator_doubts(
     let share = generator.cpu_share(elapsed);
     if elapsed >= MIN_RUN_DURATION && share > MAX_CPU_SHARE {
         doubts.push(format!(
-            "{who}it used {:.0} % of the {} processors that its {} threads may use (at most {:.0} %)",
+            "{prefix}it used {:.0} % of the {} processors that its {} threads may use (at most {:.0} %)",
             share * 100.0,
             generator.worker_count.min(generator.processor_count),
             generator.worker_count,
@@ -81,7 +81,7 @@ fn add_generator_doubts(
     }
     if generator.unsent_arrivals > 0 {
         doubts.push(format!(
-            "{who}{} arrivals of the schedule were never sent",
+            "{prefix}{} arrivals of the schedule were never sent",
             generator.unsent_arrivals
         ));
     }

@@ -90,15 +90,15 @@ fn read_kept_run(folder: &Path) -> Result<Option<ComparedRun>> {
         return Ok(None);
     }
     let mut run = read_run_summary(&summary, folder)?;
-    let asked = std::fs::read_to_string(folder.join("run.toml")).unwrap_or_default();
-    run.command_line = kept_command_line(&asked).unwrap_or_default();
+    let run_file = std::fs::read_to_string(folder.join("run.toml")).unwrap_or_default();
+    run.command_line = kept_command_line(&run_file).unwrap_or_default();
     let log = folder.join("hist.hlog");
     if log.is_file() {
         let text =
             std::fs::read_to_string(&log).map_err(|error| Error::read_failed(&log, error))?;
         for line in hlog::read_histogram_log(&text, &log.display().to_string())? {
-            let place = run.seconds.entry(line.second).or_default();
-            line.buckets.iter().for_each(|&(us, count)| place.record_us(us, count));
+            let histogram = run.seconds.entry(line.second).or_default();
+            line.buckets.iter().for_each(|&(us, count)| histogram.record_us(us, count));
         }
     }
     Ok(Some(run))
@@ -128,8 +128,8 @@ fn read_result_file(path: &Path) -> Result<ComparedRun> {
         RunReport { title: &name, results: &results, judged_goals: &[], is_own_load: false };
     let mut seconds: BTreeMap<u32, TimingHistogram> = BTreeMap::new();
     for (&second, values) in results.labels.values().flat_map(|series| &series.seconds) {
-        let place = seconds.entry(second).or_default();
-        values.time_buckets.iter().for_each(|&(us, count)| place.record_us(us, count));
+        let histogram = seconds.entry(second).or_default();
+        values.time_buckets.iter().for_each(|&(us, count)| histogram.record_us(us, count));
     }
     Ok(ComparedRun {
         name: last_path_segment(path),
@@ -147,14 +147,14 @@ fn last_path_segment(path: &Path) -> String {
 /// Makes duplicate run names unique, by path or by number.
 fn number_duplicate_names(runs: &mut [ComparedRun], paths: &[PathBuf]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
-    for (place, run) in runs.iter_mut().enumerate() {
+    for (index, run) in runs.iter_mut().enumerate() {
         if names.iter().filter(|name| **name == run.name).count() < 2 {
             continue;
         }
         // The path as given, if each path is one run.
-        run.name = match paths.get(place).filter(|_| paths.len() == names.len()) {
+        run.name = match paths.get(index).filter(|_| paths.len() == names.len()) {
             Some(path) => path.display().to_string(),
-            None => format!("{} ({})", run.name, place + 1),
+            None => format!("{} ({})", run.name, index + 1),
         };
     }
 }
@@ -263,16 +263,16 @@ impl ComparedRun {
     }
 }
 
-fn summary_figures(told: &Value) -> BTreeMap<&'static str, f64> {
-    let number = |names: &[&str]| names.iter().find_map(|name| told.get(name)?.as_f64());
+fn summary_figures(summary: &Value) -> BTreeMap<&'static str, f64> {
+    let number = |names: &[&str]| names.iter().find_map(|name| summary.get(name)?.as_f64());
     SUMMARY_FIGURES.iter().filter_map(|(name, keys)| Some((*name, number(keys)?))).collect()
 }
 
 /// Calls `each` with every phase in a summary, at any depth, and the phase's name.
-fn for_each_step(told: &Value, each: &mut dyn FnMut(&Value, &str)) {
-    match told {
+fn for_each_step(summary: &Value, each: &mut dyn FnMut(&Value, &str)) {
+    match summary {
         Value::Object(fields) => match (fields.get("phase"), fields.get("samples")) {
-            (Some(Value::String(name)), Some(_)) => each(told, name),
+            (Some(Value::String(name)), Some(_)) => each(summary, name),
             _ => fields.values().for_each(|field| for_each_step(field, each)),
         },
         Value::Array(list) => list.iter().for_each(|entry| for_each_step(entry, each)),
@@ -290,15 +290,17 @@ pub fn run_comparison_sheet(runs: &[ComparedRun]) -> ReportSheet {
     let mut sheet = ReportSheet::new(&title);
     sheet.parts.push(ReportPart::Table(run_table(runs)));
     sheet.parts.extend(command_table(runs).map(ReportPart::Table));
-    let drawn: Vec<&ComparedRun> = runs.iter().filter(|run| !run.seconds.is_empty()).collect();
-    if drawn.len() > LINE_CSS_CLASSES.len() {
+    let plotted_runs: Vec<&ComparedRun> =
+        runs.iter().filter(|run| !run.seconds.is_empty()).collect();
+    if plotted_runs.len() > LINE_CSS_CLASSES.len() {
         let first = LINE_CSS_CLASSES.len();
-        let text = format!("The curves show the first {first} of {} runs.", drawn.len());
+        let text = format!("The curves show the first {first} of {} runs.", plotted_runs.len());
         sheet.parts.push(ReportPart::Text(text));
     }
-    let drawn: Vec<&ComparedRun> = drawn.into_iter().take(LINE_CSS_CLASSES.len()).collect();
-    if !drawn.is_empty() {
-        sheet.parts.extend(time_charts(&drawn));
+    let plotted_runs: Vec<&ComparedRun> =
+        plotted_runs.into_iter().take(LINE_CSS_CLASSES.len()).collect();
+    if !plotted_runs.is_empty() {
+        sheet.parts.extend(time_charts(&plotted_runs));
     }
     sheet.parts.extend(load_charts(runs));
     sheet.parts.extend(label_table(runs).map(ReportPart::Table));
@@ -320,11 +322,11 @@ fn run_table(runs: &[ComparedRun]) -> ReportTable {
                 },
                 Some(&value) => text::format_count(value as u64),
             };
-            let (tone, word) = row.conclusion;
+            let (tone, conclusion) = row.conclusion;
             let cells = [run.name.clone(), row.step_name].into_iter();
             grid.add_row(
                 tone,
-                cells.chain(SUMMARY_FIGURES.iter().map(cell)).chain([word]).collect(),
+                cells.chain(SUMMARY_FIGURES.iter().map(cell)).chain([conclusion]).collect(),
             );
         }
     }
@@ -389,7 +391,7 @@ fn load_charts(runs: &[ComparedRun]) -> Vec<ReportPart> {
             }
         });
         for (lines, mut points) in lines.iter_mut().zip(points) {
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            points.sort_by(|left, right| left.0.total_cmp(&right.0));
             if points.len() > 1 && lines.len() < LINE_CSS_CLASSES.len() {
                 lines.push((run.name.clone(), points));
             }
@@ -452,8 +454,8 @@ fn run_to_json(run: &ComparedRun) -> Value {
         .into_iter()
         .map(|row| {
             let figures = row.figures.iter().map(|(name, value)| {
-                let is_time = SUMMARY_FIGURES.iter().any(|(known, keys)| {
-                    known == name && keys.iter().any(|key| key.ends_with("_ms"))
+                let is_time = SUMMARY_FIGURES.iter().any(|(figure_name, keys)| {
+                    figure_name == name && keys.iter().any(|key| key.ends_with("_ms"))
                 });
                 let end = if is_time { "_ms" } else { "" };
                 (format!("{}{end}", name.replace(' ', "_")), json!(value))
@@ -479,8 +481,8 @@ mod tests {
         let mut results = crate::measurement::RunResults::new(std::time::SystemTime::UNIX_EPOCH);
         let series = results.labels.entry("GET /<a>".into()).or_default();
         for second in 0..20 {
-            let place = series.seconds.entry(second).or_default();
-            (place.sample_count, place.time_buckets) = (10, vec![(ms * 1000, 10)]);
+            let histogram = series.seconds.entry(second).or_default();
+            (histogram.sample_count, histogram.time_buckets) = (10, vec![(ms * 1000, 10)]);
             series.total.response_times.record_us(ms * 1000, 10);
         }
         *series.total.status_counts.entry(200).or_default() += 200;
@@ -499,8 +501,8 @@ mod tests {
         };
         std::fs::write(run.join("summary.json"), report_to_json(&report).to_string()).unwrap();
         std::fs::write(run.join("hist.hlog"), hlog::format_histogram_log(&results)).unwrap();
-        let asked = "started = 1\ncommand = [\"/x/tympan\", \"lab\", \"get\"]\n";
-        std::fs::write(run.join("run.toml"), asked).unwrap();
+        let run_file = "started = 1\ncommand = [\"/x/tympan\", \"lab\", \"get\"]\n";
+        std::fs::write(run.join("run.toml"), run_file).unwrap();
     }
 
     #[test]
@@ -547,15 +549,15 @@ mod tests {
     #[test]
     fn what_is_no_run_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        let told = |path: &Path| read_compared_runs(&[path.to_owned()]).unwrap_err().to_string();
-        assert!(told(dir.path()).contains("holds no run of the lab"), "{}", told(dir.path()));
+        let message = |path: &Path| read_compared_runs(&[path.to_owned()]).unwrap_err().to_string();
+        assert!(message(dir.path()).contains("holds no run of the lab"), "{}", message(dir.path()));
         let json = dir.path().join("other.json");
         std::fs::write(&json, "{}").unwrap();
-        assert!(told(&json).contains("is no summary that the lab wrote"), "{}", told(&json));
+        assert!(message(&json).contains("is no summary that the lab wrote"), "{}", message(&json));
         kept(dir.path(), "run-1", 1, true);
         let log = dir.path().join("run-1/hist.hlog");
         std::fs::write(&log, "Tag=a,0.000,1.000,1.000,HISTFA\n").unwrap();
-        assert!(told(dir.path()).contains("hist.hlog:1: is no line"), "{}", told(dir.path()));
+        assert!(message(dir.path()).contains("hist.hlog:1: is no line"), "{}", message(dir.path()));
         // Two runs of the same name are distinguished by their paths as given.
         std::fs::remove_file(&log).unwrap();
         kept(&dir.path().join("b"), "run-1", 1, true);

@@ -122,9 +122,9 @@ pub(super) fn slowest_to_json(results: &RunResults) -> Vec<Value> {
 /// Returns as JSON how the time of all marked samples is split, if a log was read.
 pub(super) fn server_log_join_to_json(results: &RunResults) -> Value {
     let Some(joined) = &results.server_log_join else { return Value::Null };
-    let mut told = json!({ "samples": joined.marked_samples, "found": joined.matched_samples });
+    let mut summary = json!({ "samples": joined.marked_samples, "found": joined.matched_samples });
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    if let Some(fields) = told.as_object_mut() {
+    if let Some(fields) = summary.as_object_mut() {
         for (name, timing) in join_time_parts(joined) {
             let part = json!({
                 "mean_ms": ms(timing.mean()),
@@ -136,7 +136,7 @@ pub(super) fn server_log_join_to_json(results: &RunResults) -> Value {
             fields.insert(name.to_owned(), part);
         }
     }
-    told
+    summary
 }
 
 /// Writes the slowest samples as text for a terminal.

@@ -60,9 +60,9 @@ mod tests {
         series.total.record_failed_us(40_000);
         series.total.received_bytes = 4096;
         results.labels.insert("GET /".into(), series);
-        let told: Value = serde_json::from_str(&render_jmeter_statistics(&results)).unwrap();
+        let statistics: Value = serde_json::from_str(&render_jmeter_statistics(&results)).unwrap();
         for label in ["GET /", "Total"] {
-            let entry = &told[label];
+            let entry = &statistics[label];
             assert_eq!(entry["transaction"], label);
             assert_eq!((&entry["sampleCount"], &entry["errorCount"]), (&json!(4), &json!(1)));
             assert_eq!((&entry["errorPct"], &entry["throughput"]), (&json!(25.0), &json!(2.0)));

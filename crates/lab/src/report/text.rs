@@ -23,8 +23,8 @@ pub(super) fn format_date(at: SystemTime) -> String {
 pub(super) fn format_count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -103,12 +103,12 @@ pub fn report_to_json(report: &RunReport<'_>) -> Value {
         .labels
         .iter()
         .map(|(name, series)| {
-            let mut told = stats(&series.total);
-            if let Some(fields) = told.as_object_mut() {
-                let found = cache_warmup::first_cached_to_json(series.total.first_cached());
-                fields.insert("first_cached".to_owned(), found);
+            let mut label_json = stats(&series.total);
+            if let Some(fields) = label_json.as_object_mut() {
+                let first_cached = cache_warmup::first_cached_to_json(series.total.first_cached());
+                fields.insert("first_cached".to_owned(), first_cached);
             }
-            (name.to_string(), told)
+            (name.to_string(), label_json)
         })
         .collect();
     let transactions: serde_json::Map<String, Value> = results
@@ -155,7 +155,7 @@ pub fn report_to_json(report: &RunReport<'_>) -> Value {
 fn phases_to_json(stats: &SampleStats) -> Value {
     let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let phase = |(name, timing): (&String, &TimingHistogram)| {
-        let told = json!({
+        let phase_json = json!({
             "samples": timing.count(),
             "mean_ms": ms(timing.mean()),
             "p50_ms": ms(timing.quantile(0.5)),
@@ -163,37 +163,38 @@ fn phases_to_json(stats: &SampleStats) -> Value {
             "p99_ms": ms(timing.quantile(0.99)),
             "max_ms": ms(timing.max()),
         });
-        (name.clone(), told)
+        (name.clone(), phase_json)
     };
     Value::Object(stats.server_phases.iter().map(phase).collect())
 }
 
 /// Returns the tested process's resource usage as JSON; null unless the process was watched.
-pub(super) fn target_to_json(seen: &[ProcessMetrics]) -> Value {
-    let most = |value: &dyn Fn(&ProcessMetrics) -> u64| seen.iter().map(value).max();
-    match seen.last() {
+pub(super) fn target_to_json(processes: &[ProcessMetrics]) -> Value {
+    let most = |value: &dyn Fn(&ProcessMetrics) -> u64| processes.iter().map(value).max();
+    match processes.last() {
         None => Value::Null,
         Some(last) => json!({
-            "cpu_seconds": seen.first().map(|first| last.cpu_time.saturating_sub(first.cpu_time).as_secs_f64()),
-            "cpu_share": process_watch::cpu_share(seen),
+            "cpu_seconds": processes.first().map(|first| last.cpu_time.saturating_sub(first.cpu_time).as_secs_f64()),
+            "cpu_share": process_watch::cpu_share(processes),
             "most_memory_bytes": most(&|facts| facts.memory_bytes),
             "most_threads": most(&|facts| facts.thread_count),
             "most_files": most(&|facts| facts.open_files),
-            "disk_bytes": seen.first().map(|first| last.disk_bytes.saturating_sub(first.disk_bytes)),
-            "pools": pools_to_json(seen),
+            "disk_bytes": processes.first().map(|first| last.disk_bytes.saturating_sub(first.disk_bytes)),
+            "pools": pools_to_json(processes),
         }),
     }
 }
 
 /// Returns the maximum usage of the busiest pools, and the number of waiters.
-fn pools_to_json(seen: &[ProcessMetrics]) -> Value {
+fn pools_to_json(processes: &[ProcessMetrics]) -> Value {
     let of = |name: &str| {
-        let all = || seen.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
+        let all =
+            || processes.iter().flat_map(|facts| &facts.pools).filter(|pool| pool.name == name);
         let share = all().map(PoolUsage::used_share).fold(0.0, f64::max);
         let waiting = all().map(|pool| pool.waiting).fold(0.0, f64::max);
         (name.to_owned(), json!({ "most_taken_share": share, "most_waiting": waiting }))
     };
-    Value::Object(process_watch::busiest_pools(seen).into_iter().map(of).collect())
+    Value::Object(process_watch::busiest_pools(processes).into_iter().map(of).collect())
 }
 
 fn agents_to_json(results: &RunResults) -> Vec<Value> {
@@ -265,10 +266,10 @@ pub fn report_to_markdown(report: &RunReport<'_>) -> String {
     if !report.judged_goals.is_empty() {
         out.push_str("| goal | wanted | measured | |\n|---|---|---|---|\n");
         for goal in report.judged_goals {
-            let word = if goal.is_met { "met" } else { "**missed**" };
+            let status = if goal.is_met { "met" } else { "**missed**" };
             writeln!(
                 out,
-                "| {} | {} | {} | {word} |",
+                "| {} | {} | {} | {status} |",
                 escape_markdown_cell(&goal.label),
                 escape_markdown_cell(&goal.requirement),
                 escape_markdown_cell(&goal.measured)
@@ -370,10 +371,10 @@ pub fn report_to_plain_text(report: &RunReport<'_>) -> String {
         writeln!(out, "{count:>8} x {reason}").ok();
     }
     for goal in report.judged_goals {
-        let word = if goal.is_met { "met   " } else { "MISSED" };
+        let status = if goal.is_met { "met   " } else { "MISSED" };
         writeln!(
             out,
-            "goal {word} {}: {}, measured {}",
+            "goal {status} {}: {}, measured {}",
             goal.label, goal.requirement, goal.measured
         )
         .ok();
@@ -428,10 +429,10 @@ mod tests {
 
     #[test]
     fn long_runs_are_told_in_minutes_and_hours() {
-        let told = |seconds: f64| format_duration(Duration::from_secs_f64(seconds));
-        assert_eq!(told(20.019), "20.02 s");
-        assert_eq!(told(1800.59), "30 min 1 s");
-        assert_eq!(told(28_859.9), "8 h 1 min");
+        let duration_text = |seconds: f64| format_duration(Duration::from_secs_f64(seconds));
+        assert_eq!(duration_text(20.019), "20.02 s");
+        assert_eq!(duration_text(1800.59), "30 min 1 s");
+        assert_eq!(duration_text(28_859.9), "8 h 1 min");
     }
 
     #[test]

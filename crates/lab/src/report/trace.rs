@@ -28,11 +28,11 @@ pub(super) fn write_traces(out: &mut String, results: &RunResults) {
 }
 
 fn write_trace(out: &mut String, trace: &ExchangeTrace) {
-    let (class, word) = if trace.is_ok { ("good", "ok") } else { ("bad", "failed") };
+    let (class, status) = if trace.is_ok { ("good", "ok") } else { ("bad", "failed") };
     let at = SystemTime::UNIX_EPOCH + Duration::from_millis(trace.started_ms);
     write!(
         out,
-        "<details class=\"trace\"><summary><span class=\"{class}\">{word}</span> {} {} \u{b7} {} \u{b7} {} \u{b7} {}</summary>",
+        "<details class=\"trace\"><summary><span class=\"{class}\">{status}</span> {} {} \u{b7} {} \u{b7} {} \u{b7} {}</summary>",
         escape_html(&trace.code),
         escape_html(&trace.message),
         escape_html(&trace.url),

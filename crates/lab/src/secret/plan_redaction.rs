@@ -45,24 +45,24 @@ pub struct RedactedPlan {
 #[must_use]
 pub fn redact_toml_plan(text: &str) -> Option<RedactedPlan> {
     let table = DeTable::parse(text).ok()?;
-    let mut desk = PlanRedactor { source_text: text, ..PlanRedactor::default() };
-    desk.redact_table(table.get_ref(), "");
-    Some(desk.into_redacted_plan("# ", "\n"))
+    let mut redactor = PlanRedactor { source_text: text, ..PlanRedactor::default() };
+    redactor.redact_table(table.get_ref(), "");
+    Some(redactor.into_redacted_plan("# ", "\n"))
 }
 
 /// Returns a redacted copy of a JMeter plan; `None` if the text is not XML.
 #[must_use]
 pub fn redact_jmx_plan(text: &str) -> Option<RedactedPlan> {
     let document = parse_xml(text).ok()?;
-    let mut desk = PlanRedactor { source_text: text, ..PlanRedactor::default() };
-    document.descendants().filter(Node::is_element).for_each(|node| desk.redact_element(node));
-    Some(desk.into_redacted_plan("<!-- ", " -->\n"))
+    let mut redactor = PlanRedactor { source_text: text, ..PlanRedactor::default() };
+    document.descendants().filter(Node::is_element).for_each(|node| redactor.redact_element(node));
+    Some(redactor.into_redacted_plan("<!-- ", " -->\n"))
 }
 
 /// Returns the properties that a redacted copy needs.
 pub(crate) fn find_required_properties(text: &str) -> BTreeSet<String> {
-    let found = REQUIRED_PROPERTY_PATTERN.captures_iter(text);
-    found.filter_map(|found| Some(found.get(1)?.as_str().to_owned())).collect()
+    let all_captures = REQUIRED_PROPERTY_PATTERN.captures_iter(text);
+    all_captures.filter_map(|captures| Some(captures.get(1)?.as_str().to_owned())).collect()
 }
 
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
@@ -162,8 +162,8 @@ impl PlanRedactor<'_> {
     /// Returns a reference to the property that replaces a secret.
     fn property_reference(&mut self, name: &str, secret: &str) -> String {
         let key = (name.to_ascii_lowercase(), secret.to_owned());
-        if let Some(known) = self.secret_properties.get(&key) {
-            return format!("${{__P({known},)}}");
+        if let Some(existing_property) = self.secret_properties.get(&key) {
+            return format!("${{__P({existing_property},)}}");
         }
         let letters: String = key
             .0
@@ -174,7 +174,9 @@ impl PlanRedactor<'_> {
         // XML comments cannot contain two hyphens in a row.
         let words: Vec<&str> = letters.split('-').filter(|word| !word.is_empty()).collect();
         let bare = format!("{SECRET_PROPERTY_PREFIX}{}", words.join("-"));
-        let is_taken = |name: &String| self.secret_properties.values().any(|known| known == name);
+        let is_taken = |name: &String| {
+            self.secret_properties.values().any(|existing_name| existing_name == name)
+        };
         let mut property = bare.clone();
         let mut number = 1;
         while is_taken(&property) {
@@ -204,10 +206,10 @@ impl PlanRedactor<'_> {
     fn redact_plain_value(&mut self, name: &str, text: &str) -> String {
         let start = text.len() - text.trim_start().len();
         let (blank, rest) = text.split_at(start);
-        let word = rest.split(' ').next().unwrap_or_default();
-        let is_scheme = AUTH_SCHEMES.contains(&word.to_ascii_lowercase().as_str());
+        let first_word = rest.split(' ').next().unwrap_or_default();
+        let is_scheme = AUTH_SCHEMES.contains(&first_word.to_ascii_lowercase().as_str());
         let (scheme, secret) = match is_scheme {
-            true => rest.split_at((word.len() + 1).min(rest.len())),
+            true => rest.split_at((first_word.len() + 1).min(rest.len())),
             false => ("", rest),
         };
         if !secret.chars().any(char::is_alphanumeric) {
@@ -220,13 +222,13 @@ impl PlanRedactor<'_> {
     fn redact_assignments(&mut self, text: &str) -> String {
         let mut text = URL_USER_PATTERN.replace_all(text, "$1").into_owned();
         for pattern in ASSIGNMENT_PATTERNS.iter() {
-            let hide = |found: &Captures<'_>| {
-                let part = |number: usize| found.get(number).map_or("", |part| part.as_str());
-                let (name, value) = (&found["name"], &found["value"]);
+            let hide = |captures: &Captures<'_>| {
+                let part = |number: usize| captures.get(number).map_or("", |part| part.as_str());
+                let (name, value) = (&captures["name"], &captures["value"]);
                 if !is_secret_name(name) {
                     return part(0).to_owned();
                 }
-                let behind = found.get(found.len() - 1).map_or("", |part| part.as_str());
+                let behind = captures.get(captures.len() - 1).map_or("", |part| part.as_str());
                 format!("{}{}{behind}", part(1), self.redact_value(name, value))
             };
             text = pattern.replace_all(&text, hide).into_owned();
@@ -335,9 +337,10 @@ impl PlanRedactor<'_> {
 /// Returns the name that makes a property's value a secret; `None` if the value is not a secret.
 fn secret_property_name(node: Node<'_, '_>, name: &str) -> Option<String> {
     let parent = node.parent();
-    let beside = |wanted: &str| {
-        let found = parent?.children().find(|child| child.attribute("name") == Some(wanted))?;
-        found.text().map(str::to_owned)
+    let beside = |sibling_name: &str| {
+        let sibling =
+            parent?.children().find(|child| child.attribute("name") == Some(sibling_name))?;
+        sibling.text().map(str::to_owned)
     };
     let own = || parent.and_then(|parent| parent.attribute("name")).map(str::to_owned);
     match name {
@@ -363,15 +366,15 @@ enum PlanTextSegment<'t> {
 
 /// Splits a text at its references.
 fn split_references(text: &str) -> Vec<PlanTextSegment<'_>> {
-    let mut found = Vec::new();
+    let mut segments = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         let (plain, from) = rest.split_at(at);
         if !plain.is_empty() {
-            found.push(PlanTextSegment::Plain(plain));
+            segments.push(PlanTextSegment::Plain(plain));
         }
         let (mut depth, mut end, mut before) = (0usize, from.len(), ' ');
-        for (place, letter) in from.char_indices() {
+        for (position, letter) in from.char_indices() {
             match letter {
                 '{' if before == '$' => depth += 1,
                 '}' => depth = depth.saturating_sub(1),
@@ -379,18 +382,18 @@ fn split_references(text: &str) -> Vec<PlanTextSegment<'_>> {
             }
             before = letter;
             if letter == '}' && depth == 0 {
-                end = place + 1;
+                end = position + 1;
                 break;
             }
         }
         let (reference, after) = from.split_at(end);
-        found.push(PlanTextSegment::Reference(reference));
+        segments.push(PlanTextSegment::Reference(reference));
         rest = after;
     }
     if !rest.is_empty() {
-        found.push(PlanTextSegment::Plain(rest));
+        segments.push(PlanTextSegment::Plain(rest));
     }
-    found
+    segments
 }
 
 /// Returns true if a reference reveals no secret: it is a variable, or a function without literal text of its own.
@@ -402,10 +405,11 @@ fn is_secretless_reference(reference: &str) -> bool {
 
 /// Removes the defaults of properties whose names are those of secrets.
 fn remove_secret_defaults(text: &str) -> String {
-    let hide = |found: &Captures<'_>| match is_secret_name(&found[2]) && !found[3].is_empty() {
-        true => format!("${{__P({},)}}", &found[2]),
-        false => found[0].to_owned(),
-    };
+    let hide =
+        |captures: &Captures<'_>| match is_secret_name(&captures[2]) && !captures[3].is_empty() {
+            true => format!("${{__P({},)}}", &captures[2]),
+            false => captures[0].to_owned(),
+        };
     DEFAULT_PROPERTY_PATTERN.replace_all(text, hide).into_owned()
 }
 
@@ -419,12 +423,12 @@ mod tests {
             [headers]\nAuthorization = \"Bearer pw3${run}\"\nX-Token = \"${TOKEN}\"\n[[scenario]]\n[[scenario.step]]\npath = \"/login?token=pw4&x=1\"\n\
             form = { user = \"ann\", password = \"pw2\", pin = 7 }\nexpect = { text = \"password\" }\nextract = { name = \"token\", regex = \"token=(.*)\" }\n\
             [[scenario.step]]\npath = \"/b\"\nbody = '{\"password\": \"pw5\", \"secret\": \"${PASS}\"}'\njson = { apiKey = 12, author = \"bob\" }\n";
-        let kept = redact_toml_plan(text).unwrap();
+        let redacted = redact_toml_plan(text).unwrap();
         assert_eq!(
-            kept.required_properties,
+            redacted.required_properties,
             ["kept.apikey", "kept.authorization", "kept.password", "kept.password.2", "kept.token"]
         );
-        assert!(!kept.text.contains("pw"), "{}", kept.text);
+        assert!(!redacted.text.contains("pw"), "{}", redacted.text);
         for expected in [
             "# A copy without secrets. To run it, give them: -Jkept.apikey=... ",
             "target = \"http://h\"",
@@ -437,14 +441,14 @@ mod tests {
             "\\\"password\\\": \\\"${__P(kept.password.2,)}\\\", \\\"secret\\\": \\\"${PASS}\\\"",
             "json = { apiKey = \"${__P(kept.apikey,)}\", author = \"bob\" }",
         ] {
-            assert!(kept.text.contains(expected), "{expected}\n{}", kept.text);
+            assert!(redacted.text.contains(expected), "{expected}\n{}", redacted.text);
         }
         assert_eq!(
-            find_required_properties(&kept.text),
-            kept.required_properties.iter().cloned().collect()
+            find_required_properties(&redacted.text),
+            redacted.required_properties.iter().cloned().collect()
         );
         assert_eq!(
-            redact_toml_plan(&kept.text).unwrap().required_properties.len(),
+            redact_toml_plan(&redacted.text).unwrap().required_properties.len(),
             0,
             "a copy of a copy"
         );
@@ -498,12 +502,12 @@ mod tests {
             ),
         ];
         let text = format!("<?xml version=\"1.0\"?><plan>{}</plan>", parts.concat());
-        let kept = redact_jmx_plan(&text).unwrap();
-        assert!(!kept.text.contains("pw"), "{}", kept.text);
+        let redacted = redact_jmx_plan(&text).unwrap();
+        assert!(!redacted.text.contains("pw"), "{}", redacted.text);
         assert!(
-            kept.text.starts_with("<?xml version=\"1.0\"?>\n<!-- A copy without secrets."),
+            redacted.text.starts_with("<?xml version=\"1.0\"?>\n<!-- A copy without secrets."),
             "{}",
-            kept.text
+            redacted.text
         );
         for expected in [
             "\"Authorization.username\">admin<",
@@ -519,10 +523,10 @@ mod tests {
             "&lt;password&gt;${__P(kept.password",
             "\"Argument.value\">token<",
         ] {
-            assert!(kept.text.contains(expected), "{expected}\n{}", kept.text);
+            assert!(redacted.text.contains(expected), "{expected}\n{}", redacted.text);
         }
         assert!(
-            redact_jmx_plan(&kept.text).unwrap().required_properties.is_empty(),
+            redact_jmx_plan(&redacted.text).unwrap().required_properties.is_empty(),
             "a copy of a copy"
         );
     }

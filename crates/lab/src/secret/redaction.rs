@@ -79,8 +79,8 @@ pub fn is_secret_name(name: &str) -> bool {
 #[must_use]
 pub fn redact_text(text: &str) -> String {
     let text = URL_USER_PATTERN.replace_all(text, format!("${{1}}{REDACTED}@"));
-    let hide = |found: &regex::Captures<'_>| {
-        let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
+    let hide = |captures: &regex::Captures<'_>| {
+        let part = |index: usize| captures.get(index).map_or("", |part| part.as_str());
         let value = if is_secret_name(part(2)) { REDACTED } else { part(3) };
         format!("{}{}={value}", part(1), part(2))
     };
@@ -116,11 +116,11 @@ pub fn redact_command_line(words: &[String]) -> Vec<String> {
     words
         .iter()
         .map(|word| {
-            if let Some(way) = pending.take() {
-                return way.redact(word);
+            if let Some(kind) = pending.take() {
+                return kind.redact(word);
             }
-            if let Some(way) = SecretOptionKind::for_option(word) {
-                pending = Some(way);
+            if let Some(kind) = SecretOptionKind::for_option(word) {
+                pending = Some(kind);
                 return word.clone();
             }
             let short = word.get(..2).filter(|_| !word.starts_with("--"));
@@ -128,9 +128,9 @@ pub fn redact_command_line(words: &[String]) -> Vec<String> {
                 Some(both) => Some((both.0, "", both.1)),
                 None => word.split_once('=').map(|(name, value)| (name, "=", value)),
             };
-            match joined.and_then(|it| SecretOptionKind::for_option(it.0).map(|way| (it, way))) {
-                Some(((name, between, value), way)) => {
-                    format!("{name}{between}{}", way.redact(value))
+            match joined.and_then(|it| SecretOptionKind::for_option(it.0).map(|kind| (it, kind))) {
+                Some(((name, between, value), kind)) => {
+                    format!("{name}{between}{}", kind.redact(value))
                 }
                 None => match word.split_once('=') {
                     Some((name, _)) if name.starts_with("--") => redact_property(word),
@@ -196,7 +196,7 @@ enum SecretOptionKind {
 
 impl SecretOptionKind {
     fn for_option(option: &str) -> Option<Self> {
-        let is_one = |known: &[&str]| known.contains(&option);
+        let is_one = |options: &[&str]| options.contains(&option);
         if is_one(&SECRET_OPTIONS) {
             Some(Self::Whole)
         } else if is_one(&HEADER_OPTIONS) {
@@ -250,9 +250,9 @@ mod tests {
 
     #[test]
     fn command_lines_keep_no_secret() {
-        let check = |given: &[&str], kept: &[&str]| {
-            let given: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
-            assert_eq!(redact_command_line(&given), kept);
+        let check = |words: &[&str], expected: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(redact_command_line(&words), expected);
         };
         check(&["ab", "-A", "u:p", "-n", "5"], &["ab", "-A", "***", "-n", "5"]);
         check(
@@ -317,7 +317,7 @@ mod tests {
     fn reports_keep_no_secret() {
         let mut report = serde_json::json!({"title": "http://u:p@h/", "labels": {"GET /a?token=x": [1, "b?pwd=y"]}});
         redact_json(&mut report);
-        let wanted = serde_json::json!({"title": "http://***@h/", "labels": {"GET /a?token=***": [1, "b?pwd=***"]}});
-        assert_eq!(report, wanted);
+        let expected = serde_json::json!({"title": "http://***@h/", "labels": {"GET /a?token=***": [1, "b?pwd=***"]}});
+        assert_eq!(report, expected);
     }
 }

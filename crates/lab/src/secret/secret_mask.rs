@@ -51,7 +51,7 @@ pub(crate) fn mask_target(text: &str) -> String {
 /// Masks a body. The media type determines the format only if the body itself does not show it.
 pub(crate) fn mask_body(text: &str, media_type: &str) -> String {
     let media_type = media_type.to_ascii_lowercase();
-    let is = |word: &str| media_type.contains(word);
+    let is = |part: &str| media_type.contains(part);
     let first = text.trim_start().chars().next();
     if is("multipart/") {
         mask_multipart(text)
@@ -104,8 +104,8 @@ fn is_secret_name(name: &str) -> bool {
     let words = split_name_words(name);
     let whole = words.concat();
     let is_known = |word: &String| {
-        let one = word.strip_suffix('s').unwrap_or(word);
-        SECRET_NAME_WORDS.iter().any(|known| word == known || one == *known)
+        let singular = word.strip_suffix('s').unwrap_or(word);
+        SECRET_NAME_WORDS.iter().any(|secret_word| word == secret_word || singular == *secret_word)
             || word.ends_with("auth")
     };
     words.iter().any(is_known)
@@ -133,7 +133,7 @@ fn split_name_words(name: &str) -> Vec<String> {
 
 fn looks_like_json(text: &str) -> bool {
     let mut all = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
-    all.all(|one| one.is_ok())
+    all.all(|value| value.is_ok())
 }
 
 /// An open JSON array or object.
@@ -228,15 +228,15 @@ fn mask_multipart(text: &str) -> String {
             .into_iter()
             .filter_map(|blank| part.find(blank).map(|at| at + blank.len()))
             .min();
-        let Some((head, held)) = blank.and_then(|at| part.split_at_checked(at)) else {
+        let Some((head, content)) = blank.and_then(|at| part.split_at_checked(at)) else {
             out.push_str(part);
             continue;
         };
         out.push_str(head);
-        let end = held.trim_end_matches(['\r', '\n']);
+        let end = content.trim_end_matches(['\r', '\n']);
         let is_secret = multipart_field_name(head).is_some_and(is_secret_name);
         out.push_str(if is_secret && !end.is_empty() { SECRET_PLACEHOLDER } else { end });
-        out.push_str(held.get(end.len()..).unwrap_or_default());
+        out.push_str(content.get(end.len()..).unwrap_or_default());
     }
     out
 }
@@ -245,7 +245,7 @@ fn multipart_field_name(head: &str) -> Option<&str> {
     let line =
         head.lines().find(|line| line.to_ascii_lowercase().starts_with("content-disposition:"))?;
     let words = line.split(';').map(str::trim);
-    words.filter_map(|word| word.split_once('=')).find_map(|(key, value)| {
+    words.filter_map(|parameter| parameter.split_once('=')).find_map(|(key, value)| {
         key.trim().eq_ignore_ascii_case("name").then(|| value.trim().trim_matches('"'))
     })
 }
@@ -267,8 +267,10 @@ static PAIR_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Masks the contents of secret elements and attributes.
 fn mask_markup(text: &str) -> String {
-    let text = ELEMENT_PATTERN.replace_all(text, |found: &Captures<'_>| mask_match(found, 0));
-    ATTRIBUTE_PATTERN.replace_all(&text, |found: &Captures<'_>| mask_match(found, 0)).into_owned()
+    let text = ELEMENT_PATTERN.replace_all(text, |captures: &Captures<'_>| mask_match(captures, 0));
+    ATTRIBUTE_PATTERN
+        .replace_all(&text, |captures: &Captures<'_>| mask_match(captures, 0))
+        .into_owned()
 }
 
 /// Masks values after `=` and `:` in a text of unknown format.
@@ -278,12 +280,14 @@ fn mask_pairs(text: &str) -> String {
 
 /// Like [`mask_pairs`], for a text nested `depth` pairs deep.
 fn mask_pairs_at_depth(text: &str, depth: usize) -> String {
-    PAIR_PATTERN.replace_all(text, |found: &Captures<'_>| mask_match(found, depth)).into_owned()
+    PAIR_PATTERN
+        .replace_all(text, |captures: &Captures<'_>| mask_match(captures, depth))
+        .into_owned()
 }
 
 /// Returns the text before a value, the value or [`SECRET_PLACEHOLDER`], and the text after it.
-fn mask_match(found: &Captures<'_>, depth: usize) -> String {
-    let part = |place: usize| found.get(place).map_or("", |part| part.as_str());
+fn mask_match(captures: &Captures<'_>, depth: usize) -> String {
+    let part = |index: usize| captures.get(index).map_or("", |part| part.as_str());
     let (before, name, value, behind) = (part(1), part(2), part(3), part(4));
     if !is_secret_field(name) {
         // The value may contain pairs of its own, as an address does.
@@ -380,8 +384,8 @@ mod tests {
 
     #[test]
     fn parts_of_forms_keep_no_secret() {
-        let part = |name: &str, held: &str| {
-            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{held}\r\n")
+        let part = |name: &str, content: &str| {
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
         };
         let whole = |secret: &str| {
             format!("{}{}--b--\r\n", part("user", "password=me"), part("user[password]", secret))

@@ -156,19 +156,19 @@ impl LogWatch {
         let mut at = if is_same { self.read_length } else { 0 };
         file.seek(SeekFrom::Start(at)).map_err(lost)?;
         let mut reader = BufReader::new(file);
-        let mut found = LogErrors::default();
+        let mut errors = LogErrors::default();
         let mut line = Vec::new();
         loop {
             line.clear();
             let read = reader.read_until(b'\n', &mut line).map_err(lost)?;
             let is_whole = line.ends_with(b"\n");
             if read == 0 || (end == UnterminatedLine::Deferred && !is_whole) {
-                return Ok((found, (data.ino(), at)));
+                return Ok((errors, (data.ino(), at)));
             }
             at += read as u64;
             let plain = strip_ansi_colors(line.trim_ascii_end());
             if self.pattern.is_match(&plain) {
-                found.add_line(&plain);
+                errors.add_line(&plain);
             }
         }
     }
@@ -210,9 +210,9 @@ mod tests {
             b"2026-11-21T00:00:00Z \x1b[31mERROR\x1b[0m store: lost\n{\"level\":\"ERROR\"}\n",
         )
         .unwrap();
-        let found = watch.read_errors().unwrap().first_lines;
-        assert_eq!(found.len(), 3, "{found:?}");
-        assert_eq!(found[1], "2026-11-21T00:00:00Z ERROR store: lost");
+        let lines = watch.read_errors().unwrap().first_lines;
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines[1], "2026-11-21T00:00:00Z ERROR store: lost");
     }
 
     #[test]
@@ -255,9 +255,9 @@ mod tests {
         assert_eq!((errors.error_count, errors.first_lines.len()), (250, MAX_LOGGED_LINES));
         assert_eq!(errors.first_lines[0].len(), MAX_LOGGED_LINE_LEN);
         let logged = LogWatchResult { log_file: "a.log".to_owned(), errors, read_failure: None };
-        let told: Vec<String> = logged.describe_lines().collect();
-        assert_eq!(told.len(), MAX_LOGGED_LINES + 1);
-        assert_eq!(told[MAX_LOGGED_LINES], "ERROR LOGGED a.log: 150 more lines");
+        let lines: Vec<String> = logged.describe_lines().collect();
+        assert_eq!(lines.len(), MAX_LOGGED_LINES + 1);
+        assert_eq!(lines[MAX_LOGGED_LINES], "ERROR LOGGED a.log: 150 more lines");
         let judged = logged.to_judged_goal();
         assert_eq!((judged.measured.as_str(), judged.is_met), ("250 lines", false));
     }

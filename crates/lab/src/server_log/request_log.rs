@@ -195,8 +195,8 @@ impl RequestLog {
             total_elapsed: elapsed,
         };
         let mut totals: Vec<PathTotal> = paths.into_iter().map(total).collect();
-        totals.sort_by(|one, other| {
-            other.total_elapsed.cmp(&one.total_elapsed).then_with(|| one.path.cmp(&other.path))
+        totals.sort_by(|left, right| {
+            right.total_elapsed.cmp(&left.total_elapsed).then_with(|| left.path.cmp(&right.path))
         });
         totals
     }
@@ -263,11 +263,11 @@ impl LatencyGoalRow {
 pub fn judge_latency(times: &[Duration]) -> Vec<LatencyGoalRow> {
     LATENCY_GOAL
         .iter()
-        .map(|&(wanted, limit_ms)| {
+        .map(|&(required_share, limit_ms)| {
             let limit = Duration::from_millis(limit_ms);
             let under = times.iter().filter(|time| **time < limit).count();
             LatencyGoalRow {
-                required_share: wanted,
+                required_share,
                 limit_ms,
                 measured_share: if times.is_empty() {
                     0.0
@@ -275,7 +275,7 @@ pub fn judge_latency(times: &[Duration]) -> Vec<LatencyGoalRow> {
                     under as f64 / times.len() as f64
                 },
                 // A share of one in a hundred needs at least a hundred requests.
-                has_enough_samples: times.len() >= if wanted > 0.95 { 100 } else { 1 },
+                has_enough_samples: times.len() >= if required_share > 0.95 { 100 } else { 1 },
             }
         })
         .collect()

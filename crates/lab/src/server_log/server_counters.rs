@@ -48,7 +48,7 @@ impl<'a> MetricSample<'a> {
 
     fn label_value(&self, name: &str) -> Option<&'a str> {
         let pairs = self.labels.split(',').filter_map(|pair| pair.trim().split_once('='));
-        pairs.filter(|(known, _)| *known == name).map(|(_, value)| value.trim_matches('"')).next()
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).next()
     }
 }
 
@@ -116,16 +116,16 @@ impl ServerCounters {
     /// Returns the number of requests answered without rendering, with a description; `None` if the server does not
     /// count them.
     pub(crate) fn cached_count(&self) -> Option<Option<(f64, &'static str)>> {
-        let known: Vec<(f64, &'static str)> = self
+        let counts: Vec<(f64, &'static str)> = self
             .cached_counts
             .iter()
             .zip(CACHED_COUNTERS)
             .filter_map(|(count, (_, words))| count.map(|count| (count, words)))
             .collect();
-        if known.len() < CACHED_COUNTERS.len() {
+        if counts.len() < CACHED_COUNTERS.len() {
             return None;
         }
-        Some(known.into_iter().find(|(count, _)| *count > 0.0))
+        Some(counts.into_iter().find(|(count, _)| *count > 0.0))
     }
 
     /// Returns an upper bound of each request's time by the server's clock: the end of the bucket that it fell into.

@@ -200,8 +200,8 @@ impl ToughSharedState {
                 if let Some(body) = body.as_object_mut() {
                     body.insert("folder".to_owned(), Value::from(folder));
                 }
-                let place = "/api/v1/users";
-                acts.push_back(self.post_json(&part("create user"), place, &body, silence));
+                let users_path = "/api/v1/users";
+                acts.push_back(self.post_json(&part("create user"), users_path, &body, silence));
             }
             ToughTestKind::CreateUserGroup => {
                 let name = format!("{run}-g{}", self.take_number());
@@ -225,10 +225,10 @@ impl ToughSharedState {
                     ));
                     for group in [&group, &Self::everybody_group(run)] {
                         let member = json!({ "group": group, "member": user });
-                        let place = "/api/v1/group/members";
+                        let members_path = "/api/v1/group/members";
                         acts.push_back(self.post_json(
                             &part("add to group"),
-                            place,
+                            members_path,
                             &member,
                             silence,
                         ));
@@ -359,8 +359,8 @@ impl ToughSharedState {
         acts: &mut VecDeque<ToughAction>,
     ) {
         acts.push_back(self.post_form(label, page, &[(":operation", "activate")], silence));
-        if let Some(place) = &self.publish {
-            let request = place.build_request(
+        if let Some(site) = &self.publish {
+            let request = site.build_request(
                 "GET",
                 &format!("{page}.html"),
                 ("", &[]),
@@ -437,9 +437,9 @@ impl ToughSharedState {
         on_publish: bool,
         silence: Duration,
     ) -> Option<ToughAction> {
-        let place = if on_publish { self.publish.as_ref()? } else { &self.author };
+        let site = if on_publish { self.publish.as_ref()? } else { &self.author };
         let request =
-            place.build_request("GET", path, ("", &[]), (silence, ResponseRetention::Head));
+            site.build_request("GET", path, ("", &[]), (silence, ResponseRetention::Head));
         Some(ToughAction::Send { label: label.to_owned(), request })
     }
 
@@ -507,19 +507,19 @@ fn make_pdf(text: &str) -> Vec<u8> {
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>".to_owned(),
     ];
     let mut file = "%PDF-1.4\n".to_owned();
-    let mut places = Vec::new();
+    let mut offsets = Vec::new();
     for (number, object) in objects.iter().enumerate() {
-        places.push(file.len());
+        offsets.push(file.len());
         file.push_str(&format!("{} 0 obj\n{object}\nendobj\n", number + 1));
     }
     let table = file.len();
-    file.push_str(&format!("xref\n0 {}\n0000000000 65535 f \n", places.len() + 1));
-    for place in &places {
-        file.push_str(&format!("{place:010} 00000 n \n"));
+    file.push_str(&format!("xref\n0 {}\n0000000000 65535 f \n", offsets.len() + 1));
+    for offset in &offsets {
+        file.push_str(&format!("{offset:010} 00000 n \n"));
     }
     file.push_str(&format!(
         "trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{table}\n%%EOF\n",
-        places.len() + 1
+        offsets.len() + 1
     ));
     file.into_bytes()
 }

@@ -230,13 +230,13 @@ impl BackupImpactTest {
         MeasuredProgram { words, metric: self.backup_program.metric.clone() }
     }
 
-    /// Generates load until `beside` is done, or for `lasts` if that is done at once; at a rate, or as fast as the
+    /// Generates load until `beside` is done, or for `duration` if that is done at once; at a rate, or as fast as the
     /// threads can.
     fn run_load<T: Send>(
         &self,
         shared: &Arc<ToughSharedState>,
         rate: Option<f64>,
-        lasts: Duration,
+        duration: Duration,
         beside: impl FnOnce() -> Result<T> + Send,
     ) -> Result<(RunResults, T)> {
         let crowd = Arc::new(LoadRunState::default());
@@ -254,7 +254,7 @@ impl BackupImpactTest {
                 }
             }
             Some(rate) => {
-                let schedule = ArrivalSchedule::new(ArrivalProcess::Uniform, rate, lasts, 0);
+                let schedule = ArrivalSchedule::new(ArrivalProcess::Uniform, rate, duration, 0);
                 for worker in 0..workers {
                     let shared = Arc::clone(shared);
                     let mut left = self.thread_count / workers
@@ -271,12 +271,12 @@ impl BackupImpactTest {
         }
         let load = LoadRun {
             worker_loads: crews,
-            stop_after: Some(lasts),
+            stop_after: Some(duration),
             drain_timeout: DRAIN_TIMEOUT,
             run_state: Arc::clone(&crowd),
             row_sink: None,
         };
-        let is_backup = lasts == MAX_LOAD_DURATION;
+        let is_backup = duration == MAX_LOAD_DURATION;
         std::thread::scope(|scope| {
             let worker = scope.spawn(move || run_load(load, &mut ()));
             let done = beside();
@@ -313,7 +313,7 @@ impl BackupImpactTest {
                 format!("{share:.1} % of the work fails without any backup"),
             );
         }
-        let (grid, found, fewest) = backup_table(rows, alone);
+        let (grid, json_rows, fewest) = backup_table(rows, alone);
         sheet.add_verdict(
             ReportTone::Plain,
             format!(
@@ -338,7 +338,7 @@ impl BackupImpactTest {
         sheet.parts.extend(size_time_chart(rows).map(ReportPart::Chart));
         sheet.json_result = json!({
             "peak_per_second": peak, "alone_per_second": alone, "threads": self.thread_count, "load": self.load_share,
-            "alone_p95_ms": idle_stats.response_times.quantile(0.95).as_secs_f64() * 1e3, "backups": found,
+            "alone_p95_ms": idle_stats.response_times.quantile(0.95).as_secs_f64() * 1e3, "backups": json_rows,
         });
         sheet
     }
@@ -374,7 +374,7 @@ fn backup_table(
             "p95 of the work",
         ],
     );
-    let mut found = Vec::new();
+    let mut json_rows = Vec::new();
     let mut fewest: Option<(f64, &str)> = None;
     for row in rows {
         let megabytes = row.saved_bytes.map(|bytes| bytes / 1e6);
@@ -382,7 +382,7 @@ fn backup_table(
         let share = row.load.as_ref().map(|work| (1.0 - work.rate / alone.max(1e-9)).max(0.0));
         let lost = share.map(|share| share * alone * row.elapsed.as_secs_f64());
         if let Some(lost) = lost
-            && fewest.is_none_or(|(known, _)| lost < known)
+            && fewest.is_none_or(|(fewest_lost, _)| lost < fewest_lost)
         {
             fewest = Some((lost, row.delay.as_str()));
         }
@@ -405,14 +405,14 @@ fn backup_table(
                 p95.map_or_else(|| "-".to_owned(), format_response_time),
             ],
         );
-        found.push(json!({
+        json_rows.push(json!({
             "delay": row.delay, "under_load": row.is_under_load, "seconds": row.elapsed.as_secs_f64(), "cpu_seconds": row.cpu_time.as_secs_f64(),
             "megabytes": megabytes,
             "megabytes_per_second": speed, "transactions_per_second": row.load.as_ref().map(|work| work.rate),
             "lost_share": share, "lost_transactions": lost, "p95_ms": p95.map(|p95| p95.as_secs_f64() * 1e3),
         }));
     }
-    (grid, found, fewest)
+    (grid, json_rows, fewest)
 }
 
 /// Returns a chart of backup duration against bytes saved, if several backups report the size.
@@ -422,7 +422,7 @@ fn size_time_chart(rows: &[BackupImpactRow]) -> Option<ReportChart> {
         let mut points: Vec<(f64, f64)> = rows
             .filter_map(|row| Some((row.saved_bytes? / 1e6, row.elapsed.as_secs_f64())))
             .collect();
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        points.sort_by(|left, right| left.0.total_cmp(&right.0));
         points
     };
     let lines = vec![("idle".to_owned(), sized(false)), ("under load".to_owned(), sized(true))];

@@ -100,10 +100,10 @@ pub fn config_of_yaml(text: &str, file: &str) -> Result<ToughConfig> {
 fn tests_of_suites(names: &str) -> Result<Vec<ToughTest>, String> {
     let mut tests = Vec::new();
     for name in names.split(',').map(str::trim) {
-        let found = find_suite(name).ok_or_else(|| {
+        let suite_tests = find_suite(name).ok_or_else(|| {
             format!("no suite is called `{name}`; there are: {}", SUITE_NAMES.join(", "))
         })?;
-        tests.extend(found);
+        tests.extend(suite_tests);
     }
     Ok(tests)
 }
@@ -140,29 +140,29 @@ impl ToughConfigReader<'_> {
         });
     }
 
-    fn add_unknown_key(&mut self, line: u32, key: &str, place: &str, known: &[&str]) {
-        let near = closest_word(key, known)
+    fn add_unknown_key(&mut self, line: u32, key: &str, location: &str, candidates: &[&str]) {
+        let near = closest_word(key, candidates)
             .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        self.add_finding(line, format!("unknown key `{key}` in {place}{near}"));
+        self.add_finding(line, format!("unknown key `{key}` in {location}{near}"));
     }
 
-    fn expect_map<'n>(&mut self, node: &'n YamlNode, place: &str) -> &'n [(String, YamlNode)] {
+    fn expect_map<'n>(&mut self, node: &'n YamlNode, location: &str) -> &'n [(String, YamlNode)] {
         match &node.value {
             YamlValue::Map(entries) => entries,
             YamlValue::Text(text) if text.is_empty() => &[],
             _ => {
-                self.add_finding(node.line, format!("{place} is no map"));
+                self.add_finding(node.line, format!("{location} is no map"));
                 &[]
             }
         }
     }
 
-    fn expect_list<'n>(&mut self, node: &'n YamlNode, place: &str) -> &'n [YamlNode] {
+    fn expect_list<'n>(&mut self, node: &'n YamlNode, location: &str) -> &'n [YamlNode] {
         match &node.value {
             YamlValue::List(items) => items,
             YamlValue::Text(text) if text.is_empty() => &[],
             _ => {
-                self.add_finding(node.line, format!("{place} is no list"));
+                self.add_finding(node.line, format!("{location} is no list"));
                 &[]
             }
         }
@@ -193,13 +193,13 @@ impl ToughConfigReader<'_> {
     fn expect_duration(&mut self, node: &YamlNode, key: &str, unit: Duration) -> Duration {
         let text = self.expect_text(node, key);
         let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
-        let found = match text.parse::<u32>() {
+        let duration = match text.parse::<u32>() {
             Ok(number) => Some(unit * number),
             Err(_) => {
                 days.map(|days| Duration::from_secs(86_400) * days).or_else(|| parse_duration(text))
             }
         };
-        found.unwrap_or_else(|| {
+        duration.unwrap_or_else(|| {
             self.add_finding(
                 node.line,
                 format!("`{key}` is a time such as 30s or 1d, not `{text}`"),
@@ -221,7 +221,9 @@ impl ToughConfigReader<'_> {
             "distributedconfig",
         ];
         let entries = self.expect_map(root, "the file");
-        let find = |key: &str| entries.iter().find(|(known, _)| known == key).map(|(_, node)| node);
+        let find = |key: &str| {
+            entries.iter().find(|(entry_key, _)| entry_key == key).map(|(_, node)| node)
+        };
         for (key, node) in entries {
             match key.as_str() {
                 "globals" | "runmode" | "tests" | "phases" | "publishmode" | "publishers" | "metrics" => {}
@@ -319,17 +321,19 @@ impl ToughConfigReader<'_> {
         const KEYS: [&str; 8] =
             ["type", "concurrency", "waittime", "load", "start", "end", "rate", "interval"];
         let entries = self.expect_map(node, "`runmode`");
-        let find = |key: &str| entries.iter().find(|(known, _)| known == key).map(|(_, node)| node);
+        let find = |key: &str| {
+            entries.iter().find(|(entry_key, _)| entry_key == key).map(|(_, node)| node)
+        };
         let mut kind = if matches!(inherited, ToughLoadMode::Normal { .. }) {
             "normal"
         } else {
             "constantload"
         };
-        if let Some(found) = find("type") {
-            kind = self.expect_text(found, "type");
+        if let Some(mode_type) = find("type") {
+            kind = self.expect_text(mode_type, "type");
             if !matches!(kind, "normal" | "constantload") {
                 self.add_finding(
-                    found.line,
+                    mode_type.line,
                     format!("no mode is called `{kind}`; there are: normal, constantload"),
                 );
             }
@@ -360,13 +364,13 @@ impl ToughConfigReader<'_> {
                 _ => self.add_unknown_key(value.line, key, "`runmode`", &KEYS),
             }
         }
-        for (key, place) in [
+        for (key, field) in [
             ("start", &mut number.start_level),
             ("end", &mut number.end_level),
             ("rate", &mut number.step_size),
         ] {
             if let Some(value) = find(key) {
-                *place = self.expect_number(value, key);
+                *field = self.expect_number(value, key);
             }
         }
         if let Some(value) = find("interval") {
@@ -420,8 +424,8 @@ impl ToughConfigReader<'_> {
                 (_, Some(at)) => {
                     if let Some(mut test) = tests.get(at).cloned() {
                         self.read_properties(properties, &mut test);
-                        if let Some(place) = tests.get_mut(at) {
-                            *place = test;
+                        if let Some(slot) = tests.get_mut(at) {
+                            *slot = test;
                         }
                     }
                 }
@@ -448,7 +452,7 @@ impl ToughConfigReader<'_> {
                 "queries" => {
                     let list = self.expect_list(value, key);
                     test.queries =
-                        list.iter().map(|one| self.expect_text(one, key).to_owned()).collect();
+                        list.iter().map(|item| self.expect_text(item, key).to_owned()).collect();
                 }
                 "publish" => test.is_on_publish = self.expect_text(value, key) == "true",
                 "resourcetype" | "resourceType" => {
@@ -468,13 +472,14 @@ impl ToughConfigReader<'_> {
             ["name", "duration", "measurable", "useconfig", "tests", "runmode", "publishmode"];
         for item in self.expect_list(node, "`phases`") {
             let entries = self.expect_map(item, "a phase");
-            let find =
-                |key: &str| entries.iter().find(|(known, _)| known == key).map(|(_, node)| node);
+            let find = |key: &str| {
+                entries.iter().find(|(entry_key, _)| entry_key == key).map(|(_, node)| node)
+            };
             let mut phase = base.clone();
             if let Some(node) = find("useconfig") {
                 let name = self.expect_text(node, "useconfig");
                 match phases.iter().find(|phase: &&ToughPhase| phase.name == name) {
-                    Some(found) => phase = found.clone(),
+                    Some(base_phase) => phase = base_phase.clone(),
                     None => {
                         self.add_finding(node.line, format!("no phase above is called `{name}`"))
                     }
@@ -545,8 +550,8 @@ mod tests {
     fn a_file_without_tests_means_the_default_suite() {
         let tests = |text: &str| {
             let config = config_of_yaml(text, "x.yaml").unwrap();
-            let shown = |test: &ToughTest| format!("{} {}", test.name, test.weight);
-            config.phases[0].tests.iter().map(shown).collect::<Vec<_>>()
+            let test_text = |test: &ToughTest| format!("{} {}", test.name, test.weight);
+            config.phases[0].tests.iter().map(test_text).collect::<Vec<_>>()
         };
         assert_eq!(tests("globals:\n  port: 4502\n").len(), 5);
         let changed = tests(
@@ -564,8 +569,10 @@ mod tests {
         let text = "globals:\n  hots: x\nrunmode:\n  type: fast\n  load: 3\ntests:\n  - add: CreateLiveCopyTest\n  - remove: X\n  - config: \
                     GetTest\nfeeders:\n  - x: 1\nphases:\n  - useconfig: none\n";
         let Err(Error::InvalidFile(findings)) = config_of_yaml(text, "x.yaml") else { panic!() };
-        let told: Vec<String> =
-            findings.iter().map(|one| format!("{}: {}", one.line, one.message)).collect();
+        let messages: Vec<String> = findings
+            .iter()
+            .map(|finding| format!("{}: {}", finding.line, finding.message))
+            .collect();
         for expected in [
             "2: unknown key `hots` in `globals`",
             "4: no mode is called `fast`",
@@ -576,7 +583,10 @@ mod tests {
             "11: feeders are not supported",
             "13: no phase above is called `none`",
         ] {
-            assert!(told.iter().any(|one| one.starts_with(expected)), "{expected}: {told:?}");
+            assert!(
+                messages.iter().any(|one| one.starts_with(expected)),
+                "{expected}: {messages:?}"
+            );
         }
     }
 

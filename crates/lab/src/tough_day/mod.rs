@@ -200,7 +200,7 @@ impl ToughDayRun<'_> {
     fn run_phases(&self, author: &mut ToughAuthor, live: &mut LiveDisplay) -> Result<ReportSheet> {
         let mut setting = self.detect_environment(author)?;
         let mut left = CreatedContent::default();
-        let mut told = Vec::new();
+        let mut phase_results = Vec::new();
         for phase in &self.config.phases {
             let wait = match &phase.load_mode {
                 ToughLoadMode::Normal { pause: wait, .. } => *wait,
@@ -219,9 +219,9 @@ impl ToughDayRun<'_> {
             let shared = Arc::into_inner(shared)
                 .ok_or_else(|| Error::UnusableInput("a worker did not end".to_owned()))?;
             (setting, left) = shared.into_parts();
-            told.push((phase, results, counts));
+            phase_results.push((phase, results, counts));
         }
-        Ok(self.build_tough_sheet(told))
+        Ok(self.build_tough_sheet(phase_results))
     }
 
     /// Detects the servers and their homepages.
@@ -238,7 +238,7 @@ impl ToughDayRun<'_> {
         let homepage = [
             author.find_homepage(&url)?,
             match &publish {
-                Some(place) => author.find_homepage(&place.base_url)?,
+                Some(site) => author.find_homepage(&site.base_url)?,
                 None => "/".to_owned(),
             },
         ];
@@ -262,12 +262,12 @@ impl ToughDayRun<'_> {
 
     fn build_tough_sheet(
         &self,
-        told: Vec<(&ToughPhase, RunResults, (TestExecutionCounts, PendingWaits))>,
+        phase_results: Vec<(&ToughPhase, RunResults, (TestExecutionCounts, PendingWaits))>,
     ) -> ReportSheet {
         let mut sheet = ReportSheet::new("Tough Day");
         let mut whole: Option<RunResults> = None;
         let mut phases = Vec::new();
-        for (phase, results, (counts, waiting)) in told {
+        for (phase, results, (counts, waiting)) in phase_results {
             let title = if phase.is_measured {
                 phase.name.clone()
             } else {
@@ -365,7 +365,7 @@ fn planned_executions(phase: &ToughPhase) -> Option<f64> {
         ToughLoadMode::ConstantLoad { rate } => Some(
             rate.levels(phase.duration)
                 .iter()
-                .map(|(level, lasts)| level * lasts.as_secs_f64())
+                .map(|(level, duration)| level * duration.as_secs_f64())
                 .sum(),
         ),
     }
@@ -378,7 +378,7 @@ fn test_order(phase: &ToughPhase) -> Result<Vec<usize>> {
         return Err(Error::UnusableInput(format!("no test of `{}` has a weight", phase.name)));
     }
     // Tests without a weight never run and are left out of the order.
-    let (places, weights): (Vec<usize>, Vec<u64>) =
+    let (test_indexes, weights): (Vec<usize>, Vec<u64>) =
         weights.into_iter().enumerate().filter(|(_, weight)| *weight > 0).unzip();
     let order = crate::plan::weighted_order(&weights).ok_or_else(|| {
         Error::UnusableInput(format!(
@@ -386,7 +386,7 @@ fn test_order(phase: &ToughPhase) -> Result<Vec<usize>> {
             phase.name
         ))
     })?;
-    Ok(order.into_iter().filter_map(|turn| places.get(turn).copied()).collect())
+    Ok(order.into_iter().filter_map(|turn| test_indexes.get(turn).copied()).collect())
 }
 
 /// Returns the load of a phase.
@@ -409,7 +409,7 @@ fn phase_load(phase: &ToughPhase, shared: &Arc<ToughSharedState>) -> LoadRun {
             let stretches: Vec<RateInterval> = rate
                 .levels(phase.duration)
                 .into_iter()
-                .map(|(level, lasts)| RateInterval::constant(level, lasts))
+                .map(|(level, duration)| RateInterval::constant(level, duration))
                 .collect();
             let schedule = ArrivalSchedule::from_intervals(ArrivalProcess::Uniform, &stretches, 0);
             let hired = Arc::new(AtomicUsize::new(0));
@@ -437,17 +437,17 @@ fn phase_load(phase: &ToughPhase, shared: &Arc<ToughSharedState>) -> LoadRun {
 }
 
 /// Returns the start and duration of each user of a ramp; a duration of `None` lasts to the end.
-fn user_lifetimes(users: &LoadRamp, lasts: Duration) -> Vec<(Duration, Option<Duration>)> {
+fn user_lifetimes(users: &LoadRamp, duration: Duration) -> Vec<(Duration, Option<Duration>)> {
     let mut spans: Vec<(Duration, Option<Duration>)> = Vec::new();
     let mut running: Vec<usize> = Vec::new();
     let mut now = Duration::ZERO;
-    for (level, holds) in users.levels(lasts) {
-        let wanted = level.round().clamp(0.0, 1e6) as usize;
-        while running.len() < wanted {
+    for (level, holds) in users.levels(duration) {
+        let target_count = level.round().clamp(0.0, 1e6) as usize;
+        while running.len() < target_count {
             running.push(spans.len());
             spans.push((now, None));
         }
-        while running.len() > wanted {
+        while running.len() > target_count {
             let Some(span) = running.pop().and_then(|last| spans.get_mut(last)) else { continue };
             span.1 = Some(now.saturating_sub(span.0));
         }
@@ -565,13 +565,13 @@ impl ToughAuthor {
         headers.push(("Content-Type".to_owned(), "application/x-www-form-urlencoded".to_owned()));
         let question =
             ProbeRequest { method: "POST", url: &url, headers: &headers, body: body.as_bytes() };
-        let answer = self.client.send(&question)?;
-        if answer.status < 400 {
+        let response = self.client.send(&question)?;
+        if response.status < 400 {
             return Ok(());
         }
         Err(Error::NoResponse {
             url: url.to_string(),
-            reason: format!("it refused with status {}", answer.status),
+            reason: format!("it refused with status {}", response.status),
         })
     }
 
@@ -599,20 +599,20 @@ impl ToughAuthor {
     /// Removes the users and groups of a run, including those whose creation was not acknowledged.
     fn remove_accounts(&mut self, run: &str) -> Result<()> {
         let prefix = format!("{run}-");
-        for (kind, one) in [("users", "user"), ("groups", "group")] {
+        for (kind, singular) in [("users", "user"), ("groups", "group")] {
             let mut after = String::new();
             loop {
                 let list = format!("/api/v1/{kind}?search={prefix}&limit=100&after={after}");
-                let answer = self.send_request("GET", &list, b"")?;
+                let response = self.send_request("GET", &list, b"")?;
                 let page: serde_json::Value =
-                    serde_json::from_slice(&answer.body).unwrap_or_default();
+                    serde_json::from_slice(&response.body).unwrap_or_default();
                 let names = page.get(kind).and_then(serde_json::Value::as_array);
                 for account in names.into_iter().flatten() {
                     let name = account.get("name").and_then(serde_json::Value::as_str);
                     let Some(name) = name.filter(|name| name.starts_with(&prefix)) else {
                         continue;
                     };
-                    self.send_request("DELETE", &format!("/api/v1/{one}?name={name}"), b"")?;
+                    self.send_request("DELETE", &format!("/api/v1/{singular}?name={name}"), b"")?;
                 }
                 match page.get("next").and_then(serde_json::Value::as_str) {
                     Some(next) => next.clone_into(&mut after),
@@ -637,14 +637,14 @@ impl ToughAuthor {
         if !body.is_empty() {
             headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
         }
-        let answer =
+        let response =
             self.client.send(&ProbeRequest { method, url: &url, headers: &headers, body })?;
-        if answer.status < 400 {
-            return Ok(answer);
+        if response.status < 400 {
+            return Ok(response);
         }
         Err(Error::NoResponse {
             url: url.to_string(),
-            reason: format!("it refused with status {}", answer.status),
+            reason: format!("it refused with status {}", response.status),
         })
     }
 
@@ -675,9 +675,9 @@ impl ToughAuthor {
             ..self.base_url.clone()
         };
         let question = ProbeRequest { method: "GET", url: &url, headers: &self.headers, body: b"" };
-        let Ok(answer) = self.client.send(&question) else { return PageAppearance::default() };
-        let found: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let text = |name| Some(found.pointer("/hits/0")?.get(name)?.as_str()?.to_owned());
+        let Ok(response) = self.client.send(&question) else { return PageAppearance::default() };
+        let page: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        let text = |name| Some(page.pointer("/hits/0")?.get(name)?.as_str()?.to_owned());
         PageAppearance { resource_type: text("sling:resourceType"), template: text("cq:template") }
     }
 
@@ -689,8 +689,9 @@ impl ToughAuthor {
             let url = AbsoluteUrl { path_and_query: format!("{prefix}{path}"), ..base.clone() };
             let question =
                 ProbeRequest { method: "GET", url: &url, headers: &self.headers, body: b"" };
-            let answer = self.client.send(&question)?;
-            let next = answer.header("Location").filter(|_| (300..400).contains(&answer.status));
+            let response = self.client.send(&question)?;
+            let next =
+                response.header("Location").filter(|_| (300..400).contains(&response.status));
             let Some(next) = next else { break };
             // Only redirects on the same host are followed, because another host must not be loaded.
             let own = AbsoluteUrl::parse(next)
@@ -739,7 +740,7 @@ mod tests {
         let mut phase = config_of_suites("toughday").unwrap().phases.remove(0);
         let turns = test_order(&phase).unwrap();
         let counts: Vec<usize> =
-            (0..5).map(|place| turns.iter().filter(|turn| **turn == place).count()).collect();
+            (0..5).map(|index| turns.iter().filter(|turn| **turn == index).count()).collect();
         assert_eq!(counts, [1, 1, 1, 2, 15]);
         phase.tests[4].weight = 0;
         assert!(!test_order(&phase).unwrap().contains(&4));

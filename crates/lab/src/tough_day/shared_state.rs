@@ -168,15 +168,15 @@ impl ToughSharedState {
         let length = u64::try_from(self.test_order.len()).ok().filter(|length| *length > 0)?;
         for _ in 0..length {
             let turn = self.turn_count.fetch_add(1, Ordering::Relaxed) % length;
-            let place = *self.test_order.get(usize::try_from(turn).ok()?)?;
-            let test = self.tests.get(place)?;
-            let counter = self.execution_counts.get(place)?;
+            let test_index = *self.test_order.get(usize::try_from(turn).ok()?)?;
+            let test = self.tests.get(test_index)?;
+            let counter = self.execution_counts.get(test_index)?;
             let most = test.max_executions.unwrap_or(u64::MAX);
-            let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            let update = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
                 (count < most).then_some(count + 1)
             });
-            if taken.is_ok() {
-                return Some(place);
+            if update.is_ok() {
+                return Some(test_index);
             }
         }
         None
@@ -259,8 +259,8 @@ impl ToughSharedState {
         }
     }
 
-    fn queue_of(&self, what: CreatedContentKind) -> &Mutex<VecDeque<String>> {
-        match what {
+    fn queue_of(&self, kind: CreatedContentKind) -> &Mutex<VecDeque<String>> {
+        match kind {
             CreatedContentKind::Page => &self.pages,
             CreatedContentKind::TreePage => &self.tree_pages,
             CreatedContentKind::Asset => &self.assets,
@@ -268,16 +268,16 @@ impl ToughSharedState {
         }
     }
 
-    pub(super) fn offer_content(&self, what: CreatedContentKind, path: String) {
-        let mut queue = self.queue_of(what).lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn offer_content(&self, kind: CreatedContentKind, path: String) {
+        let mut queue = self.queue_of(kind).lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() >= MAX_OFFERED_ITEMS {
             queue.pop_front();
         }
         queue.push_back(path);
     }
 
-    pub(super) fn take_content(&self, what: CreatedContentKind) -> Option<String> {
-        self.queue_of(what).lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    pub(super) fn take_content(&self, kind: CreatedContentKind) -> Option<String> {
+        self.queue_of(kind).lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// Returns the roots of test content, with their types.

@@ -93,17 +93,15 @@ impl ToughTestKind {
     pub fn find(name: &str) -> Result<Self, String> {
         let bare = name.rsplit('.').next().unwrap_or(name);
         let bare = bare.strip_suffix("Test").unwrap_or(bare);
-        if let Some((_, kind)) =
-            TEST_NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(bare))
-        {
+        if let Some((_, kind)) = TEST_NAMES.iter().find(|(key, _)| key.eq_ignore_ascii_case(bare)) {
             return Ok(*kind);
         }
         let lower = bare.to_ascii_lowercase();
         if lower.contains("livecopy") || lower.contains("rollout") {
             return Err(format!("`{name}` is not supported: it needs live copies"));
         }
-        let known: Vec<&str> = Self::names().collect();
-        let near = crate::plan::closest_word(bare, &known);
+        let candidates: Vec<&str> = Self::names().collect();
+        let near = crate::plan::closest_word(bare, &candidates);
         let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         Err(format!("no test is called `{name}`{hint}"))
     }
@@ -243,11 +241,11 @@ impl LoadRamp {
         }
     }
 
-    /// Returns the levels and the duration of each; the last one holds to the end of `lasts`.
+    /// Returns the levels and the duration of each; the last one holds to the end of `duration`.
     #[must_use]
-    pub fn levels(&self, lasts: Duration) -> Vec<(f64, Duration)> {
+    pub fn levels(&self, duration: Duration) -> Vec<(f64, Duration)> {
         let mut levels = Vec::new();
-        let (mut level, mut left) = (self.start_level, lasts);
+        let (mut level, mut left) = (self.start_level, duration);
         let step = if self.end_level < self.start_level {
             -self.step_size.abs()
         } else {
@@ -370,11 +368,11 @@ mod tests {
             step_size: step,
             step_interval: seconds(2),
         };
-        let levels = |ramp: LoadRamp, lasts| {
-            let levels = ramp.levels(seconds(lasts));
+        let levels = |ramp: LoadRamp, duration| {
+            let levels = ramp.levels(seconds(duration));
             levels
                 .into_iter()
-                .map(|(level, lasts)| (level as u64, lasts.as_secs()))
+                .map(|(level, duration)| (level as u64, duration.as_secs()))
                 .collect::<Vec<_>>()
         };
         assert_eq!(levels(ramp(1.0, 6.0, 2.0), 20), [(1, 2), (3, 2), (5, 2), (6, 14)]);

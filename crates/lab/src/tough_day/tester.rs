@@ -63,13 +63,13 @@ impl ToughTester {
         if turn.is_stopping || self.end.is_some_and(|end| turn.now >= end) {
             return UserStep::Leave;
         }
-        let Some(place) = self.shared_state.next_test() else {
+        let Some(test_index) = self.shared_state.next_test() else {
             // All tests are exhausted; a user of the open model waits for nothing more.
             return if self.is_open_model { UserStep::AwaitArrival } else { UserStep::Leave };
         };
-        let Some(test) = self.shared_state.tests.get(place) else { return UserStep::Leave };
+        let Some(test) = self.shared_state.tests.get(test_index) else { return UserStep::Leave };
         let Some(acts) = self.shared_state.begin_execution(test) else {
-            self.shared_state.record_skip(place);
+            self.shared_state.record_skip(test_index);
             return match self.is_open_model {
                 true => UserStep::AwaitArrival,
                 false if self.shared_state.is_stuck() => UserStep::Leave,
@@ -89,7 +89,7 @@ impl ToughTester {
                 Some(ToughAction::AddedToTree { tree, node_number: number }) => {
                     self.shared_state.finish_tree_node(tree, number)
                 }
-                Some(ToughAction::Offer(what, path)) => self.shared_state.offer_content(what, path),
+                Some(ToughAction::Offer(kind, path)) => self.shared_state.offer_content(kind, path),
                 Some(ToughAction::Send { label, request }) => {
                     self.current_action =
                         Some(ToughAction::Send { label, request: request.clone() });

@@ -114,7 +114,7 @@ impl<'t> YamlReader<'t> {
                 items.push(self.read_list_item(indent, depth)?);
             } else {
                 let (key, value) = self.read_map_entry(indent, depth)?;
-                if entries.iter().any(|(known, _)| *known == key) {
+                if entries.iter().any(|(entry_key, _)| *entry_key == key) {
                     return Err((value.line, format!("`{key}` stands here twice")));
                 }
                 entries.push((key, value));
@@ -208,7 +208,7 @@ fn unquote(text: &str) -> &str {
 
 fn parse_scalar(text: &str, line: u32) -> Result<YamlNode, YamlFault> {
     let unsupported =
-        |what: &str| Err((line, format!("`{text}`: {what} of YAML are not supported")));
+        |feature: &str| Err((line, format!("`{text}`: {feature} of YAML are not supported")));
     let plain =
         |text: &str| YamlNode { line, value: YamlValue::Text(unquote(text.trim()).to_owned()) };
     match text.chars().next() {

@@ -1,7 +1,7 @@
 //! Pages with all their parts: what is fetched, and what is told about it.
 
 use tympan_lab::goal;
-use tympan_lab::page_visit::{PageVisitOptions, visit_pages};
+use tympan_lab::visit::{PageVisitOptions, visit_pages};
 use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
 fn visits(origin: &OriginServer, path: &str) -> PageVisitOptions {

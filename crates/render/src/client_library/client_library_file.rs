@@ -131,9 +131,9 @@ impl ClientLibraryResolver<'_> {
             reader.record_any_script();
             Some(ClientLibraryFile::LiveBytes(self.joined_libraries.find(stem, kind)?.text.clone()))
         };
-        let single = CLIENT_LIBRARY_FOLDERS.iter().find_map(|place| {
-            let path = format!("{place}{name}");
-            if *place != CLIENT_LIBRARY_PREFIX && !is_proxied(reader, &path) {
+        let single = CLIENT_LIBRARY_FOLDERS.iter().find_map(|library_folder| {
+            let path = format!("{library_folder}{name}");
+            if *library_folder != CLIENT_LIBRARY_PREFIX && !is_proxied(reader, &path) {
                 return None;
             }
             if let Some(bytes) = self.script_cache.source().live_file(&path) {

@@ -107,7 +107,7 @@ impl ChangedAspects {
     #[must_use]
     pub fn affects(&self, read: &DependencySet) -> bool {
         if self.is_everything_changed
-            || read.list_queries().any(|one| self.affects_dependency(one.scope_dependency()))
+            || read.list_queries().any(|query| self.affects_dependency(query.scope_dependency()))
         {
             return true;
         }
@@ -143,14 +143,14 @@ impl ChangedAspects {
 
     /// Returns true if a document at or below a path differs.
     pub(crate) fn has_change_below(&self, path: &str) -> bool {
-        self.changed_documents.iter().any(|one| is_at_or_below(one.as_str(), path))
+        self.changed_documents.iter().any(|document| is_at_or_below(document.as_str(), path))
     }
 
     /// Returns true if a document differs that lies below none of the given paths.
     pub(crate) fn has_change_outside(&self, paths: &[&String]) -> bool {
         self.changed_documents
             .iter()
-            .any(|one| !paths.iter().any(|path| is_at_or_below(one.as_str(), path)))
+            .any(|document| !paths.iter().any(|path| is_at_or_below(document.as_str(), path)))
     }
 
     /// Returns the hashes of the paths, with the aspects that differ.
@@ -161,8 +161,8 @@ impl ChangedAspects {
     fn add_aspects(&mut self, path: &str, aspects: PathAspects) {
         self.is_everything_changed |=
             GLOBAL_FOLDERS.iter().any(|folder| is_at_or_below(path, folder));
-        let known = self.aspects_by_path.entry(hash_bytes(path).max(1)).or_default();
-        *known = known.combine(aspects);
+        let path_aspects = self.aspects_by_path.entry(hash_bytes(path).max(1)).or_default();
+        *path_aspects = path_aspects.combine(aspects);
         self.addition_count += 1;
     }
 
@@ -200,17 +200,17 @@ impl ChangedAspects {
         if differ_in_list_order(left, right) || path.name() == JCR_CONTENT {
             self.add_with_ancestors(text, PathAspects::LIST_KEYS_BELOW);
         }
-        let mut place = text.to_owned();
-        self.compare_nodes(&mut place, left, right);
+        let mut current_path = text.to_owned();
+        self.compare_nodes(&mut current_path, left, right);
         match (old, new) {
             (Some(old), Some(new)) => self.compare_headers(path, old, new),
             (None, None) => {}
             (Some(node), None) | (None, Some(node)) => {
                 self.add_aspects(text, PathAspects::EVERYTHING);
-                let (shown, listed) = (is_visible_page(node), node.is_page());
+                let (is_visible, listed) = (is_visible_page(node), node.is_page());
                 self.add_to_ancestors(
                     path,
-                    PathAspects::CHILDREN.combine(if shown {
+                    PathAspects::CHILDREN.combine(if is_visible {
                         VISIBLE_PAGE_ASPECTS
                     } else {
                         PathAspects::default()
@@ -236,13 +236,13 @@ impl ChangedAspects {
         let (is_shown, is_page) =
             (is_visible_page(old) || is_visible_page(new), old.is_page() || new.is_page());
         // Lists do not show what they exclude both before and after.
-        let shown = |aspects| if is_shown { aspects } else { PathAspects::default() };
+        let visible_aspects = |aspects| if is_shown { aspects } else { PathAspects::default() };
         let listed = |aspects| if is_page { aspects } else { PathAspects::default() };
         if left.map(listing_kind) != right.map(listing_kind) {
             self.add_aspects(text, PathAspects::NAVIGATION_HEAD);
             self.add_to_ancestors(
                 path,
-                shown(PathAspects::CHILD_HEADS),
+                visible_aspects(PathAspects::CHILD_HEADS),
                 listed(PathAspects::HEADS_BELOW),
             );
         }
@@ -254,12 +254,12 @@ impl ChangedAspects {
             self.add_aspects(text, PathAspects::MODIFIED_DATE);
             self.add_to_ancestors(
                 path,
-                shown(PathAspects::CHILD_DATES),
+                visible_aspects(PathAspects::CHILD_DATES),
                 listed(PathAspects::DATES_BELOW),
             );
         }
         if !old.has_same_sibling_position(new) {
-            let above = PathAspects::CHILDREN.combine(shown(PathAspects::CHILD_HEADS));
+            let above = PathAspects::CHILDREN.combine(visible_aspects(PathAspects::CHILD_HEADS));
             self.add_to_ancestors(path, above, PathAspects::default());
         }
     }
@@ -267,46 +267,47 @@ impl ChangedAspects {
     /// Compares two states of a node and of its descendants in the same document.
     fn compare_nodes(
         &mut self,
-        place: &mut String,
+        current_path: &mut String,
         old: Option<BorrowedNode<'_>>,
         new: Option<BorrowedNode<'_>>,
     ) {
         let (Some(old), Some(new)) = (old, new) else {
-            return self.add_subtree(place, old.or(new));
+            return self.add_subtree(current_path, old.or(new));
         };
         let changed = self.changed_properties(old, new);
         if !changed.is_empty() {
-            self.add_aspects(place, changed);
+            self.add_aspects(current_path, changed);
         }
         if differ_in_property(old, new, PRIMARY_TYPE) {
-            self.add_aspects(place, PathAspects::EXISTENCE);
-            let above = place.rfind('/').and_then(|at| place.get(..at.max(1))).unwrap_or("/");
+            self.add_aspects(current_path, PathAspects::EXISTENCE);
+            let above =
+                current_path.rfind('/').and_then(|at| current_path.get(..at.max(1))).unwrap_or("/");
             self.add_aspects(above, PathAspects::CHILDREN);
         }
         if !old.children().map(BorrowedNode::name).eq(new.children().map(BorrowedNode::name)) {
-            self.add_aspects(place, PathAspects::CHILDREN);
+            self.add_aspects(current_path, PathAspects::CHILDREN);
         }
         for child in old.children() {
-            self.with_child_path(place, child.name(), |touched, place| {
-                touched.compare_nodes(place, Some(child), new.child(child.name()));
+            self.with_child_path(current_path, child.name(), |touched, current_path| {
+                touched.compare_nodes(current_path, Some(child), new.child(child.name()));
             });
         }
         for child in new.children().filter(|child| old.child(child.name()).is_none()) {
-            self.with_child_path(place, child.name(), |touched, place| {
-                touched.add_subtree(place, Some(child))
+            self.with_child_path(current_path, child.name(), |touched, current_path| {
+                touched.add_subtree(current_path, Some(child))
             });
         }
     }
 
     /// Adds a node that exists in one state only, with its descendants in the same document.
-    fn add_subtree(&mut self, place: &mut String, node: Option<BorrowedNode<'_>>) {
+    fn add_subtree(&mut self, current_path: &mut String, node: Option<BorrowedNode<'_>>) {
         let Some(node) = node else { return };
-        self.add_aspects(place, PathAspects::EVERYTHING);
+        self.add_aspects(current_path, PathAspects::EVERYTHING);
         self.is_everything_changed |=
             node.properties().any(|(name, _)| ROUTE_PROPERTIES.contains(&name));
         for child in node.children() {
-            self.with_child_path(place, child.name(), |touched, place| {
-                touched.add_subtree(place, Some(child))
+            self.with_child_path(current_path, child.name(), |touched, current_path| {
+                touched.add_subtree(current_path, Some(child))
             });
         }
     }
@@ -314,29 +315,29 @@ impl ChangedAspects {
     /// Runs a function with the path of a child.
     fn with_child_path(
         &mut self,
-        place: &mut String,
+        current_path: &mut String,
         name: &str,
         work: impl FnOnce(&mut Self, &mut String),
     ) {
-        let length = place.len();
-        if !place.ends_with('/') {
-            place.push('/');
+        let length = current_path.len();
+        if !current_path.ends_with('/') {
+            current_path.push('/');
         }
-        place.push_str(name);
+        current_path.push_str(name);
         let added = self.addition_count;
-        work(self, place);
+        work(self, current_path);
         // Subtrees also begin inside documents, and a changed policy makes everything uncertain.
         if self.addition_count > added {
             self.is_everything_changed |= is_access_policy(name);
-            self.add_aspects(place, PathAspects::SUBTREE);
+            self.add_aspects(current_path, PathAspects::SUBTREE);
         }
-        place.truncate(length);
+        current_path.truncate(length);
     }
 
     /// Returns the properties that differ.
     fn changed_properties(&mut self, old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> PathAspects {
         let gone_or_other = old.properties().filter(|(name, value)| {
-            !new.property(name).is_some_and(|other| value.has_equal_values(other))
+            !new.property(name).is_some_and(|new_value| value.has_equal_values(new_value))
         });
         let added = new.properties().filter(|(name, _)| old.property(name).is_none());
         gone_or_other.chain(added).fold(PathAspects::default(), |changed, (name, _)| {
@@ -395,14 +396,14 @@ fn differ_only_in_scripts(name: &str, old: BorrowedNode<'_>, new: BorrowedNode<'
         && old.children().map(BorrowedNode::name).eq(new.children().map(BorrowedNode::name))
         && old.children().all(|child| {
             let is_text = is_script && child.name() == JCR_CONTENT;
-            let other = new.child(child.name());
-            other.is_some_and(|new| is_text || differ_only_in_scripts(child.name(), child, new))
+            let new_child = new.child(child.name());
+            new_child.is_some_and(|new| is_text || differ_only_in_scripts(child.name(), child, new))
         })
 }
 
 fn has_same_properties(old: BorrowedNode<'_>, new: BorrowedNode<'_>) -> bool {
     old.properties().count() == new.properties().count()
         && old.properties().all(|(name, value)| {
-            new.property(name).is_some_and(|other| value.has_equal_values(other))
+            new.property(name).is_some_and(|new_value| value.has_equal_values(new_value))
         })
 }

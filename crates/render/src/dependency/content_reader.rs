@@ -29,10 +29,8 @@ use tympan_content::{
     Snapshot, Viewer,
 };
 
-use crate::dependency::dependency_log::{
-    DependencyLogMark, RecordedDependencies, join_dependencies,
-};
-use crate::dependency::dependency_recorder::DependencyRecorder;
+use crate::dependency::log::{DependencyLogMark, RecordedDependencies, join_dependencies};
+use crate::dependency::recorder::DependencyRecorder;
 use crate::dependency::{DependencyHasher, DependencySet, PathAspects, hash_path_text};
 use crate::page::list_query::{ListQuery, ListQueryKind};
 
@@ -217,9 +215,9 @@ impl ContentReader {
 
     /// Finds a node; records all its properties.
     pub(crate) fn node(&self, path: &NodePath) -> Option<Node> {
-        let found = self.find_node(path);
-        self.record(path, found.as_ref().map_or(PathAspects::EXISTENCE, node_aspects));
-        found
+        let node = self.find_node(path);
+        self.record(path, node.as_ref().map_or(PathAspects::EXISTENCE, node_aspects));
+        node
     }
 
     /// Finds a node; records only existence and type.
@@ -247,22 +245,22 @@ impl ContentReader {
 
     /// Finds a child; records all its properties.
     pub(crate) fn child(&self, node: &Node, name: &str) -> Option<Node> {
-        let found = self.ok_or_record(node.child(name)).flatten();
-        match &found {
+        let child_node = self.ok_or_record(node.child(name)).flatten();
+        match &child_node {
             Some(child) => self.record(child.path(), node_aspects(child)),
             None => self.record_missing_child(node, name, PathAspects::EXISTENCE),
         }
-        found
+        child_node
     }
 
     /// Finds a child; records only existence and type.
     pub(crate) fn child_existence(&self, node: &Node, name: &str) -> Option<Node> {
-        let found = self.ok_or_record(node.child(name)).flatten();
-        match &found {
+        let child_node = self.ok_or_record(node.child(name)).flatten();
+        match &child_node {
             Some(child) => self.record(child.path(), self.existence_aspects),
             None => self.record_missing_child(node, name, self.existence_aspects),
         }
-        found
+        child_node
     }
 
     /// Finds a descendant by a relative path.
@@ -400,12 +398,12 @@ impl ContentReader {
             self.record_fact(RequestFacts::ACCOUNTS);
         }
         let was_listing = self.is_in_list_query.swap(true, Ordering::Relaxed);
-        let found = read();
+        let result = read();
         self.is_in_list_query.store(was_listing, Ordering::Relaxed);
         if !was_listing {
             notes.record_list_query(listing);
         }
-        found
+        result
     }
 
     /// Records a search for a script of a resource type in the folders with these hashes.
@@ -440,8 +438,8 @@ impl ContentReader {
     /// Records the use of data of another system, and its maximum age.
     pub(crate) fn record_external_data(&self, max_age: Duration) {
         self.record_fact(RequestFacts::TIME);
-        let mut known = self.max_age.lock();
-        *known = Some(known.map_or(max_age, |known| known.min(max_age)));
+        let mut current = self.max_age.lock();
+        *current = Some(current.map_or(max_age, |current| current.min(max_age)));
     }
 
     /// Runs a query for nodes below a path; the result depends on everything there. Full-text results depend on
@@ -563,14 +561,14 @@ impl ContentReader {
 
     /// Takes all recorded reads.
     pub(crate) fn take_reads(&self) -> RequestReads {
-        let taken = self.recorder.as_ref().map(|notes| notes.take_all());
-        let (noted, listings, kept) = taken.unwrap_or_default();
+        let recorded_reads = self.recorder.as_ref().map(|notes| notes.take_all());
+        let (recorded, listings, fragment_dependencies) = recorded_reads.unwrap_or_default();
         RequestReads {
             read_count: self.read_count(),
             query_count: self.query_count(),
-            recorded: noted,
+            recorded,
             list_queries: listings,
-            fragment_dependencies: kept,
+            fragment_dependencies,
             facts: self
                 .used_facts()
                 .combine(RequestFacts(self.detached_facts.load(Ordering::Relaxed))),
@@ -581,10 +579,10 @@ impl ContentReader {
     /// Returns the facts of the request that were used. An access decision counts from its first difference on,
     /// regardless of which component met it.
     fn used_facts(&self) -> RequestFacts {
-        let noted = RequestFacts(self.facts.load(Ordering::Relaxed));
+        let facts = RequestFacts(self.facts.load(Ordering::Relaxed));
         match self.snapshot.is_seen_alike() {
-            Some(false) => noted.combine(RequestFacts::ACCESS_RIGHTS),
-            Some(true) | None => noted,
+            Some(false) => facts.combine(RequestFacts::ACCESS_RIGHTS),
+            Some(true) | None => facts,
         }
     }
 

@@ -154,7 +154,7 @@ impl ExportAddressResolver<'_> {
     /// Resolves an address.
     pub(crate) fn resolve(&self, path: &str, query: &str) -> ResolvedExportAddress {
         match self.try_resolve(path, query) {
-            Ok(place) => place,
+            Ok(resolved) => resolved,
             Err(reason) => ResolvedExportAddress {
                 address: ExportAddress { path: path.to_owned(), query: query.to_owned() },
                 kind: ExportAddressKind::Resource,
@@ -180,15 +180,15 @@ impl ExportAddressResolver<'_> {
         if self.libraries.find_by_url(self.reader, &decoded).is_some() {
             return self.resolve_client_library(&decoded);
         }
-        if let Some(place) = self.resolve_image(&decoded) {
-            return Ok(place);
+        if let Some(location) = self.resolve_image(&decoded) {
+            return Ok(location);
         }
         let exists = |path: &str| self.reader.resource_at(path).is_some();
         let (scheme, host) = self.scheme_and_host;
-        let way = self.routes.resolve(scheme, host, path, |path| {
+        let target = self.routes.resolve(scheme, host, path, |path| {
             SlingUrl::split(path, exists).is_ok_and(|url| url.exists)
         });
-        let inner = match &way {
+        let inner = match &target {
             Some(RouteTarget::Internal(inner)) => inner,
             // A redirect of the site itself has no resource that would decide.
             Some(RouteTarget::Redirect { .. }) => return Err(NotExportedReason::Missing),
@@ -200,7 +200,7 @@ impl ExportAddressResolver<'_> {
             return Err(NotExportedReason::Missing);
         }
         // An alias or a vanity path is a separate address, and its file is named after it.
-        let outer = way.is_some().then(|| decoded.to_string());
+        let outer = target.is_some().then(|| decoded.to_string());
         Ok(self.resolve_resource(&url, outer.as_deref(), query))
     }
 

@@ -189,8 +189,8 @@ impl ExportFolder {
     /// Returns true if a file has the recorded hash.
     pub(super) fn is_file_unchanged(&self, tree: u64, name: &str, hash: &str) -> bool {
         let file = self.path_in_tree(tree, name).and_then(File::open);
-        let found = file.and_then(|mut file| hash_content(&mut file));
-        self.has_file(tree, name) && found.is_ok_and(|found| found == hash)
+        let file_hash = file.and_then(|mut file| hash_content(&mut file));
+        self.has_file(tree, name) && file_hash.is_ok_and(|file_hash| file_hash == hash)
     }
 
     /// Returns the path of a file in a tree, and rejects links that would lead out of the tree.
@@ -263,10 +263,10 @@ impl ExportFolder {
     /// # Errors
     /// If the disk fails.
     pub(super) fn discard_tree(&self, tree: u64) -> io::Result<()> {
-        for gone in
+        for removal in
             [fs::remove_file(self.manifest_path(tree)), fs::remove_dir_all(self.tree_path(tree))]
         {
-            match gone {
+            match removal {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -327,8 +327,8 @@ mod tests {
         assert!(folder.is_file_unchanged(1, "a/b.html", &hash));
         // A name that needs a folder where a file exists, and the other way round.
         for name in ["a/b.html/c.html", "a"] {
-            let other = folder.stage(&mut &b"x"[..]).unwrap();
-            assert!(folder.link_into_tree(1, &other, name).is_err());
+            let second = folder.stage(&mut &b"x"[..]).unwrap();
+            assert!(folder.link_into_tree(1, &second, name).is_err());
         }
         assert_eq!(fs::read_dir(dir.path().join(STAGING_DIR_NAME)).unwrap().count(), 0);
         folder.remove_file(1, "a/b.html").unwrap();
@@ -400,9 +400,9 @@ mod tests {
         assert_eq!(ExportFolder::open(dir.path()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(folder);
         assert!(ExportFolder::open(dir.path()).is_ok());
-        let other = tempfile::tempdir().unwrap();
-        fs::write(other.path().join("letter.txt"), "").unwrap();
-        assert!(ExportFolder::open(other.path()).is_err());
+        let other_folder = tempfile::tempdir().unwrap();
+        fs::write(other_folder.path().join("letter.txt"), "").unwrap();
+        assert!(ExportFolder::open(other_folder.path()).is_err());
     }
 
     #[test]

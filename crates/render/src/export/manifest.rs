@@ -166,9 +166,9 @@ impl ExportManifest {
     }
 
     fn put_entry(&mut self, address: &str, entry: ExportManifestEntry) {
-        let known = self.index_by_address.get(address).copied();
-        let at = known.unwrap_or(self.addressed_entries.len());
-        let old = known
+        let known_index = self.index_by_address.get(address).copied();
+        let at = known_index.unwrap_or(self.addressed_entries.len());
+        let old = known_index
             .and_then(|at| self.addressed_entries.get(at)?.as_ref().map(|(_, old)| old.clone()));
         for path in entry.dependencies.path_hashes() {
             if old.as_ref().is_none_or(|old| old.dependencies.aspects_with_scopes(path).is_empty())
@@ -176,7 +176,7 @@ impl ExportManifest {
                 self.indexes_by_path.entry(path).or_default().push(at);
             }
         }
-        let is_own = |known: Option<&Arc<str>>| known.is_some_and(|known| **known == *address);
+        let is_own = |owner: Option<&Arc<str>>| owner.is_some_and(|owner| **owner == *address);
         if let Some(old) = old.filter(|old| old.file != entry.file)
             && is_own(self.address_by_file.get(&old.file))
         {
@@ -185,7 +185,7 @@ impl ExportManifest {
         let address: Arc<str> = address.into();
         self.address_by_file.insert(entry.file.clone(), Arc::clone(&address));
         match self.addressed_entries.get_mut(at) {
-            Some(place) => *place = Some((address, entry)),
+            Some(slot) => *slot = Some((address, entry)),
             None => {
                 self.index_by_address.insert(Arc::clone(&address), at);
                 self.addressed_entries.push(Some((address, entry)));
@@ -197,7 +197,7 @@ impl ExportManifest {
         self.pending.remove(address);
         if let Some(at) = self.index_by_address.remove(address)
             && let Some((_, entry)) = self.addressed_entries.get_mut(at).and_then(Option::take)
-            && self.address_by_file.get(&entry.file).is_some_and(|known| **known == *address)
+            && self.address_by_file.get(&entry.file).is_some_and(|owner| **owner == *address)
         {
             self.address_by_file.remove(&entry.file);
         }
@@ -239,17 +239,17 @@ impl ExportManifest {
         if touched.is_everything_changed() {
             return self.index_by_address.keys().cloned().collect();
         }
-        let mut found = BTreeSet::new();
+        let mut addresses = BTreeSet::new();
         for (path, aspects) in touched.changed_paths() {
             for at in self.indexes_by_path.get(&path).into_iter().flatten() {
                 if let Some(Some((address, entry))) = self.addressed_entries.get(*at)
                     && entry.dependencies.aspects_with_scopes(path).overlaps(aspects)
                 {
-                    found.insert(Arc::clone(address));
+                    addresses.insert(Arc::clone(address));
                 }
             }
         }
-        found
+        addresses
     }
 
     /// Records what a file is about to show.
@@ -444,12 +444,12 @@ mod tests {
         for length in settled_at..=whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
             let mut again = ExportManifest::open(&path, "s").unwrap().unwrap();
-            let found = state(&again);
-            assert_eq!(found.1.as_deref(), Some("r1"));
-            if !found.0.iter().any(|(address, _)| address == "/b.html") {
-                assert_eq!(found, settled, "{length}");
+            let reopened_state = state(&again);
+            assert_eq!(reopened_state.1.as_deref(), Some("r1"));
+            if !reopened_state.0.iter().any(|(address, _)| address == "/b.html") {
+                assert_eq!(reopened_state, settled, "{length}");
             } else {
-                assert_eq!(found.2, ["/b.html"], "{length}");
+                assert_eq!(reopened_state.2, ["/b.html"], "{length}");
             }
             // The next records are read back after the intact ones.
             again.record_entry("/c.html", entry("c.html", "/c")).unwrap();

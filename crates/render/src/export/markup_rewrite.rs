@@ -61,8 +61,8 @@ pub(crate) fn rewrite_html(
                 }
             }
             MarkupPiece::Other(length) => {
-                let (other, after) = from.split_at(length);
-                out.push_str(other);
+                let (verbatim, after) = from.split_at(length);
+                out.push_str(verbatim);
                 after
             }
         };
@@ -119,7 +119,7 @@ fn tag_name(tag: &str) -> &str {
 fn split_at_end_tag<'a>(text: &'a str, name: &str) -> (&'a str, &'a str) {
     let is_end = |at: usize| {
         let after = text.get(at + 2..at + 2 + name.len());
-        after.is_some_and(|found| found.eq_ignore_ascii_case(name))
+        after.is_some_and(|tail| tail.eq_ignore_ascii_case(name))
     };
     let end = text.match_indices("</").map(|(at, _)| at).find(|at| is_end(*at));
     text.split_at(end.unwrap_or(text.len()))
@@ -127,7 +127,9 @@ fn split_at_end_tag<'a>(text: &'a str, name: &str) -> (&'a str, &'a str) {
 
 /// Returns the form of the addresses in the value of an attribute; `None` if it has none.
 fn attribute_addresses(element: &str, attribute: &str) -> Option<AttributeAddresses> {
-    let is = |names: &[&str], name: &str| names.iter().any(|one| name.eq_ignore_ascii_case(one));
+    let is = |names: &[&str], name: &str| {
+        names.iter().any(|candidate| name.eq_ignore_ascii_case(candidate))
+    };
     if is(&["href"], attribute) {
         let kind = if is(&["a", "area"], element) {
             AddressUse::Navigation
@@ -169,10 +171,10 @@ fn rewrite_tag(
     let element = tag_name(tag);
     let mut at = 1 + element.len();
     out.push_str(tag.get(..at).unwrap_or_default());
-    while let Some(found) = next_attribute(tag, at) {
-        out.push_str(tag.get(at..found.value_start).unwrap_or_default());
-        let written = tag.get(found.value_start..found.value_end).unwrap_or_default();
-        let changed = attribute_addresses(element, found.name).and_then(|value| {
+    while let Some(attribute) = next_attribute(tag, at) {
+        out.push_str(tag.get(at..attribute.value_start).unwrap_or_default());
+        let written = tag.get(attribute.value_start..attribute.value_end).unwrap_or_default();
+        let changed = attribute_addresses(element, attribute.name).and_then(|value| {
             let plain = unescape_attribute(written);
             match value {
                 AttributeAddresses::Single(kind) => change(kind, plain.trim()),
@@ -188,11 +190,11 @@ fn rewrite_tag(
         });
         match changed {
             // A value without quotes cannot hold every address.
-            Some(text) if found.is_quoted => out.push_str(&escape_attribute(&text)),
+            Some(text) if attribute.is_quoted => out.push_str(&escape_attribute(&text)),
             Some(text) => out.push_str(&format!("\"{}\"", escape_attribute(&text))),
             None => out.push_str(written),
         }
-        at = found.value_end;
+        at = attribute.value_end;
     }
     out.push_str(tag.get(at..).unwrap_or_default());
 }
@@ -255,9 +257,9 @@ fn rewrite_srcset(text: &str, mut change: impl FnMut(&str) -> Option<String>) ->
     while !rest.is_empty() {
         // An address may contain commas, but not end with one.
         let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(end);
-        let address = word.trim_end_matches(',');
-        let (descriptor, next) = match address.len() < word.len() {
+        let (url, after) = rest.split_at(end);
+        let address = url.trim_end_matches(',');
+        let (descriptor, next) = match address.len() < url.len() {
             true => ("", after),
             false => after.split_once(',').unwrap_or((after, "")),
         };
@@ -333,7 +335,7 @@ pub(crate) fn rewrite_css(text: &str, mut change: impl FnMut(&str) -> Option<Str
 }
 
 fn starts_with_ignore_case(text: &str, begin: &str) -> bool {
-    text.get(..begin.len()).is_some_and(|found| found.eq_ignore_ascii_case(begin))
+    text.get(..begin.len()).is_some_and(|head| head.eq_ignore_ascii_case(begin))
 }
 
 /// Formats an address as a quoted CSS string.
@@ -357,8 +359,11 @@ fn unescape_attribute(text: &str) -> Cow<'_, str> {
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
         let reference = after.split_once(';').filter(|(name, _)| name.len() <= 8);
-        let found = reference.and_then(|(name, after)| {
-            let named = NAMED.iter().find(|(known, _)| *known == name).map(|(_, letter)| *letter);
+        let character_and_rest = reference.and_then(|(name, after)| {
+            let named = NAMED
+                .iter()
+                .find(|(entity_name, _)| *entity_name == name)
+                .map(|(_, letter)| *letter);
             let number = || {
                 let digits = name.strip_prefix('#')?;
                 let number = match digits.strip_prefix(['x', 'X']) {
@@ -369,7 +374,7 @@ fn unescape_attribute(text: &str) -> Cow<'_, str> {
             };
             Some((named.or_else(number)?, after))
         });
-        match found {
+        match character_and_rest {
             Some((letter, after)) => {
                 plain.push(letter);
                 rest = after;
@@ -390,12 +395,12 @@ mod tests {
 
     /// Rewrites `/a…` to `/X/a…` and lists all addresses passed to the function.
     fn seen(text: &str) -> (String, Vec<String>) {
-        let mut asked = Vec::new();
+        let mut references = Vec::new();
         let out = rewrite_html(text, |kind, address| {
-            asked.push(format!("{kind:?} {address}"));
+            references.push(format!("{kind:?} {address}"));
             address.starts_with("/a").then(|| format!("/X{address}"))
         });
-        (out, asked)
+        (out, references)
     }
 
     #[track_caller]
@@ -459,16 +464,17 @@ mod tests {
 
     #[test]
     fn references_are_resolved_and_written_again() {
-        let (text, asked) = seen("<a href=\"/a?x=1&amp;y=&quot;&#39;&#x41;&nope;&\">");
-        assert_eq!(asked, ["Navigation /a?x=1&y=\"'A&nope;&"]);
+        let (text, references) = seen("<a href=\"/a?x=1&amp;y=&quot;&#39;&#x41;&nope;&\">");
+        assert_eq!(references, ["Navigation /a?x=1&y=\"'A&nope;&"]);
         assert_eq!(text, "<a href=\"/X/a?x=1&amp;y=&quot;&#39;A&amp;nope;&amp;\">");
     }
 
     #[test]
     fn links_and_parts_are_told_apart() {
-        let (_, asked) = seen("<a href=1><link href=2><img src=3><area href=4><use xlink:href=5>");
+        let (_, references) =
+            seen("<a href=1><link href=2><img src=3><area href=4><use xlink:href=5>");
         assert_eq!(
-            asked,
+            references,
             ["Navigation 1", "Subresource 2", "Subresource 3", "Navigation 4", "Subresource 5"]
         );
     }

@@ -86,13 +86,13 @@ impl StaticExporter {
         for _ in 0..MAX_RENDER_ATTEMPTS {
             let followed = self.followed_changes.load(Ordering::Acquire);
             let snapshot = press.repository.snapshot()?;
-            let desk = self.new_context(press, &snapshot)?;
-            let address = match self.find_first_address(&desk, &files)? {
+            let context = self.new_context(press, &snapshot)?;
+            let address = match self.find_first_address(&context, &files)? {
                 Ok(address) => address,
                 Err(otherwise) => return Ok(self.non_file_response(otherwise, path)),
             };
-            let drawn = match desk.render_address(&address) {
-                ExportOutcome::File(drawn) => drawn,
+            let rendered = match context.render_address(&address) {
+                ExportOutcome::File(rendered) => rendered,
                 ExportOutcome::NotExported(reason) => {
                     return Ok(self.non_file_response((reason, Some(address)), path));
                 }
@@ -104,8 +104,8 @@ impl StaticExporter {
                 }
                 ExportOutcome::Failed(reason) => return Ok(OnDemandResponse::Failed(reason)),
             };
-            if self.store_rendered_file(press, (&address, &drawn), followed)? {
-                return Ok(to_on_demand_response(*drawn));
+            if self.store_rendered_file(press, (&address, &rendered), followed)? {
+                return Ok(to_on_demand_response(*rendered));
             }
         }
         // Changes come faster than renderings: the response would be correct now, but a file would be outdated.
@@ -126,14 +126,14 @@ impl StaticExporter {
     /// Finds the address of the first file that has one.
     fn find_first_address(
         &self,
-        desk: &ExportContext<'_>,
+        context: &ExportContext<'_>,
         files: &[(String, String)],
     ) -> ExportResult<ExportAddressLookup> {
         let mut refused = (NotExportedReason::Missing, None);
         for (file, inner) in files {
-            match self.find_address(desk, file, inner)? {
+            match self.find_address(context, file, inner)? {
                 Ok(address) => return Ok(Ok(address)),
-                Err(other) if refused.0 == NotExportedReason::Missing => refused = other,
+                Err(refusal) if refused.0 == NotExportedReason::Missing => refused = refusal,
                 Err(_) => {}
             }
         }
@@ -144,14 +144,14 @@ impl StaticExporter {
     fn non_file_response(
         &self,
         (reason, address): (NotExportedReason, Option<ExportAddress>),
-        asked: &str,
+        requested_path: &str,
     ) -> OnDemandResponse {
         let is_there =
             !matches!(reason, NotExportedReason::Missing | NotExportedReason::Malformed(_));
         match address.filter(|_| is_there) {
             Some(address) => {
                 let elsewhere = format!("{}{address}", self.options().dynamic_prefix);
-                if elsewhere == asked {
+                if elsewhere == requested_path {
                     OnDemandResponse::Missing
                 } else {
                     OnDemandResponse::Redirect(elsewhere)
@@ -164,25 +164,25 @@ impl StaticExporter {
     /// Finds the address of a file, which has the name `inner` in the folder of its rule.
     fn find_address(
         &self,
-        desk: &ExportContext<'_>,
+        context: &ExportContext<'_>,
         file: &str,
         inner: &str,
     ) -> ExportResult<ExportAddressLookup> {
-        let known = {
+        let known_address = {
             let tree = self.tree.lock();
-            let known = tree.as_ref().and_then(|tree| tree.manifest.address_of_file(file));
-            known.map(ExportAddress::parse)
+            let known_address = tree.as_ref().and_then(|tree| tree.manifest.address_of_file(file));
+            known_address.map(ExportAddress::parse)
         };
-        if let Some(address) = known {
+        if let Some(address) = known_address {
             return Ok(Ok(address));
         }
         let mut refused = (NotExportedReason::Missing, None);
-        for path in self.candidate_paths(&desk.snapshot, inner)? {
-            let place =
-                desk.resolve(&ExportAddress { path: encode_path(&path), query: String::new() });
+        for path in self.candidate_paths(&context.snapshot, inner)? {
+            let resolved =
+                context.resolve(&ExportAddress { path: encode_path(&path), query: String::new() });
             let ResolvedExportAddress {
                 address, kind, file: named, is_canonical: is_plain, ..
-            } = place;
+            } = resolved;
             match named {
                 Ok(named) if named == file && is_plain && kind == ExportAddressKind::Resource => {
                     return Ok(Ok(address));
@@ -198,7 +198,7 @@ impl StaticExporter {
 
     /// Returns URL paths that may have this file.
     fn candidate_paths(&self, snapshot: &Snapshot, file: &str) -> ExportResult<Vec<String>> {
-        let mut found = Vec::new();
+        let mut paths = Vec::new();
         for (name, folder) in &*self.folder_names(snapshot)? {
             let inner = match name.as_str() {
                 "" => Some(file),
@@ -207,26 +207,26 @@ impl StaticExporter {
             if let Some(inner) = inner {
                 let slash = if name.is_empty() { "/" } else { "" };
                 let folder = folder.trim_end_matches('/');
-                found.push(format!("{folder}{slash}{inner}"));
+                paths.push(format!("{folder}{slash}{inner}"));
                 // The folder that represents the root keeps its own name.
                 if let (true, Some(parent)) = (name.is_empty(), folder.rfind('/')) {
-                    found.push(format!("{}/{inner}", folder.get(..parent).unwrap_or_default()));
+                    paths.push(format!("{}/{inner}", folder.get(..parent).unwrap_or_default()));
                 }
             }
         }
         let plain = format!("/{file}");
-        found.push(plain.clone());
+        paths.push(plain.clone());
         let plain_index = plain.strip_suffix("index_export.html");
-        found.extend(plain_index.map(str::to_owned));
+        paths.extend(plain_index.map(str::to_owned));
         // A page rendered without an extension gets one.
-        let without: Vec<String> = found
+        let without: Vec<String> = paths
             .iter()
             .filter_map(|path| path.rsplit_once('.'))
             .filter(|(_, ending)| !ending.contains('/'))
             .map(|(stem, _)| stem.to_owned())
             .collect();
-        found.extend(without);
-        Ok(found)
+        paths.extend(without);
+        Ok(paths)
     }
 
     /// Returns the export names of folders.
@@ -262,12 +262,12 @@ impl StaticExporter {
     fn store_rendered_file(
         &self,
         press: ExportEnvironment<'_>,
-        (address, drawn): (&ExportAddress, &RenderedExportFile),
+        (address, rendered): (&ExportAddress, &RenderedExportFile),
         followed: u64,
     ) -> ExportResult<bool> {
         let failed = |error| self.folder_error(error);
-        let Ok(file) = &drawn.target.file else { return Ok(true) };
-        let mut content = drawn.content.open(press.repository).map_err(failed)?;
+        let Ok(file) = &rendered.target.file else { return Ok(true) };
+        let mut content = rendered.content.open(press.repository).map_err(failed)?;
         let mut waiting = self.folder.stage(&mut *content).map_err(failed)?;
         waiting.sync().map_err(failed)?;
         let mut tree = self.tree.lock();
@@ -277,16 +277,16 @@ impl StaticExporter {
         // Without a tree, or while a run changes it, respond without storing a file.
         let Some(tree) = tree.as_mut() else { return Ok(true) };
         let text = address.to_string();
-        if tree.manifest.address_of_file(file).is_some_and(|other| other != text) {
+        if tree.manifest.address_of_file(file).is_some_and(|owner| owner != text) {
             return Ok(true);
         }
         let entry = ExportManifestEntry {
             file: file.clone(),
-            source: drawn.target.source.clone(),
+            source: rendered.target.source.clone(),
             hash: Some(waiting.hash.clone()),
-            dependencies: Arc::clone(&drawn.dependencies),
+            dependencies: Arc::clone(&rendered.dependencies),
         };
-        for link in drawn.linked_targets.iter().filter(|link| !link.is_canonical) {
+        for link in rendered.linked_targets.iter().filter(|link| !link.is_canonical) {
             tree.record_name(link).map_err(failed)?;
         }
         tree.manifest.record_entry(&text, entry).map_err(failed)?;
@@ -333,9 +333,9 @@ impl super::ExportTree {
     }
 }
 
-fn to_on_demand_response(drawn: RenderedExportFile) -> OnDemandResponse {
-    let content_type = drawn.content_type;
-    match drawn.content {
+fn to_on_demand_response(rendered: RenderedExportFile) -> OnDemandResponse {
+    let content_type = rendered.content_type;
+    match rendered.content {
         ExportFileContent::Bytes(bytes) => OnDemandResponse::Bytes { bytes, content_type },
         ExportFileContent::Blob(blob) => OnDemandResponse::Blob { blob, content_type },
     }

@@ -138,16 +138,16 @@ impl<'a> ExportContext<'a> {
     /// Renders an address.
     pub(super) fn render_address(&self, address: &ExportAddress) -> ExportOutcome {
         let reader = self.new_reader();
-        let places = self.address_resolver(&reader);
-        let place = places.resolve(&address.path, &address.query);
-        let file = match &place.file {
+        let resolver = self.address_resolver(&reader);
+        let resolved = resolver.resolve(&address.path, &address.query);
+        let file = match &resolved.file {
             Ok(file) => file.clone(),
             Err(reason) => return ExportOutcome::NotExported(reason.clone()),
         };
-        let rendered = match &place.kind {
+        let rendered = match &resolved.kind {
             ExportAddressKind::Image(picture) => self.render_image(&reader, picture),
             ExportAddressKind::Resource | ExportAddressKind::ClientLibrary => {
-                self.render_resource(&places, &place)
+                self.render_resource(&resolver, &resolved)
             }
         };
         let RenderedAddress {
@@ -166,7 +166,7 @@ impl<'a> ExportContext<'a> {
         }
         let reads = Arc::new(reads.union(&reader.take_reads().dependencies()));
         if is_personal {
-            let source = place.source.clone();
+            let source = resolved.source.clone();
             return ExportOutcome::Personalized(Box::new(ExportManifestEntry {
                 file,
                 source,
@@ -175,7 +175,7 @@ impl<'a> ExportContext<'a> {
             }));
         }
         ExportOutcome::File(Box::new(RenderedExportFile {
-            target: place,
+            target: resolved,
             content,
             content_type,
             dependencies: reads,
@@ -210,14 +210,14 @@ impl<'a> ExportContext<'a> {
     /// Renders a resource and replaces its links by the addresses of files.
     fn render_resource(
         &self,
-        places: &ExportAddressResolver<'_>,
-        place: &ResolvedExportAddress,
+        resolver: &ExportAddressResolver<'_>,
+        resolved: &ResolvedExportAddress,
     ) -> ExportResult<RenderedAddress, ExportOutcome> {
         let (scheme, host) = self.options.scheme_and_host();
         let request = RenderRequest {
             method: "GET",
-            path: &place.address.path,
-            query: &place.address.query,
+            path: &resolved.address.path,
+            query: &resolved.address.query,
             scheme,
             host,
             recording: ReadRecording::Paths,
@@ -247,8 +247,8 @@ impl<'a> ExportContext<'a> {
         }
         let mut page = PageLinkRewriter {
             context: self,
-            resolver: places,
-            target: place,
+            resolver,
+            target: resolved,
             linked_targets: Vec::new(),
             findings: Vec::new(),
         };
@@ -275,8 +275,8 @@ impl<'a> ExportContext<'a> {
                     "it cannot be drawn; the log says why".to_owned(),
                 ));
             }
-            (other, _) => {
-                return Err(ExportOutcome::Failed(format!("it is answered as {other:?}")));
+            (outcome, _) => {
+                return Err(ExportOutcome::Failed(format!("it is answered as {outcome:?}")));
             }
         };
         let PageLinkRewriter { linked_targets: links, findings, .. } = page;
@@ -320,7 +320,7 @@ impl<'a> PageLinkRewriter<'a> {
             self.findings.push(ExportFinding::Volatile { address: address() });
         }
         // A web server only knows the file name and its own configuration, not the response headers.
-        let has = |wanted: &str| response.headers.iter().any(|(name, _)| *name == wanted);
+        let has = |header_name: &str| response.headers.iter().any(|(name, _)| *name == header_name);
         if let (true, Ok(file)) = (has(SANDBOX_HEADER.0), &self.target.file) {
             let by_name = FileDelivery::new("", file).containment();
             if by_name == FileContainment::Sandbox || !has("content-disposition") {
@@ -356,12 +356,12 @@ impl<'a> PageLinkRewriter<'a> {
             let written = format!("{}{fragment}", self.non_exported_url(&path, &query));
             return (written != address).then_some(written);
         }
-        let place = self.resolver.resolve(&path, &query);
-        let scheme = self.other_scheme_server(kind, place.secure_setting.as_deref());
-        let written = match &place.file {
+        let resolved = self.resolver.resolve(&path, &query);
+        let scheme = self.other_scheme_server(kind, resolved.secure_setting.as_deref());
+        let written = match &resolved.file {
             Ok(file) => {
-                let url = self.exported_url(file, &place.source, scheme);
-                self.linked_targets.push(place);
+                let url = self.exported_url(file, &resolved.source, scheme);
+                self.linked_targets.push(resolved);
                 url
             }
             Err(reason) => {
@@ -389,7 +389,7 @@ impl<'a> PageLinkRewriter<'a> {
         let (own, rule) = (rules.rule_for(&self.target.source), rules.rule_for(source));
         let file = rule.map_or(file, |rule| rule.name_in_folder(file));
         let folder = file.strip_suffix(INDEX).filter(|rest| rest.is_empty() || rest.ends_with('/'));
-        let shown = encode_path(&format!("/{}", folder.unwrap_or(file)));
+        let public_path = encode_path(&format!("/{}", folder.unwrap_or(file)));
         let options = self.context.options;
         let prefix = rule.map_or(&options.prefix, |rule| &rule.prefix);
         let is_relative =
@@ -399,11 +399,11 @@ impl<'a> PageLinkRewriter<'a> {
         match &self.target.file {
             Ok(from) if is_beside => {
                 let from = own.map_or(&**from, |own| own.name_in_folder(from));
-                relative_url(&encode_path(&format!("/{from}")), &shown)
+                relative_url(&encode_path(&format!("/{from}")), &public_path)
             }
             // A prefix with a server has its own scheme.
-            _ if prefix.contains("://") => format!("{prefix}{shown}"),
-            _ => format!("{scheme}{prefix}{shown}"),
+            _ if prefix.contains("://") => format!("{prefix}{public_path}"),
+            _ => format!("{scheme}{prefix}{public_path}"),
         }
     }
 
@@ -424,13 +424,13 @@ impl<'a> PageLinkRewriter<'a> {
     fn split_own_address(&self, address: &str) -> Option<(String, String, String)> {
         let options = self.context.options;
         let servers = [&options.server_url, &options.secure_server_url];
-        let mine = servers.iter().filter(|server| !server.is_empty()).find_map(|server| {
+        let own_path = servers.iter().filter(|server| !server.is_empty()).find_map(|server| {
             let rest = address.strip_prefix(server.as_str())?;
             (rest.is_empty() || rest.starts_with(['/', '?', '#'])).then_some(rest)
         });
-        let (inner, fragment) = match mine.unwrap_or(address).find('#') {
-            Some(at) => mine.unwrap_or(address).split_at(at),
-            None => (mine.unwrap_or(address), ""),
+        let (inner, fragment) = match own_path.unwrap_or(address).find('#') {
+            Some(at) => own_path.unwrap_or(address).split_at(at),
+            None => (own_path.unwrap_or(address), ""),
         };
         let (path, query) = inner.split_once('?').unwrap_or((inner, ""));
         let has_scheme = path.split('/').next().is_some_and(|head| head.contains(':'));
@@ -439,7 +439,7 @@ impl<'a> PageLinkRewriter<'a> {
         }
         let path = match path {
             // A link to the page itself; a bare fragment stays unchanged.
-            "" if query.is_empty() && mine.is_none() => return None,
+            "" if query.is_empty() && own_path.is_none() => return None,
             "" => self.target.address.path.clone(),
             path if path.starts_with('/') => remove_dot_segments(path),
             path => {
@@ -454,23 +454,23 @@ impl<'a> PageLinkRewriter<'a> {
 
 /// Resolves `.` and `..` as browsers do.
 fn remove_dot_segments(path: &str) -> String {
-    let mut kept: Vec<&str> = Vec::new();
+    let mut output_segments: Vec<&str> = Vec::new();
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         let is_last = segments.peek().is_none();
         match segment {
             "." | ".." => {
                 if segment == ".." {
-                    kept.pop();
+                    output_segments.pop();
                 }
                 if is_last {
-                    kept.push("");
+                    output_segments.push("");
                 }
             }
-            segment => kept.push(segment),
+            segment => output_segments.push(segment),
         }
     }
-    format!("/{}", kept.join("/"))
+    format!("/{}", output_segments.join("/"))
 }
 
 /// Returns one URL path relative to another.

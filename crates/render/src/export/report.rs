@@ -93,9 +93,9 @@ impl fmt::Display for ExportFinding {
                 "{address}: the file `{file}` may run code; let the web server send `Content-Security-Policy: sandbox` \
                  with it"
             ),
-            Self::CaseConflict { file, other_file: other } => write!(
+            Self::CaseConflict { file, other_file } => write!(
                 f,
-                "`{file}` and `{other}` are one file where the case of letters does not count"
+                "`{file}` and `{other_file}` are one file where the case of letters does not count"
             ),
         }
     }

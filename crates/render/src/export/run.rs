@@ -71,9 +71,9 @@ impl StaticExporter {
         press: ExportEnvironment<'_>,
         hear: &mut dyn FnMut(ExportListEntry),
     ) -> ExportResult<()> {
-        let desk = self.new_context(press, &press.repository.snapshot()?)?;
-        self.for_each_seed(&desk.snapshot, |address| {
-            let ResolvedExportAddress { address, file, .. } = desk.resolve(&address);
+        let context = self.new_context(press, &press.repository.snapshot()?)?;
+        self.for_each_seed(&context.snapshot, |address| {
+            let ResolvedExportAddress { address, file, .. } = context.resolve(&address);
             hear(ExportListEntry { address, file });
         })
     }
@@ -90,7 +90,7 @@ impl StaticExporter {
     ) -> ExportResult<ExportReport> {
         let _turn = self.run_lock.lock();
         let snapshot = press.repository.snapshot()?;
-        let desk = self.new_context(press, &snapshot)?;
+        let context = self.new_context(press, &snapshot)?;
         let mut report = ExportReport::default();
         let (tree, done) = match effect {
             ExportWriteMode::DryRun => (None, BTreeSet::new()),
@@ -101,8 +101,8 @@ impl StaticExporter {
         };
         report.resumed = done.len();
         let number = tree.as_ref().map(|tree| tree.number);
-        let mut run = ExportRun::new(self, &desk, tree, done);
-        self.for_each_seed(&desk.snapshot, |address| run.add_address(address))?;
+        let mut run = ExportRun::new(self, &context, tree, done);
+        self.for_each_seed(&context.snapshot, |address| run.add_address(address))?;
         run.add_unrendered_addresses();
         let (tree, due) = run.run_to_completion(&mut report, progress)?;
         let (Some(mut tree), Some(number)) = (tree, number) else { return Ok(report) };
@@ -256,9 +256,9 @@ impl StaticExporter {
         let not_begun = || ExportError::NoUnfinishedRun { dir: self.options.dir.clone() };
         let root = snapshot.root_id().to_string();
         // The tree is taken out for the run, so that its manifest has one writer.
-        let known = self.tree.lock().take();
+        let served_tree = self.tree.lock().take();
         // An earlier run may have failed to reopen the tree.
-        let tree = known.map_or_else(|| self.open_served_tree(), |tree| Ok(Some(tree)))?;
+        let tree = served_tree.map_or_else(|| self.open_served_tree(), |tree| Ok(Some(tree)))?;
         let tree = tree.ok_or_else(not_begun)?;
         if tree.manifest.exported_root() == Some(&*root) && tree.manifest.pending().next().is_none()
         {
@@ -267,16 +267,16 @@ impl StaticExporter {
         }
         let number = tree.number;
         let done = self.export_changes_into(press, snapshot, (tree, effect), progress);
-        let mut place = self.tree.lock();
+        let mut tree_slot = self.tree.lock();
         self.followed_changes.fetch_add(1, Ordering::Relaxed);
         match done {
             Ok((tree, report)) => {
-                *place = Some(tree);
+                *tree_slot = Some(tree);
                 Ok(report)
             }
             Err(error) => {
                 // The recorded entries are in the file.
-                *place = self.open_tree(number)?;
+                *tree_slot = self.open_tree(number)?;
                 Err(error)
             }
         }
@@ -289,7 +289,7 @@ impl StaticExporter {
         (tree, effect): (ExportTree, ExportWriteMode),
         progress: ExportProgressFn<'_>,
     ) -> ExportResult<(ExportTree, ExportReport)> {
-        let desk = self.new_context(press, snapshot)?;
+        let context = self.new_context(press, snapshot)?;
         let mut report = ExportReport::default();
         let mut addresses: BTreeSet<ExportAddress> =
             tree.manifest.pending().map(ExportAddress::parse).collect();
@@ -299,18 +299,18 @@ impl StaticExporter {
                 let concerned = tree.manifest.affected_addresses(&touched);
                 addresses.extend(concerned.iter().map(|address| ExportAddress::parse(address)));
                 let before = self.export_view(press.repository, &before)?;
-                addresses.extend(self.new_seed_addresses(&before, &desk.snapshot, &touched)?);
+                addresses.extend(self.new_seed_addresses(&before, &context.snapshot, &touched)?);
             }
             // The changes are unknown.
             None => {
                 addresses
                     .extend(tree.manifest.iter().map(|(address, _)| ExportAddress::parse(address)));
-                self.for_each_seed(&desk.snapshot, |address| {
+                self.for_each_seed(&context.snapshot, |address| {
                     addresses.insert(address);
                 })?;
             }
         }
-        let mut run = ExportRun::new(self, &desk, Some(tree), BTreeSet::new());
+        let mut run = ExportRun::new(self, &context, Some(tree), BTreeSet::new());
         run.write_mode = effect;
         run.is_served = true;
         addresses.into_iter().for_each(|address| run.add_address(address));
@@ -332,52 +332,52 @@ impl StaticExporter {
         press: ExportEnvironment<'_>,
         snapshot: &Snapshot,
     ) -> ExportResult<ExportReport> {
-        let mut place = self.tree.lock();
+        let mut tree_slot = self.tree.lock();
         let root = snapshot.root_id().to_string();
         let failed = |error| self.folder_error(error);
-        if place.is_none() {
-            *place = self.open_served_tree()?;
+        if tree_slot.is_none() {
+            *tree_slot = self.open_served_tree()?;
         }
-        if place.is_none() {
+        if tree_slot.is_none() {
             let (tree, _) =
                 self.begin_tree(press.repository, snapshot, FullExportStart::FromScratch)?;
             self.folder.switch_current(tree.number).map_err(failed)?;
-            *place = Some(tree);
+            *tree_slot = Some(tree);
         }
-        let Some(tree) = place.as_mut() else { return Ok(ExportReport::default()) };
+        let Some(tree) = tree_slot.as_mut() else { return Ok(ExportReport::default()) };
         if tree.manifest.exported_root() == Some(&*root)
             && self.followed_changes.load(Ordering::Relaxed) > 0
         {
             return Ok(ExportReport::default());
         }
         let due = || tree.manifest.pending().map(Arc::<str>::from).collect::<BTreeSet<_>>();
-        let mut gone = due();
+        let mut due_addresses = due();
         match self.exported_snapshot(tree, press.repository) {
             Some(before) => {
                 let touched = compare_snapshots(&before, snapshot)?;
-                gone.extend(tree.manifest.affected_addresses(&touched));
+                due_addresses.extend(tree.manifest.affected_addresses(&touched));
                 if self.may_rename_files(&before, snapshot, &touched)? {
                     self.folder_names.lock().invalidate();
                 }
                 if self.options.handler == StaticExportHandler::OnDemandSubtree {
-                    gone.extend(folder_neighbors(&tree.manifest, &touched));
+                    due_addresses.extend(folder_neighbors(&tree.manifest, &touched));
                 }
             }
             None => {
-                gone.extend(tree.manifest.iter().map(|(address, _)| Arc::from(address)));
+                due_addresses.extend(tree.manifest.iter().map(|(address, _)| Arc::from(address)));
                 self.folder_names.lock().invalidate();
             }
         }
         let mut report = ExportReport::default();
-        for address in &gone {
+        for address in &due_addresses {
             let Some(entry) = tree.manifest.get(address).cloned() else { continue };
             if entry.hash.is_some() {
                 self.folder.remove_file(tree.number, &entry.file).map_err(failed)?;
                 report.removed += 1;
             }
             // The name of a variant stays, as the pages that link to it do.
-            let kept = ExportManifestEntry { hash: None, ..entry };
-            tree.manifest.record_entry(address, kept).map_err(failed)?;
+            let removed_entry = ExportManifestEntry { hash: None, ..entry };
+            tree.manifest.record_entry(address, removed_entry).map_err(failed)?;
         }
         self.folder.sync().map_err(failed)?;
         tree.manifest.record_exported_root(&root, &BTreeSet::new()).map_err(failed)?;

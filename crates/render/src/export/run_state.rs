@@ -71,7 +71,7 @@ struct ExportRunState {
 impl<'a> ExportRun<'a> {
     pub(super) fn new(
         exporter: &'a StaticExporter,
-        desk: &'a ExportContext<'a>,
+        context: &'a ExportContext<'a>,
         tree: Option<ExportTree>,
         done: BTreeSet<String>,
     ) -> Self {
@@ -95,7 +95,7 @@ impl<'a> ExportRun<'a> {
         let state = Mutex::new(state);
         Self {
             exporter,
-            context: desk,
+            context,
             state,
             work_available: Condvar::new(),
             write_mode: effect,
@@ -112,9 +112,9 @@ impl<'a> ExportRun<'a> {
     pub(super) fn add_unrendered_addresses(&mut self) {
         let state = self.state.get_mut();
         let all = state.tree.iter().flat_map(|tree| tree.manifest.iter());
-        let known: Vec<ExportAddress> =
+        let exported_addresses: Vec<ExportAddress> =
             all.map(|(address, _)| ExportAddress::parse(address)).collect();
-        known.into_iter().for_each(|address| state.add_address(address));
+        exported_addresses.into_iter().for_each(|address| state.add_address(address));
     }
 
     /// Renders and stores everything; returns the tree, and the addresses that have to be rendered again.
@@ -172,19 +172,19 @@ impl<'a> ExportRun<'a> {
             };
             state.active_workers += 1;
             drop(state);
-            let drawn = self.render_and_stage(&address);
+            let result = self.render_and_stage(&address);
             let mut state = self.state.lock();
             state.active_workers -= 1;
             state.finished_addresses += 1;
             if let Err(error) =
-                drawn.and_then(|drawn| self.accept_outcome(&mut state, &address, drawn))
+                result.and_then(|outcome| self.accept_outcome(&mut state, &address, outcome))
             {
                 state.first_error.get_or_insert(error);
             }
-            let (done, known) = (state.finished_addresses, state.seen_addresses.len());
+            let (done, total) = (state.finished_addresses, state.seen_addresses.len());
             drop(state);
             self.work_available.notify_all();
-            progress(done, known);
+            progress(done, total);
         }
     }
 
@@ -194,16 +194,16 @@ impl<'a> ExportRun<'a> {
         address: &ExportAddress,
     ) -> ExportResult<(ExportOutcome, Option<StagedExportFile>)> {
         // Otherwise other threads would wait forever for a thread that panicked.
-        let drawn = catch_unwind(AssertUnwindSafe(|| self.context.render_address(address)));
-        let Ok(fate) = drawn else {
+        let result = catch_unwind(AssertUnwindSafe(|| self.context.render_address(address)));
+        let Ok(fate) = result else {
             let reason = "it cannot be drawn: the program has a fault; the log says where";
             return Ok((ExportOutcome::Failed(reason.to_owned()), None));
         };
-        let ExportOutcome::File(drawn) = &fate else { return Ok((fate, None)) };
+        let ExportOutcome::File(rendered) = &fate else { return Ok((fate, None)) };
         if self.write_mode == ExportWriteMode::DryRun {
             return Ok((fate, None));
         }
-        let opened = drawn.content.open(self.context.environment.repository);
+        let opened = rendered.content.open(self.context.environment.repository);
         let staged = match opened {
             Ok(mut content) => self.exporter.folder.stage(&mut *content),
             Err(error) => return Ok((ExportOutcome::Failed(error.to_string()), None)),
@@ -237,15 +237,15 @@ impl<'a> ExportRun<'a> {
                 state.record_failure(address, reason);
                 Ok(())
             }
-            ExportOutcome::File(drawn) => {
+            ExportOutcome::File(rendered) => {
                 state.report.rendered += 1;
                 let RenderedExportFile {
-                    target: place,
+                    target,
                     dependencies: reads,
                     linked_targets: links,
                     findings,
                     ..
-                } = *drawn;
+                } = *rendered;
                 findings.into_iter().for_each(|finding| state.report.add_finding(finding));
                 for link in links {
                     if !state.is_link_accepted(&link) {
@@ -255,24 +255,24 @@ impl<'a> ExportRun<'a> {
                     if !self.is_served
                         && let Some(tree) = &mut state.tree
                     {
-                        let noted = tree.record_name(&link);
-                        noted.map_err(|error| self.exporter.folder_error(error))?;
+                        let record_result = tree.record_name(&link);
+                        record_result.map_err(|error| self.exporter.folder_error(error))?;
                     }
                     state.add_address(link.address);
                 }
-                let Ok(file) = place.file.clone() else { return Ok(()) };
+                let Ok(file) = target.file.clone() else { return Ok(()) };
                 state.check_case_conflict(&file);
                 let Some(waiting) = waiting else { return Ok(()) };
                 let hash = Some(waiting.hash.clone());
                 let entry = ExportManifestEntry {
                     file,
-                    source: place.source.clone(),
+                    source: target.source.clone(),
                     hash,
                     dependencies: reads,
                 };
                 state.staged.push(StagedRendering {
                     address: address.clone(),
-                    target: place,
+                    target,
                     entry,
                     staged_file: waiting,
                 });
@@ -347,16 +347,16 @@ impl ExportRunState {
         {
             return true;
         }
-        let known = self.addresses_per_resource.get_or_insert_with(|| {
-            let mut known: HashMap<String, (usize, usize)> = HashMap::new();
+        let address_counts = self.addresses_per_resource.get_or_insert_with(|| {
+            let mut address_counts: HashMap<String, (usize, usize)> = HashMap::new();
             for (address, entry) in tree.iter().flat_map(|tree| tree.manifest.iter()) {
-                let (queries, all) = known.entry(entry.source.clone()).or_default();
+                let (queries, all) = address_counts.entry(entry.source.clone()).or_default();
                 *queries += usize::from(address.contains('?'));
                 *all += 1;
             }
-            known
+            address_counts
         });
-        let (queries, all) = known.entry(link.source.clone()).or_default();
+        let (queries, all) = address_counts.entry(link.source.clone()).or_default();
         let has_query = !link.address.query.is_empty();
         if *all >= MAX_RESOURCE_ADDRESSES || (has_query && *queries >= MAX_QUERY_ADDRESSES) {
             let most = if has_query { MAX_QUERY_ADDRESSES } else { MAX_RESOURCE_ADDRESSES };
@@ -372,11 +372,11 @@ impl ExportRunState {
     }
 
     fn check_case_conflict(&mut self, file: &str) {
-        let known =
+        let first_spelling =
             self.case_folded_names.entry(file.to_lowercase()).or_insert_with(|| file.to_owned());
-        if *known != file {
-            let (file, other) = (file.to_owned(), known.clone());
-            self.report.add_finding(ExportFinding::CaseConflict { file, other_file: other });
+        if *first_spelling != file {
+            let (file, other_file) = (file.to_owned(), first_spelling.clone());
+            self.report.add_finding(ExportFinding::CaseConflict { file, other_file });
         }
     }
 
@@ -416,19 +416,19 @@ impl ExportRunState {
                 self.name_conflicts.push(drawing);
                 continue;
             }
-            let other = tree.manifest.address_of_file(&drawing.entry.file);
-            if let Some(other) = other.filter(|other| **other != text).map(str::to_owned) {
+            let owner = tree.manifest.address_of_file(&drawing.entry.file);
+            if let Some(owner) = owner.filter(|owner| **owner != text).map(str::to_owned) {
                 // The address may get another name before this run ends.
-                if self.seen_addresses.contains(&ExportAddress::parse(&other)) {
+                if self.seen_addresses.contains(&ExportAddress::parse(&owner)) {
                     self.name_conflicts.push(drawing);
                     continue;
                 }
                 // A resource's own address takes precedence.
                 if !drawing.target.is_canonical {
-                    self.report_name_conflict(&drawing, &other);
+                    self.report_name_conflict(&drawing, &owner);
                     continue;
                 }
-                tree.manifest.record_removal(&other).map_err(failed)?;
+                tree.manifest.record_removal(&owner).map_err(failed)?;
             }
             names.insert(drawing.entry.file.clone());
             named.push(drawing);
@@ -455,12 +455,14 @@ impl ExportRunState {
                     let owner = self.tree.as_ref().and_then(|tree| {
                         tree.manifest.address_of_file(&drawing.entry.file).map(str::to_owned)
                     });
-                    let other = owner.filter(|other| !moving.contains(other));
-                    let is_first = other.is_none() && names.insert(drawing.entry.file.clone());
-                    match (is_first, other) {
+                    let conflicting_owner =
+                        owner.filter(|conflicting_owner| !moving.contains(conflicting_owner));
+                    let is_first =
+                        conflicting_owner.is_none() && names.insert(drawing.entry.file.clone());
+                    match (is_first, conflicting_owner) {
                         (true, _) => Some(drawing),
-                        (false, other) => {
-                            refused.push((drawing, other.unwrap_or_default()));
+                        (false, conflicting_owner) => {
+                            refused.push((drawing, conflicting_owner.unwrap_or_default()));
                             None
                         }
                     }
@@ -470,17 +472,17 @@ impl ExportRunState {
                 return self.record_and_publish(exporter, contested, is_served);
             }
             // An address that keeps its name may conflict with another one.
-            for (drawing, other) in refused {
-                self.report_name_conflict(&drawing, &other);
+            for (drawing, other_address) in refused {
+                self.report_name_conflict(&drawing, &other_address);
             }
         }
     }
 
-    fn report_name_conflict(&mut self, drawing: &StagedRendering, other: &str) {
+    fn report_name_conflict(&mut self, drawing: &StagedRendering, other_address: &str) {
         let file = &drawing.entry.file;
-        let reason = match other {
+        let reason = match other_address {
             "" => format!("another address has the same file `{file}`"),
-            other => format!("`{other}` has the same file `{file}`"),
+            owner => format!("`{owner}` has the same file `{file}`"),
         };
         self.record_failure(&drawing.address, reason);
     }
@@ -497,9 +499,11 @@ impl ExportRunState {
         let mut old = BTreeMap::new();
         for StagedRendering { address, .. } in &drawings {
             let text = address.to_string();
-            let known = tree.manifest.get(&text);
-            if let Some(known) = known.filter(|known| known.hash.is_some()) {
-                old.insert(text, known.clone());
+            let entry_before = tree.manifest.get(&text);
+            if let Some(entry_before) =
+                entry_before.filter(|entry_before| entry_before.hash.is_some())
+            {
+                old.insert(text, entry_before.clone());
             }
         }
         for StagedRendering { address, entry, .. } in &drawings {
@@ -514,16 +518,16 @@ impl ExportRunState {
         let is_suspect = !is_served || exporter.followed_changes.load(Ordering::Relaxed) == 0;
         for StagedRendering { address, entry, staged_file: mut waiting, .. } in drawings {
             let text = address.to_string();
-            let known = old.get(&text);
+            let old_entry = old.get(&text);
             let is_there = || match entry.hash.as_deref() {
                 Some(hash) if is_suspect => {
                     exporter.folder.is_file_unchanged(number, &entry.file, hash)
                 }
                 _ => exporter.folder.has_file(number, &entry.file),
             };
-            let is_same = known
-                .is_some_and(|known| known.hash == entry.hash && known.file == entry.file)
-                && is_there();
+            let is_same = old_entry.is_some_and(|old_entry| {
+                old_entry.hash == entry.hash && old_entry.file == entry.file
+            }) && is_there();
             if is_same {
                 self.report.unchanged += 1;
                 continue;
@@ -547,7 +551,8 @@ impl ExportRunState {
                 }
             }
             // A renamed resource releases its old name.
-            let left = known.map(|known| &known.file).filter(|left| **left != entry.file);
+            let left =
+                old_entry.map(|old_entry| &old_entry.file).filter(|left| **left != entry.file);
             let is_free = |name: &str| {
                 self.tree.as_ref().is_some_and(|tree| tree.manifest.address_of_file(name).is_none())
             };

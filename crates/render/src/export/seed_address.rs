@@ -75,12 +75,12 @@ impl StaticExporter {
         after: &Snapshot,
         touched: &ChangedAspects,
     ) -> ExportResult<BTreeSet<ExportAddress>> {
-        let mut found = BTreeSet::new();
+        let mut addresses = BTreeSet::new();
         if touched.is_everything_changed() {
             self.for_each_seed(after, |address| {
-                found.insert(address);
+                addresses.insert(address);
             })?;
-            return Ok(found);
+            return Ok(addresses);
         }
         for path in touched.changed_documents() {
             let is_root = path.depth() == 0;
@@ -96,19 +96,19 @@ impl StaticExporter {
                         if is_at_or_below(root, path.as_str()) { root } else { path.as_str() };
                     if is_at_or_below(begin, root) {
                         self.for_each_seed_below(after, begin, &mut |address| {
-                            found.insert(address);
+                            addresses.insert(address);
                         })?;
                     }
                 }
             }
             if let Some(node) = after.node(path)?.filter(|_| is_within) {
-                found.extend(seed_address(&node));
+                addresses.extend(seed_address(&node));
             }
             if is_root {
-                found.insert(ExportAddress::parse("/"));
+                addresses.insert(ExportAddress::parse("/"));
             }
         }
-        Ok(found)
+        Ok(addresses)
     }
 }
 

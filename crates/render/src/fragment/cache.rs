@@ -244,7 +244,7 @@ impl FragmentCache {
         let root = snapshot.root_id();
         let is_there = || {
             let state = self.state.lock();
-            state.snapshot.as_ref().is_some_and(|known| known.root_id() == root)
+            state.snapshot.as_ref().is_some_and(|current| current.root_id() == root)
         };
         if is_there() {
             return true;
@@ -257,8 +257,10 @@ impl FragmentCache {
         if !snapshot.is_newest().unwrap_or(false) {
             return false;
         }
-        let known = self.state.lock().snapshot.clone();
-        let touched = known.map(|known| ChangedAspects::between_snapshots(&known, snapshot));
+        let previous = self.state.lock().snapshot.clone();
+        let touched = previous.map(|previous_snapshot| {
+            ChangedAspects::between_snapshots(&previous_snapshot, snapshot)
+        });
         let concerned = match &touched {
             Some(Ok(touched)) if self.options.invalidation == FragmentInvalidationMode::Tags => {
                 self.affected_fragments(touched)
@@ -280,15 +282,15 @@ impl FragmentCache {
 
     /// Determines for each fragment whether a change affects it. The expensive work runs while others use the cache.
     fn affected_fragments(&self, touched: &ChangedAspects) -> AffectedFragments {
-        let kept: Vec<Arc<CachedFragment>> = {
+        let fragments: Vec<Arc<CachedFragment>> = {
             let state = self.state.lock();
-            let slots = state.components.values().flat_map(|known| known.slots.values());
+            let slots = state.components.values().flat_map(|component| component.slots.values());
             slots
                 .filter_map(FragmentSlot::stored_fragment)
-                .map(|kept| Arc::clone(&kept.fragment))
+                .map(|stored| Arc::clone(&stored.fragment))
                 .collect()
         };
-        let judged = kept.into_iter().map(|fragment| {
+        let judged = fragments.into_iter().map(|fragment| {
             let is_concerned = touched.affects(&fragment.dependencies);
             (Arc::as_ptr(&fragment).addr(), (fragment, is_concerned))
         });
@@ -303,7 +305,7 @@ impl FragmentCache {
     ) {
         if ["/apps", "/libs"].iter().any(|root| touched.has_change_below(root)) {
             // The directives of components, and the facts that they use, may have changed.
-            state.components.values_mut().for_each(|place| place.traits = None);
+            state.components.values_mut().for_each(|component| component.traits = None);
         }
         match &self.options.invalidation {
             FragmentInvalidationMode::Full => state.remove_if(|_, _| true),
@@ -323,10 +325,11 @@ impl FragmentCache {
                     buckets.iter().filter(|bucket| bucket.iter().any(touches)).collect();
                 let others =
                     touched.has_change_outside(&buckets.iter().flatten().collect::<Vec<_>>());
-                state.remove_if(|place, _| {
-                    let path = place.split('\0').next().unwrap_or_default();
-                    let is_in =
-                        |bucket: &Vec<String>| bucket.iter().any(|one| is_at_or_below(path, one));
+                state.remove_if(|component_key, _| {
+                    let path = component_key.split('\0').next().unwrap_or_default();
+                    let is_in = |bucket: &Vec<String>| {
+                        bucket.iter().any(|folder| is_at_or_below(path, folder))
+                    };
                     let is_other = !buckets.iter().any(is_in);
                     (is_other && others) || changed.iter().any(|bucket| is_in(bucket))
                 });
@@ -335,25 +338,28 @@ impl FragmentCache {
     }
 
     /// Returns the known traits of a component.
-    pub(crate) fn component_traits(&self, place: &str) -> Option<ComponentTraits> {
-        self.state.lock().components.get(place)?.traits.clone()
+    pub(crate) fn component_traits(&self, component_key: &str) -> Option<ComponentTraits> {
+        self.state.lock().components.get(component_key)?.traits.clone()
     }
 
     /// Counts a rendering that is not cached, if the component's known directives forbid caching; returns these
     /// directives then.
-    pub(crate) fn record_if_uncached(&self, place: &str) -> Option<Arc<FragmentDirectives>> {
+    pub(crate) fn record_if_uncached(
+        &self,
+        component_key: &str,
+    ) -> Option<Arc<FragmentDirectives>> {
         let mut state = self.state.lock();
-        let known = state.components.get_mut(place)?;
-        let directives = Arc::clone(&known.traits.as_ref()?.directives);
+        let component = state.components.get_mut(component_key)?;
+        let directives = Arc::clone(&component.traits.as_ref()?.directives);
         let reason = directives.refusal_reason()?;
-        *known.uncached_counts.entry(reason).or_default() += 1;
+        *component.uncached_counts.entry(reason).or_default() += 1;
         Some(directives)
     }
 
     /// Looks up a fragment. Waits for one that another request renders, unless that one waits for this request.
     pub(crate) fn look_up(
         self: &Arc<Self>,
-        place: &Arc<str>,
+        component_key: &Arc<str>,
         variation: &str,
         root: ChunkId,
         seeker: FragmentRequester,
@@ -361,24 +367,25 @@ impl FragmentCache {
         let deadline = Instant::now() + RENDER_WAIT_TIMEOUT;
         let mut state = self.state.lock();
         loop {
-            if state.snapshot.as_ref().is_none_or(|known| known.root_id() != root) {
+            if state.snapshot.as_ref().is_none_or(|current| current.root_id() != root) {
                 return FragmentLookup::Miss(None);
             }
             state.clock += 1;
             let clock = state.clock;
-            let known = state.components.entry(Arc::clone(place)).or_default();
-            known.last_used = clock;
-            let kept = known.slots.get_mut(variation).and_then(|slot| slot.usable_fragment(seeker));
-            if let Some(kept) = kept {
-                kept.last_used = clock;
-                let fragment = Arc::clone(&kept.fragment);
-                known.hits += 1;
-                known.saved_time += fragment.render_time;
+            let component = state.components.entry(Arc::clone(component_key)).or_default();
+            component.last_used = clock;
+            let stored =
+                component.slots.get_mut(variation).and_then(|slot| slot.usable_fragment(seeker));
+            if let Some(stored) = stored {
+                stored.last_used = clock;
+                let fragment = Arc::clone(&stored.fragment);
+                component.hits += 1;
+                component.saved_time += fragment.render_time;
                 state.record_recent_lookup(false);
                 return FragmentLookup::Hit(fragment);
             }
             if let Some(FragmentSlot::Rendering { requester_id: by, .. }) =
-                known.slots.get(variation)
+                component.slots.get(variation)
             {
                 let by = *by;
                 if state.would_deadlock(seeker.id, by) {
@@ -392,18 +399,18 @@ impl FragmentCache {
                 }
                 continue;
             }
-            let last = match known.slots.remove(variation) {
-                Some(FragmentSlot::Ready(kept)) => Some(kept),
+            let last = match component.slots.remove(variation) {
+                Some(FragmentSlot::Ready(fallback)) => Some(fallback),
                 _ => None,
             };
             let by = seeker.id;
-            known.slots.insert(
+            component.slots.insert(
                 variation.to_owned(),
                 FragmentSlot::Rendering { requester_id: by, previous: last },
             );
-            known.misses += 1;
-            let has_returned = state.record_miss(place, variation);
-            let (cache, unit) = (Arc::clone(self), Arc::clone(place));
+            component.misses += 1;
+            let has_returned = state.record_miss(component_key, variation);
+            let (cache, unit) = (Arc::clone(self), Arc::clone(component_key));
             let variation = variation.to_owned();
             let is_done = false;
             let drawing = FragmentRenderPermit {
@@ -420,11 +427,11 @@ impl FragmentCache {
     }
 
     /// Records that a component was rendered and not cached.
-    pub(crate) fn record_uncached(&self, place: &Arc<str>, reason: UncachedReason) {
+    pub(crate) fn record_uncached(&self, component_key: &Arc<str>, reason: UncachedReason) {
         let mut state = self.state.lock();
         *state
             .components
-            .entry(Arc::clone(place))
+            .entry(Arc::clone(component_key))
             .or_default()
             .uncached_counts
             .entry(reason)
@@ -435,14 +442,17 @@ impl FragmentCache {
     /// Records the traits of a component.
     pub(crate) fn record_component_traits(
         &self,
-        place: &Arc<str>,
+        component_key: &Arc<str>,
         directives: &Arc<FragmentDirectives>,
         facts: RequestFacts,
     ) {
         let mut state = self.state.lock();
-        let known = &mut state.components.entry(Arc::clone(place)).or_default().traits;
-        let facts = known.as_ref().map_or(facts, |known| known.request_facts.combine(facts));
-        *known = Some(ComponentTraits { directives: Arc::clone(directives), request_facts: facts });
+        let traits_slot =
+            &mut state.components.entry(Arc::clone(component_key)).or_default().traits;
+        let facts =
+            traits_slot.as_ref().map_or(facts, |traits| traits.request_facts.combine(facts));
+        *traits_slot =
+            Some(ComponentTraits { directives: Arc::clone(directives), request_facts: facts });
     }
 
     /// Evicts fragments until memory is below the limit.
@@ -451,24 +461,36 @@ impl FragmentCache {
             return;
         }
         let mut oldest: Vec<(u64, Arc<str>, String, usize)> = Vec::new();
-        for (place, known) in &state.components {
-            for (variation, slot) in &known.slots {
-                if let FragmentSlot::Ready(kept) = slot {
-                    oldest.push((kept.last_used, Arc::clone(place), variation.clone(), kept.bytes));
+        for (component_key, component) in &state.components {
+            for (variation, slot) in &component.slots {
+                if let FragmentSlot::Ready(stored) = slot {
+                    oldest.push((
+                        stored.last_used,
+                        Arc::clone(component_key),
+                        variation.clone(),
+                        stored.bytes,
+                    ));
                 }
             }
         }
         oldest.sort_unstable_by_key(|(used, ..)| *used);
-        for (_, place, variation, bytes) in oldest {
+        for (_, component_key, variation, bytes) in oldest {
             if state.bytes <= self.options.avg_bytes {
                 break;
             }
-            let gone =
-                state.components.get_mut(&place).and_then(|one| one.slots.remove(&variation));
-            let has_returned = matches!(gone, Some(FragmentSlot::Ready(kept)) if kept.is_returning);
+            let removed_slot = state
+                .components
+                .get_mut(&component_key)
+                .and_then(|component| component.slots.remove(&variation));
+            let has_returned =
+                matches!(removed_slot, Some(FragmentSlot::Ready(kept)) if kept.is_returning);
             state.bytes -= bytes;
             state.evicted += 1;
-            state.ghosts.add(ghost_key(&place, &variation), (bytes, has_returned), state.clock);
+            state.ghosts.add(
+                ghost_key(&component_key, &variation),
+                (bytes, has_returned),
+                state.clock,
+            );
         }
     }
 
@@ -480,12 +502,13 @@ impl FragmentCache {
         let mut oldest: Vec<(u64, Arc<str>)> = state
             .components
             .iter()
-            .map(|(place, known)| (known.last_used, Arc::clone(place)))
+            .map(|(component_key, component)| (component.last_used, Arc::clone(component_key)))
             .collect();
         oldest.sort_unstable_by_key(|(used, _)| *used);
-        for (_, place) in oldest.into_iter().take(self.options.max_components / 10 + 1) {
-            if let Some(known) = state.components.remove(&place) {
-                state.bytes -= known.slots.values().map(FragmentSlot::byte_size).sum::<usize>();
+        for (_, component_key) in oldest.into_iter().take(self.options.max_components / 10 + 1) {
+            if let Some(removed_component) = state.components.remove(&component_key) {
+                state.bytes -=
+                    removed_component.slots.values().map(FragmentSlot::byte_size).sum::<usize>();
             }
         }
     }
@@ -509,14 +532,14 @@ impl FragmentCache {
         let mut units: Vec<ComponentCacheReport> = state
             .components
             .iter()
-            .map(|(place, known)| ComponentCacheReport {
-                component_key: place.replace('\0', " "),
-                variation_count: known.slots.len(),
-                bytes: known.slots.values().map(FragmentSlot::byte_size).sum(),
-                hits: known.hits,
-                misses: known.misses,
-                saved_time: known.saved_time,
-                uncached_counts: known
+            .map(|(component_key, component)| ComponentCacheReport {
+                component_key: component_key.replace('\0', " "),
+                variation_count: component.slots.len(),
+                bytes: component.slots.values().map(FragmentSlot::byte_size).sum(),
+                hits: component.hits,
+                misses: component.misses,
+                saved_time: component.saved_time,
+                uncached_counts: component
                     .uncached_counts
                     .iter()
                     .map(|(why, count)| (*why, *count))
@@ -555,11 +578,13 @@ impl FragmentCacheState {
     /// Removes fragments; those that are being rendered are not cached when they are done, as their root is outdated
     /// then.
     fn remove_if(&mut self, mut is_gone: impl FnMut(&str, &CachedFragment) -> bool) {
-        for (place, known) in &mut self.components {
-            known.slots.retain(|_, slot| {
-                let kept = slot.stored_fragment().filter(|kept| is_gone(place, &kept.fragment));
-                let Some(kept) = kept else { return true };
-                self.bytes -= kept.bytes;
+        for (component_key, component) in &mut self.components {
+            component.slots.retain(|_, slot| {
+                let stored = slot
+                    .stored_fragment()
+                    .filter(|stored| is_gone(component_key, &stored.fragment));
+                let Some(stored) = stored else { return true };
+                self.bytes -= stored.bytes;
                 self.removed += 1;
                 match slot {
                     FragmentSlot::Ready(_) => false,
@@ -579,8 +604,8 @@ impl FragmentCacheState {
     }
 
     /// Counts a miss; returns true if the fragment was evicted before.
-    fn record_miss(&mut self, place: &str, variation: &str) -> bool {
-        let has_gone = self.ghosts.take_recent(ghost_key(place, variation), self.clock);
+    fn record_miss(&mut self, component_key: &str, variation: &str) -> bool {
+        let has_gone = self.ghosts.take_recent(ghost_key(component_key, variation), self.clock);
         self.ghost_hits += u64::from(has_gone);
         self.record_recent_lookup(has_gone);
         has_gone
@@ -600,11 +625,11 @@ impl FragmentCacheState {
     fn would_deadlock(&self, seeker: u64, by: u64) -> bool {
         let mut next = Some(by);
         // Requests never begin to wait in a cycle, so that this loop ends.
-        while let Some(one) = next {
-            if one == seeker {
+        while let Some(requester) = next {
+            if requester == seeker {
                 return true;
             }
-            next = self.waiting_for.get(&one).copied();
+            next = self.waiting_for.get(&requester).copied();
         }
         false
     }
@@ -613,10 +638,11 @@ impl FragmentCacheState {
 impl FragmentSlot {
     /// Returns the fragment that a request may use.
     fn usable_fragment(&mut self, seeker: FragmentRequester) -> Option<&mut StoredFragment> {
-        let is_good =
-            |kept: &&mut StoredFragment| kept.expires_at.is_none_or(|expires| seeker.now < expires);
+        let is_good = |stored: &&mut StoredFragment| {
+            stored.expires_at.is_none_or(|expires| seeker.now < expires)
+        };
         match self {
-            Self::Ready(kept) => Some(kept).filter(|_| !seeker.bypasses_cached).filter(is_good),
+            Self::Ready(stored) => Some(stored).filter(|_| !seeker.bypasses_cached).filter(is_good),
             // Another request renders it.
             Self::Rendering { requester_id: by, previous: last } => {
                 last.as_mut().filter(|_| !seeker.bypasses_cached && *by != seeker.id)
@@ -628,17 +654,17 @@ impl FragmentSlot {
     fn stored_fragment(&self) -> Option<&StoredFragment> {
         match self {
             Self::Rendering { previous: last, .. } => last.as_ref(),
-            Self::Ready(kept) => Some(kept),
+            Self::Ready(stored) => Some(stored),
         }
     }
 
     fn byte_size(&self) -> usize {
-        self.stored_fragment().map_or(0, |kept| kept.bytes)
+        self.stored_fragment().map_or(0, |stored| stored.bytes)
     }
 }
 
-fn ghost_key(place: &str, variation: &str) -> u64 {
-    hash_bytes(place).rotate_left(1) ^ hash_bytes(variation)
+fn ghost_key(component_key: &str, variation: &str) -> u64 {
+    hash_bytes(component_key).rotate_left(1) ^ hash_bytes(variation)
 }
 
 fn is_at_or_below(path: &str, outer: &str) -> bool {
@@ -659,7 +685,7 @@ impl FragmentRenderPermit {
             return Err(UncachedReason::TooLarge);
         }
         let mut state = self.cache.state.lock();
-        if state.snapshot.as_ref().is_none_or(|known| known.root_id() != self.root) {
+        if state.snapshot.as_ref().is_none_or(|current| current.root_id() != self.root) {
             return Err(UncachedReason::Outdated);
         }
         let used = state.clock;
@@ -671,8 +697,8 @@ impl FragmentRenderPermit {
             expires_at: expires,
             is_returning: has_returned,
         });
-        let place = state.components.entry(Arc::clone(&self.component)).or_default();
-        let old = place.slots.insert(std::mem::take(&mut self.variation), slot);
+        let component = state.components.entry(Arc::clone(&self.component)).or_default();
+        let old = component.slots.insert(std::mem::take(&mut self.variation), slot);
         state.bytes = state.bytes + bytes - old.as_ref().map_or(0, FragmentSlot::byte_size);
         state.stored += 1;
         self.cache.enforce_memory_limit(&mut state);
@@ -699,14 +725,14 @@ impl FragmentRenderPermit {
     fn release_slot(&self, then: ReplacedFragmentFate) {
         let mut state = self.cache.state.lock();
         let state = &mut *state;
-        if let Some(place) = state.components.get_mut(&self.component)
-            && matches!(place.slots.get(&self.variation), Some(FragmentSlot::Rendering { requester_id, .. }) if *requester_id == self.requester_id)
+        if let Some(component) = state.components.get_mut(&self.component)
+            && matches!(component.slots.get(&self.variation), Some(FragmentSlot::Rendering { requester_id, .. }) if *requester_id == self.requester_id)
             && let Some(FragmentSlot::Rendering { previous: Some(last), .. }) =
-                place.slots.remove(&self.variation)
+                component.slots.remove(&self.variation)
         {
             match then {
                 ReplacedFragmentFate::Restored => {
-                    place.slots.insert(self.variation.clone(), FragmentSlot::Ready(last));
+                    component.slots.insert(self.variation.clone(), FragmentSlot::Ready(last));
                 }
                 ReplacedFragmentFate::Dropped => state.bytes -= last.bytes,
             }
@@ -830,12 +856,16 @@ mod tests {
     }
 
     /// Looks up the fragment of a component at a time in seconds.
-    fn look(cache: &Arc<FragmentCache>, root: ChunkId, (place, at): (&str, u64)) -> FragmentLookup {
+    fn look(
+        cache: &Arc<FragmentCache>,
+        root: ChunkId,
+        (component_key, at): (&str, u64),
+    ) -> FragmentLookup {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(at);
         look_as(
             cache,
             root,
-            place,
+            component_key,
             FragmentRequester { id: cache.new_requester_id(), now, bypasses_cached: false },
         )
     }
@@ -843,27 +873,27 @@ mod tests {
     fn look_as(
         cache: &Arc<FragmentCache>,
         root: ChunkId,
-        place: &str,
+        component_key: &str,
         seeker: FragmentRequester,
     ) -> FragmentLookup {
-        cache.look_up(&place.into(), "", root, seeker)
+        cache.look_up(&component_key.into(), "", root, seeker)
     }
 
-    fn text(found: FragmentLookup) -> String {
-        match found {
+    fn text(lookup: FragmentLookup) -> String {
+        match lookup {
             FragmentLookup::Hit(fragment) => match &*fragment.pieces {
                 [FragmentPiece::Text(text)] => text.to_string(),
-                other => panic!("{other:?}"),
+                result => panic!("{result:?}"),
             },
             FragmentLookup::Miss(Some(_)) => "to draw".to_owned(),
             FragmentLookup::Miss(None) => "to draw for itself".to_owned(),
         }
     }
 
-    fn drawing(found: FragmentLookup) -> FragmentRenderPermit {
-        match found {
+    fn drawing(lookup: FragmentLookup) -> FragmentRenderPermit {
+        match lookup {
             FragmentLookup::Miss(Some(drawing)) => drawing,
-            other => panic!("{}", text(other)),
+            result => panic!("{}", text(result)),
         }
     }
 
@@ -911,22 +941,22 @@ mod tests {
     fn no_two_requests_wait_for_each_other() {
         let (cache, root) = cache();
         let now = SystemTime::UNIX_EPOCH;
-        let [one, other] = [(); 2].map(|()| FragmentRequester {
+        let [first, second] = [(); 2].map(|()| FragmentRequester {
             id: cache.new_requester_id(),
             now,
             bypasses_cached: false,
         });
-        let a = drawing(look_as(&cache, root, "/a", one));
-        let b = drawing(look_as(&cache, root, "/b", other));
+        let a = drawing(look_as(&cache, root, "/a", first));
+        let b = drawing(look_as(&cache, root, "/b", second));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| text(look_as(&cache, root, "/a", other)));
-            while !cache.state.lock().waiting_for.contains_key(&other.id) {
+            let waiting = scope.spawn(|| text(look_as(&cache, root, "/a", second)));
+            while !cache.state.lock().waiting_for.contains_key(&second.id) {
                 std::thread::yield_now();
             }
             // The other request waits for this one, so that this one renders without the cache, and neither waits
             // forever.
-            assert_eq!(text(look_as(&cache, root, "/b", one)), "to draw for itself");
-            assert_eq!(text(look_as(&cache, root, "/a", one)), "to draw for itself");
+            assert_eq!(text(look_as(&cache, root, "/b", first)), "to draw for itself");
+            assert_eq!(text(look_as(&cache, root, "/a", first)), "to draw for itself");
             a.store(fragment("a"), None).unwrap();
             assert_eq!(waiting.join().unwrap(), "a");
         });

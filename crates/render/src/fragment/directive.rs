@@ -27,7 +27,7 @@ impl ParameterSelection {
         match self {
             Self::None => false,
             Self::All => true,
-            Self::Listed(names) => names.iter().any(|one| one == name),
+            Self::Listed(names) => names.iter().any(|listed_name| listed_name == name),
         }
     }
 }
@@ -165,10 +165,10 @@ impl FragmentDirectives {
     /// Parses directives. Returns a message if they are invalid; they then count as `never`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut directives = Self::default();
-        for word in text.split(';').map(str::trim).filter(|word| !word.is_empty()) {
-            let (name, value) = match word.split_once('=') {
+        for directive in text.split(';').map(str::trim).filter(|directive| !directive.is_empty()) {
+            let (name, value) = match directive.split_once('=') {
                 Some((name, value)) => (name.trim(), Some(value.trim())),
-                None => (word, None),
+                None => (directive, None),
             };
             directives.apply_directive(name, value)?;
         }
@@ -195,7 +195,7 @@ impl FragmentDirectives {
             None => Ok(()),
             Some(_) => Err(format!("`{name}` takes no value")),
         };
-        if let Some((_, vary)) = VARY_DIRECTIVES.iter().find(|(word, _)| *word == name) {
+        if let Some((_, vary)) = VARY_DIRECTIVES.iter().find(|(keyword, _)| *keyword == name) {
             bare()?;
             self.vary.push(*vary);
             self.vary.sort_unstable();
@@ -269,7 +269,7 @@ impl FragmentDirectives {
         if asker.parameters.names().any(|name| self.forbidden_params.includes(name)) {
             return Err(UncachedReason::Parameter);
         }
-        if self.schemes.as_ref().is_some_and(|all| !all.iter().any(|one| one == asker.scheme))
+        if self.schemes.as_ref().is_some_and(|all| !all.iter().any(|scheme| scheme == asker.scheme))
             || self.ports.as_ref().is_some_and(|all| !all.contains(&asker.port))
         {
             return Err(UncachedReason::SchemeOrPort);
@@ -353,7 +353,7 @@ fn parse_required_list(name: &str, value: Option<&str>) -> Result<Vec<String>, S
 
 fn split_names(value: &str) -> Vec<String> {
     let inner = value.strip_prefix('(').and_then(|value| value.strip_suffix(')')).unwrap_or(value);
-    inner.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect()
+    inner.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -424,13 +424,13 @@ mod tests {
 
     #[test]
     fn the_order_of_words_does_not_matter() {
-        for (one, other) in [
+        for (left, right) in [
             ("always;locale", "locale;always"),
             ("always;no-params", "no-params;always"),
             ("uri;params;locale", "locale;params;uri"),
         ] {
-            assert_eq!(variation(one, ""), variation(other, ""), "{one}");
-            assert_eq!(variation(one, "x=1"), variation(other, "x=1"), "{one}");
+            assert_eq!(variation(left, ""), variation(right, ""), "{left}");
+            assert_eq!(variation(left, "x=1"), variation(right, "x=1"), "{left}");
         }
         check("no-params;always", "", "always");
         check("no-params", "", "not kept: empty");

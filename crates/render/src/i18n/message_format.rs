@@ -23,12 +23,12 @@ pub(crate) type MessageArguments<'a> = dyn Fn(&str) -> Option<(String, Option<f6
 pub(crate) fn format_message(
     text: &str,
     language: &str,
-    given: &MessageArguments<'_>,
+    arguments: &MessageArguments<'_>,
 ) -> Result<String, String> {
     if !text.contains(['{', '}', '\'']) {
         return Ok(text.to_owned());
     }
-    let mut reader = MessageParser { rest: text, language, arguments: given };
+    let mut reader = MessageParser { rest: text, language, arguments };
     let mut out = String::new();
     reader.write_text(&mut out, (None, 0))?;
     if reader.rest.is_empty() { Ok(out) } else { Err("a `}` closes nothing".to_owned()) }
@@ -59,9 +59,9 @@ impl<'a> MessageParser<'a> {
                     out.push_str(&format_number(number));
                     self.skip(1);
                 }
-                (other, _) => {
-                    out.push(other);
-                    self.skip(other.len_utf8());
+                (character, _) => {
+                    out.push(character);
+                    self.skip(character.len_utf8());
                 }
             }
         }
@@ -104,7 +104,7 @@ impl<'a> MessageParser<'a> {
             return Ok(());
         }
         self.expect_char(',')?;
-        let wanted = match kind {
+        let choice = match kind {
             "select" => ChoiceArgument::Keyword(text),
             "plural" | "selectordinal" => {
                 let number = number.or_else(|| text.trim().parse().ok());
@@ -113,24 +113,24 @@ impl<'a> MessageParser<'a> {
                 let category = plural_category(self.language, number - offset, kind == "plural")?;
                 ChoiceArgument::Number { number, displayed_number: number - offset, category }
             }
-            other => {
+            unknown_kind => {
                 return Err(format!(
-                    "`{other}` is no kind of choice: plural, selectordinal, select"
+                    "`{unknown_kind}` is no kind of choice: plural, selectordinal, select"
                 ));
             }
         };
-        out.push_str(&self.write_choice(&wanted, depth)?);
+        out.push_str(&self.write_choice(&choice, depth)?);
         Ok(())
     }
 
     /// Parses all choices and writes the selected one; the content of the others may be invalid for this value.
-    fn write_choice(&mut self, wanted: &ChoiceArgument, depth: usize) -> Result<String, String> {
+    fn write_choice(&mut self, choice: &ChoiceArgument, depth: usize) -> Result<String, String> {
         let mut best: Option<(u8, &'a str)> = None;
         while !self.take_char('}') {
             let selector = self.take_word();
             self.expect_char('{')?;
             let inside = self.take_braced()?;
-            let fit = wanted.match_rank(selector);
+            let fit = choice.match_rank(selector);
             if fit > best.map_or(0, |(fit, _)| fit) {
                 best = Some((fit, inside));
             }
@@ -139,7 +139,7 @@ impl<'a> MessageParser<'a> {
         let mut reader =
             MessageParser { rest: inside, language: self.language, arguments: self.arguments };
         let mut text = String::new();
-        reader.write_text(&mut text, (wanted.displayed_number(), depth + 1))?;
+        reader.write_text(&mut text, (choice.displayed_number(), depth + 1))?;
         Ok(text)
     }
 
@@ -147,9 +147,9 @@ impl<'a> MessageParser<'a> {
     fn take_braced(&mut self) -> Result<&'a str, String> {
         let (mut depth, mut is_quoted, text) = (1_usize, false, self.rest);
         let mut rest = text.char_indices().peekable();
-        while let Some((at, one)) = rest.next() {
+        while let Some((at, character)) = rest.next() {
             let next = rest.peek().map(|(_, next)| *next);
-            match one {
+            match character {
                 '\'' if is_quoted => is_quoted = false,
                 '\'' if next == Some('\'') => drop(rest.next()),
                 '\'' => is_quoted = matches!(next, Some('{' | '}' | '#')),
@@ -170,8 +170,8 @@ impl<'a> MessageParser<'a> {
         self.skip_blanks();
         let Some(rest) = self.rest.strip_prefix("offset:") else { return Ok(0.0) };
         self.rest = rest;
-        let word = self.take_word();
-        word.parse().map_err(|_| format!("`{word}` is no offset"))
+        let keyword = self.take_word();
+        keyword.parse().map_err(|_| format!("`{keyword}` is no offset"))
     }
 
     fn skip_blanks(&mut self) {
@@ -180,25 +180,27 @@ impl<'a> MessageParser<'a> {
 
     fn take_word(&mut self) -> &'a str {
         self.skip_blanks();
-        let end = self.rest.find(|one: char| one.is_whitespace() || matches!(one, ',' | '{' | '}'));
+        let end = self.rest.find(|character: char| {
+            character.is_whitespace() || matches!(character, ',' | '{' | '}')
+        });
         let (word, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
         self.rest = rest;
         word
     }
 
-    fn take_char(&mut self, wanted: char) -> bool {
+    fn take_char(&mut self, expected: char) -> bool {
         self.skip_blanks();
-        let rest = self.rest.strip_prefix(wanted);
+        let rest = self.rest.strip_prefix(expected);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
     }
 
-    fn expect_char(&mut self, wanted: char) -> Result<(), String> {
-        if self.take_char(wanted) {
+    fn expect_char(&mut self, expected: char) -> Result<(), String> {
+        if self.take_char(expected) {
             return Ok(());
         }
-        let found: String = self.rest.chars().take(10).collect();
-        Err(format!("`{wanted}` is missing before `{found}`"))
+        let remaining: String = self.rest.chars().take(10).collect();
+        Err(format!("`{expected}` is missing before `{remaining}`"))
     }
 }
 
@@ -212,14 +214,14 @@ impl ChoiceArgument {
     fn displayed_number(&self) -> Option<f64> {
         match self {
             Self::Keyword(_) => None,
-            Self::Number { displayed_number: shown, .. } => Some(*shown),
+            Self::Number { displayed_number: number, .. } => Some(*number),
         }
     }
 
     /// Returns how well a selector matches; 0 for no match.
     fn match_rank(&self, selector: &str) -> u8 {
         match self {
-            Self::Keyword(word) if word == selector => 3,
+            Self::Keyword(keyword) if keyword == selector => 3,
             Self::Number { number, .. }
                 if selector.strip_prefix('=').is_some_and(|exact| exact.parse() == Ok(*number)) =>
             {
@@ -262,13 +264,13 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, language: &str, count: &str, expected: Result<&str, &str>) {
-        let given = |name: &str| match name {
+        let arguments = |name: &str| match name {
             "count" => Some((count.to_owned(), count.parse().ok())),
             "city" => Some(("Köln {x}".to_owned(), None)),
             _ => None,
         };
-        let found = format_message(text, language, &given);
-        assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
+        let message = format_message(text, language, &arguments);
+        assert_eq!(message.as_deref().map_err(String::as_str), expected, "{text}");
     }
 
     #[test]

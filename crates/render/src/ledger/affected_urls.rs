@@ -116,7 +116,7 @@ impl DependencyLedger {
         let ends = [from.root_id(), to];
         let since = self.changes_since_strays(ends, after);
         let step = FollowerStep { end_roots: ends, changes: Arc::new(touched) };
-        let (is_altered, StepImpact { candidates, clock: seen, stray_only_count: strays }) = {
+        let (is_altered, StepImpact { candidates, clock: step_clock, stray_only_count: strays }) = {
             let mut index = self.0.index.lock();
             let is_altered = index.is_rendering_changed();
             let concerned = index.record_step(step, &same, &since);
@@ -138,7 +138,7 @@ impl DependencyLedger {
             changed_documents: documents,
             unchanged_urls: spared,
             answer_number: number,
-            step_end: Some((seen, to)),
+            step_end: Some((step_clock, to)),
             unchanged: same,
         })
     }
@@ -184,27 +184,27 @@ impl DependencyLedger {
         before: &Snapshot,
         after: &Snapshot,
     ) -> HashSet<u64> {
-        let mut answers = self.0.query_results.lock();
-        let ListQueryResults { root: state, result_by_query: known } = &mut *answers;
+        let mut query_results = self.0.query_results.lock();
+        let ListQueryResults { root: state, result_by_query: results } = &mut *query_results;
         if *state != Some(before.root_id()) {
-            known.clear();
+            results.clear();
         }
         *state = Some(after.root_id());
         let doubtful = {
             let mut index = self.0.index.lock();
             let doubtful = index.possibly_changed_queries(touched);
             // Later changes of a list that is no longer recorded would not be noticed.
-            known.retain(|id, _| index.has_list_query(*id));
+            results.retain(|id, _| index.has_list_query(*id));
             doubtful
         };
         if touched.is_everything_changed() || doubtful.len() > MAX_REPEATED_QUERIES {
             // The results of the others may not match what visitors see now, either.
-            known.clear();
+            results.clear();
             return HashSet::new();
         }
         let (mut same, mut left) = (HashSet::new(), MAX_QUERY_LOOKUPS);
         for listing in doubtful {
-            let old = known.remove(&listing.id());
+            let old = results.remove(&listing.id());
             if left == 0 {
                 continue;
             }
@@ -216,7 +216,7 @@ impl DependencyLedger {
             };
             let old = old.or_else(|| ask(before));
             let new = ask(after);
-            known.extend(new.map(|new| (listing.id(), new)));
+            results.extend(new.map(|new| (listing.id(), new)));
             if old.is_some() && old == new {
                 same.insert(listing.id());
             }
@@ -235,26 +235,26 @@ impl DependencyLedger {
         let (mut named, mut same, mut left) = (Vec::new(), Vec::new(), MAX_COMPARED_URLS);
         // Of very many URLs, render only the doubtful ones.
         let is_few = candidates.len() <= MAX_COMPARED_URLS;
-        let begun = Instant::now();
+        let started_at = Instant::now();
         for candidate in candidates {
-            let is_in_time = left > 0 && begun.elapsed() < COMPARISON_TIMEOUT;
+            let is_in_time = left > 0 && started_at.elapsed() < COMPARISON_TIMEOUT;
             let is_tried = is_in_time && (is_few || candidate.may_be_unaffected());
             let looked = candidate.fingerprint.as_ref().filter(|_| is_tried).and_then(|look| {
                 left -= 1;
                 self.0.counters.compared.fetch_add(1, Ordering::Relaxed);
                 let mut read = DependencySet::default();
                 for request in look.repeat_requests(&candidate.url) {
-                    let drawn = draw(after, &request)?;
-                    ResponseFingerprint::from_response(&drawn, &request)
+                    let response = draw(after, &request)?;
+                    ResponseFingerprint::from_response(&response, &request)
                         .filter(|now| now.equals_ignoring_client(look))?;
-                    read = read.union(&drawn.reads.dependencies());
+                    read = read.union(&response.reads.dependencies());
                 }
                 Some(read)
             });
             let spared =
                 looked.and_then(|read| self.0.index.lock().record_unchanged(&candidate, &read));
             match spared {
-                Some(one) => same.push(one),
+                Some(url) => same.push(url),
                 None => named.push(candidate.url),
             }
         }

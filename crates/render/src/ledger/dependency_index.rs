@@ -64,8 +64,8 @@ impl UrlDependencyEntry {
     ) {
         self.since_answer = Some(match self.since_answer.take() {
             None => (Arc::new(read.clone()), look.cloned()),
-            Some((known, old)) => {
-                (Arc::new(known.union(read)), join_fingerprints(old.as_ref(), look))
+            Some((dependencies, old)) => {
+                (Arc::new(dependencies.union(read)), join_fingerprints(old.as_ref(), look))
             }
         });
     }
@@ -73,11 +73,11 @@ impl UrlDependencyEntry {
 
 /// Returns the fingerprint common to copies of two kinds; `None` if they differ or it is unknown.
 fn join_fingerprints(
-    one: Option<&Arc<ResponseFingerprint>>,
-    other: Option<&Arc<ResponseFingerprint>>,
+    left: Option<&Arc<ResponseFingerprint>>,
+    right: Option<&Arc<ResponseFingerprint>>,
 ) -> Option<Arc<ResponseFingerprint>> {
-    let (one, other) = (one?, other?);
-    if one == other { Some(Arc::clone(one)) } else { one.join(other).map(Arc::new) }
+    let (left, right) = (left?, right?);
+    if left == right { Some(Arc::clone(left)) } else { left.join(right).map(Arc::new) }
 }
 
 /// A hasher for values that are hashes already.
@@ -215,9 +215,10 @@ impl UrlDependencyIndex {
 
     /// Loads a URL whose rendering was not stored in time.
     pub(super) fn load_unstored_url(&mut self, url: &str) {
-        let read = self.dependencies_of(url).map_or_else(DependencySet::on_anything, |known| {
-            known.union(&DependencySet::on_anything())
-        });
+        let read =
+            self.dependencies_of(url).map_or_else(DependencySet::on_anything, |dependencies| {
+                dependencies.union(&DependencySet::on_anything())
+            });
         let at = self.set_dependencies(url, Arc::new(read));
         self.set_fingerprint(at, None);
         self.set_fault(at, false);
@@ -252,9 +253,10 @@ impl UrlDependencyIndex {
         if row.kind == LedgerRowKind::Scope {
             return self.add_pending_scope(&row.url);
         }
-        let read = self
-            .dependencies_of(&row.url)
-            .map_or_else(|| row.dependencies.clone(), |known| known.union(&row.dependencies));
+        let read = self.dependencies_of(&row.url).map_or_else(
+            || row.dependencies.clone(),
+            |dependencies| dependencies.union(&row.dependencies),
+        );
         let at = self.set_dependencies(&row.url, Arc::new(read));
         // This publisher's output differs from that of the other one.
         self.set_fingerprint(at, None);
@@ -307,9 +309,9 @@ impl UrlDependencyIndex {
         let Some(entry) = self.entry_mut(at) else { return false };
         let looks_alike = match (entry.fingerprint.as_deref(), look) {
             // The first copy after a flush starts anew.
-            (known, look) if entry.is_flushed => known == look,
-            (Some(known), Some(look)) => known.covers(look),
-            (known, _) => known.is_none(),
+            (recorded_look, look) if entry.is_flushed => recorded_look == look,
+            (Some(recorded_look), Some(look)) => recorded_look.covers(look),
+            (recorded_look, _) => recorded_look.is_none(),
         };
         let is_known = entry.digest == Some(digest) && looks_alike && entry.is_fault == is_fault;
         if !is_known || (is_astray && !self.stray_copies.refresh_copy(at, root, clock)) {
@@ -323,9 +325,9 @@ impl UrlDependencyIndex {
     }
 
     /// Records a rendering that began after the step with a number.
-    pub(super) fn record(&mut self, began: u64, drawn: UrlRendering<'_>) -> IndexRecordOutcome {
+    pub(super) fn record(&mut self, began: u64, rendering: UrlRendering<'_>) -> IndexRecordOutcome {
         let UrlRendering { url, root, dependencies: read, digest, fingerprint: look, is_fault } =
-            drawn;
+            rendering;
         if self.is_outdated(began, root, read) {
             return IndexRecordOutcome::Outdated;
         }
@@ -424,21 +426,21 @@ impl UrlDependencyIndex {
         let steps = || self.recent_steps.range(first..);
         // States with the same root are equal, regardless of their history.
         let ended = steps().rposition(|step| Some(step.end_roots[1]) == root).map(|at| at + 1);
-        let begun = steps().next().filter(|step| Some(step.end_roots[0]) == root).map(|_| 0);
-        let Some(later) = ended.or(begun) else { return true };
+        let start = steps().next().filter(|step| Some(step.end_roots[0]) == root).map(|_| 0);
+        let Some(later) = ended.or(start) else { return true };
         steps().skip(later).any(|step| step.changes.affects(read))
     }
 
     /// Sets the dependencies of a URL.
     fn set_dependencies(&mut self, url: &str, read: Arc<DependencySet>) -> u32 {
-        let known = self.slot_by_url.get(url).copied();
-        let at = known.unwrap_or_else(|| {
+        let known_slot = self.slot_by_url.get(url).copied();
+        let at = known_slot.unwrap_or_else(|| {
             self.free_slots.pop().unwrap_or_else(|| {
                 self.entries.push(None);
                 u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
             })
         });
-        let old = known.and_then(|at| Some(Arc::clone(&self.entry(at)?.dependencies)));
+        let old = known_slot.and_then(|at| Some(Arc::clone(&self.entry(at)?.dependencies)));
         for key in read.path_and_query_keys() {
             if old.as_ref().is_none_or(|old| old.aspects_with_results(key).is_empty()) {
                 self.slots_by_path.entry(key).or_default().push(at);
@@ -450,25 +452,26 @@ impl UrlDependencyIndex {
         }
         self.needed_link_count =
             self.needed_link_count + read.len() - old.map_or(0, |old| old.len());
-        let drawn = self.clock;
+        let rendered_at = self.clock;
         match self.entry_mut(at) {
             Some(entry) => {
-                (entry.dependencies, entry.last_rendered, entry.is_flushed) = (read, drawn, false);
+                (entry.dependencies, entry.last_rendered, entry.is_flushed) =
+                    (read, rendered_at, false);
                 entry.digest = None;
             }
             None => {
                 let url: Arc<str> = url.into();
                 self.slot_by_url.insert(Arc::clone(&url), at);
-                if let Some(place) = self.entries.get_mut(at as usize) {
+                if let Some(slot) = self.entries.get_mut(at as usize) {
                     let (look, later, is_flushed, is_dirty) = (None, None, false, false);
                     let (digest, is_fault) = (None, false);
-                    *place = Some(UrlDependencyEntry {
+                    *slot = Some(UrlDependencyEntry {
                         url,
                         dependencies: read,
                         digest,
                         fingerprint: look,
                         since_answer: later,
-                        last_rendered: drawn,
+                        last_rendered: rendered_at,
                         is_flushed,
                         is_dirty,
                         is_fault,
@@ -527,11 +530,12 @@ impl UrlDependencyIndex {
         if self.slot_by_url.len() - self.fault_count <= self.max_urls {
             return 0;
         }
-        let drawn = |at: &u32| {
+        let rendered_at = |at: &u32| {
             let entry = self.entry(*at).filter(|entry| !entry.is_fault)?;
             Some((entry.last_rendered, *at))
         };
-        let mut oldest: Vec<(u64, u32)> = self.slot_by_url.values().filter_map(drawn).collect();
+        let mut oldest: Vec<(u64, u32)> =
+            self.slot_by_url.values().filter_map(rendered_at).collect();
         let count = (self.max_urls / 10).max(1).min(oldest.len() - 1);
         oldest.select_nth_unstable(count);
         oldest.truncate(count);
@@ -591,7 +595,7 @@ impl UrlDependencyIndex {
         for listing in self
             .list_queries
             .values()
-            .filter(|one| touched.affects_dependency(one.scope_dependency()))
+            .filter(|query| touched.affects_dependency(query.scope_dependency()))
         {
             match is_needed(listing) {
                 true => doubtful.push(Arc::clone(listing)),
@@ -626,8 +630,8 @@ impl UrlDependencyIndex {
             self.mark_all_doubtful();
             self.has_doubtful_urls = false;
         }
-        let mut found = self.affected_slots(&step.changes, same);
-        let by_step = found.len();
+        let mut affected = self.affected_slots(&step.changes, same);
+        let by_step = affected.len();
         for (at, mut roots) in self.stray_copies.iter() {
             let Some(entry) = self.entry(at) else { continue };
             let is_concerned = roots.any(|root| match root {
@@ -638,7 +642,7 @@ impl UrlDependencyIndex {
                 None => true,
             });
             if is_concerned {
-                found.entry(at).or_default();
+                affected.entry(at).or_default();
             }
         }
         self.answered_root = Some(step.end_roots[1]);
@@ -646,7 +650,7 @@ impl UrlDependencyIndex {
         if self.recent_steps.len() > MAX_RECENT_STEPS {
             self.recent_steps.pop_front();
         }
-        let strays = found.len() - by_step;
+        let strays = affected.len() - by_step;
         let candidate = |(at, shared): (u32, PathAspects)| {
             let UrlDependencyEntry { url, fingerprint: look, .. } = self.entry(at)?;
             Some(FlushCandidate {
@@ -655,9 +659,10 @@ impl UrlDependencyIndex {
                 fingerprint: look.clone(),
             })
         };
-        let mut candidates: Vec<FlushCandidate> = found.into_iter().filter_map(candidate).collect();
+        let mut candidates: Vec<FlushCandidate> =
+            affected.into_iter().filter_map(candidate).collect();
         candidates.sort_unstable_by(|left, right| {
-            let key = |one: &FlushCandidate| !one.may_be_unaffected();
+            let key = |flush_candidate: &FlushCandidate| !flush_candidate.may_be_unaffected();
             (key(left), &left.url).cmp(&(key(right), &right.url))
         });
         StepImpact { candidates, clock: self.clock, stray_only_count: strays }
@@ -669,29 +674,30 @@ impl UrlDependencyIndex {
         touched: &ChangedAspects,
         same: &HashSet<u64>,
     ) -> HashMap<u32, PathAspects> {
-        let mut found: HashMap<u32, PathAspects> = HashMap::new();
+        let mut aspects_by_slot: HashMap<u32, PathAspects> = HashMap::new();
         if touched.is_everything_changed() {
-            found.extend(self.slot_by_url.values().map(|at| (*at, PathAspects::default())));
-            return found;
+            aspects_by_slot
+                .extend(self.slot_by_url.values().map(|at| (*at, PathAspects::default())));
+            return aspects_by_slot;
         }
         // A list recorded since the repetition counts as changed.
-        let answers = self.list_queries.values();
-        let answers = answers
-            .filter(|one| {
-                touched.affects_dependency(one.scope_dependency()) && !same.contains(&one.id())
+        let list_results = self.list_queries.values();
+        let list_results = list_results
+            .filter(|query| {
+                touched.affects_dependency(query.scope_dependency()) && !same.contains(&query.id())
             })
-            .map(|one| (one.id(), PathAspects::LIST_RESULT));
-        for (key, aspects) in touched.changed_paths().chain(answers) {
+            .map(|query| (query.id(), PathAspects::LIST_RESULT));
+        for (key, aspects) in touched.changed_paths().chain(list_results) {
             for at in self.slots_by_path.get(&key).into_iter().flatten() {
                 let Some(entry) = self.entry(*at) else { continue };
                 let shared = entry.dependencies.aspects_with_results(key).intersection(aspects);
                 if !shared.is_empty() {
-                    let known = found.entry(*at).or_default();
-                    *known = known.combine(shared);
+                    let slot_aspects = aspects_by_slot.entry(*at).or_default();
+                    *slot_aspects = slot_aspects.combine(shared);
                 }
             }
         }
-        found
+        aspects_by_slot
     }
 
     /// Records that a URL looks the same after a change, with these dependencies; `None` if that does not hold for all
@@ -747,9 +753,9 @@ impl UrlDependencyIndex {
     /// Records that the flushes of an answer are stored.
     pub(super) fn acknowledge(&mut self, answer: AcknowledgedAnswer<'_>) {
         let AcknowledgedAnswer { answer_number: answered, step_end: end, urls, scopes } = answer;
-        if let Some((seen, end)) = end.filter(|_| self.acknowledged_number < answered) {
+        if let Some((seen_number, end)) = end.filter(|_| self.acknowledged_number < answered) {
             (self.acknowledged_number, self.acknowledged_root) = (answered, Some(end));
-            let over = self.stray_copies.remove_acknowledged(seen, end);
+            let over = self.stray_copies.remove_acknowledged(seen_number, end);
             over.into_iter().for_each(|at| self.mark_dirty(at));
         }
         for url in urls {
@@ -759,9 +765,9 @@ impl UrlDependencyIndex {
                 self.mark_dirty(at);
             }
             let Some(entry) = self.entry_mut(at) else { continue };
-            let drawn = entry.last_rendered;
+            let rendered_at = entry.last_rendered;
             let Some((read, look)) = entry.since_answer.take() else {
-                entry.is_flushed = drawn <= answered;
+                entry.is_flushed = rendered_at <= answered;
                 if entry.is_flushed && entry.is_fault {
                     // No copy exists any more, and the URL may never be requested again.
                     self.remove_url(at);
@@ -772,7 +778,7 @@ impl UrlDependencyIndex {
             self.set_fingerprint(at, look);
             self.mark_dirty(at);
             if let Some(entry) = self.entry_mut(at) {
-                entry.last_rendered = drawn;
+                entry.last_rendered = rendered_at;
             }
         }
         self.scopes.acknowledge(scopes, answered);
@@ -792,15 +798,15 @@ impl UrlDependencyIndex {
     /// Drops the dependencies of unchanged URLs before the change: no more requests come from the state before it.
     pub(super) fn acknowledge_unchanged(&mut self, spared: &[UnchangedUrl]) {
         for UnchangedUrl { url, joined_dependencies: joined, dependencies: read } in spared {
-            let known = self.slot_by_url.get(url).and_then(|at| self.entry(*at));
+            let known_entry = self.slot_by_url.get(url).and_then(|at| self.entry(*at));
             let is_last = |entry: &&UrlDependencyEntry| {
                 !entry.is_flushed && Arc::ptr_eq(&entry.dependencies, joined)
             };
-            if let Some(entry) = known.filter(is_last) {
-                let drawn = entry.last_rendered;
+            if let Some(entry) = known_entry.filter(is_last) {
+                let rendered_at = entry.last_rendered;
                 let at = self.set_dependencies(url, Arc::clone(read));
                 if let Some(entry) = self.entry_mut(at) {
-                    entry.last_rendered = drawn;
+                    entry.last_rendered = rendered_at;
                 }
             }
         }
@@ -828,8 +834,9 @@ impl UrlDependencyIndex {
                 });
             }
         }
-        let (scopes, gone) = (self.scopes.take_rows(), std::mem::take(&mut self.removed_urls));
-        Some(LedgerBatch { rows, removed_urls: gone, scopes, journal_file: self.journal.rotate() })
+        let (scopes, removed_urls) =
+            (self.scopes.take_rows(), std::mem::take(&mut self.removed_urls));
+        Some(LedgerBatch { rows, removed_urls, scopes, journal_file: self.journal.rotate() })
     }
 
     /// Removes stored URLs from the journal, or restores what was not stored.

@@ -56,13 +56,13 @@ impl FlushScopes {
     /// Replaces all folders below a folder by that one.
     fn replace_scopes_below(&mut self, outer: &str, now: u64) {
         let within: Vec<String> =
-            self.added_at.keys().filter(|one| is_at_or_below(one, outer)).cloned().collect();
-        for one in within {
-            self.added_at.remove(&one);
-            if self.pending.remove(&one) {
+            self.added_at.keys().filter(|scope| is_at_or_below(scope, outer)).cloned().collect();
+        for scope in within {
+            self.added_at.remove(&scope);
+            if self.pending.remove(&scope) {
                 self.pending.insert(outer.to_owned());
             }
-            self.unsaved.insert(one);
+            self.unsaved.insert(scope);
         }
         self.added_at.insert(outer.to_owned(), now);
         self.unsaved.insert(outer.to_owned());
@@ -116,16 +116,17 @@ impl FlushScopes {
     /// Takes the unsaved rows.
     pub(super) fn take_rows(&mut self) -> FlushScopeRows {
         let changed = std::mem::take(&mut self.unsaved);
-        let (kept, dropped): (Vec<String>, Vec<String>) =
+        let (stored_scopes, dropped): (Vec<String>, Vec<String>) =
             changed.into_iter().partition(|scope| self.added_at.contains_key(scope));
-        let kept = kept.into_iter().map(|scope| (self.pending.contains(&scope), scope)).collect();
-        FlushScopeRows { upserts: kept, deletions: dropped }
+        let stored_scopes =
+            stored_scopes.into_iter().map(|scope| (self.pending.contains(&scope), scope)).collect();
+        FlushScopeRows { upserts: stored_scopes, deletions: dropped }
     }
 
     /// Restores rows that could not be stored.
     pub(super) fn restore_rows(&mut self, rows: &FlushScopeRows) {
-        let kept = rows.upserts.iter().map(|(_, scope)| scope);
-        self.unsaved.extend(kept.chain(&rows.deletions).cloned());
+        let upserted_scopes = rows.upserts.iter().map(|(_, scope)| scope);
+        self.unsaved.extend(upserted_scopes.chain(&rows.deletions).cloned());
     }
 }
 

@@ -80,21 +80,21 @@ impl DependencyLedger {
             self.0.store_signal.notify_one();
         }
         self.store_pending().await?;
-        for mut gone in self.0.table.dead_publishers(now, PUBLISHER_TIMEOUT).await? {
-            let taken = self.0.table.take_over(&mut gone, now).await?;
-            let Some(StoredLedger { rows, is_complete: is_whole, .. }) = taken else {
+        for mut publisher in self.0.table.dead_publishers(now, PUBLISHER_TIMEOUT).await? {
+            let stored_ledger = self.0.table.take_over(&mut publisher, now).await?;
+            let Some(StoredLedger { rows, is_complete: is_whole, .. }) = stored_ledger else {
                 continue;
             };
             self.0.counters.taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);
             tracing::info!(
-                publisher = gone.publisher_name(),
+                publisher = publisher.publisher_name(),
                 urls = rows.len(),
                 "URLs of a publisher that is gone are taken over"
             );
             self.adopt_rows(rows, is_whole);
             self.store_pending().await?;
-            self.0.table.delete_publisher(&gone).await?;
-            self.0.taken_over_publishers.lock().push(gone.publisher_name().to_owned());
+            self.0.table.delete_publisher(&publisher).await?;
+            self.0.taken_over_publishers.lock().push(publisher.publisher_name().to_owned());
         }
         Ok(())
     }

@@ -183,7 +183,7 @@ impl DependencyLedger {
         let table = LedgerTable::new(options.pool, options.publisher, options.boot);
         let StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: drawn_by } =
             table.open(now).await?;
-        let [_, gone] = table.publisher_names().await?;
+        let [_, retired_names] = table.publisher_names().await?;
         let mut index = UrlDependencyIndex::new(journal, options.max_urls);
         for row in rows {
             index.load_row(row);
@@ -201,9 +201,9 @@ impl DependencyLedger {
             index.mark_all_doubtful();
         }
         let counters = LedgerCounters::default();
-        let (bell, writing) = (Notify::new(), tokio::sync::Mutex::default());
+        let (store_signal, writing) = (Notify::new(), tokio::sync::Mutex::default());
         let index = Mutex::new(index);
-        let (answered, answers) = (Mutex::default(), Mutex::default());
+        let (answered, query_results) = (Mutex::default(), Mutex::default());
         let keys = [1, 2].map(|number: u64| RandomState::new().hash_one(number));
         let steps = AtomicU64::new(0);
         let inner = LedgerState {
@@ -211,11 +211,11 @@ impl DependencyLedger {
             step_count: steps,
             table,
             counters,
-            store_signal: bell,
+            store_signal,
             write_lock: writing,
             unacknowledged_answer: answered,
-            query_results: answers,
-            taken_over_publishers: Mutex::new(gone),
+            query_results,
+            taken_over_publishers: Mutex::new(retired_names),
             digest_keys: keys,
         };
         let ledger = Self(Arc::new(inner));
@@ -245,7 +245,7 @@ impl DependencyLedger {
         url: &str,
         read: &DependencySet,
     ) -> RecordOutcome {
-        let drawn = UrlRendering {
+        let rendering = UrlRendering {
             url,
             root,
             dependencies: read,
@@ -253,13 +253,13 @@ impl DependencyLedger {
             fingerprint: None,
             is_fault: false,
         };
-        self.record_rendering(ticket, drawn)
+        self.record_rendering(ticket, rendering)
     }
 
     /// Digests the reads of a response, for [`DependencyLedger::record_if_known`].
     #[must_use]
-    pub fn digest_dependencies(&self, answer: &RenderResponse) -> DependencyDigest {
-        DependencyDigest(answer.reads.digest(self.0.digest_keys))
+    pub fn digest_dependencies(&self, response: &RenderResponse) -> DependencyDigest {
+        DependencyDigest(response.reads.digest(self.0.digest_keys))
     }
 
     /// Records a response that shows content and was recorded before, as [`DependencyLedger::record_answer`] would, if
@@ -295,36 +295,36 @@ impl DependencyLedger {
         &self,
         (ticket, root): (RenderTicket, Option<ChunkId>),
         url: &str,
-        answer: &RenderResponse,
+        response: &RenderResponse,
         look: Option<ResponseFingerprint>,
     ) -> RecordOutcome {
-        if answer.reads.facts.intersects(RequestFacts::USER) || answer.reads.is_uncacheable() {
+        if response.reads.facts.intersects(RequestFacts::USER) || response.reads.is_uncacheable() {
             return RecordOutcome::Recorded;
         }
         let is_fault = matches!(
-            answer.outcome,
+            response.outcome,
             RenderOutcome::NotFound | RenderOutcome::BadRequest | RenderOutcome::MethodNotAllowed
         );
         // Most responses equal the one before, and a digest costs less than a set.
-        let digest = answer.reads.digest(self.0.digest_keys);
+        let digest = response.reads.digest(self.0.digest_keys);
         let sketch = UrlRenderingDigest { url, root, digest, fingerprint: look.as_ref(), is_fault };
         if self.0.index.lock().record_if_known(ticket.0, sketch) {
             self.0.counters.recorded.fetch_add(1, Ordering::Relaxed);
             return RecordOutcome::Recorded;
         }
-        let (read, digest) = (&answer.reads.dependencies(), Some(digest));
+        let (read, digest) = (&response.reads.dependencies(), Some(digest));
         self.record_rendering(
             ticket,
             UrlRendering { url, root, dependencies: read, digest, fingerprint: look, is_fault },
         )
     }
 
-    fn record_rendering(&self, ticket: RenderTicket, drawn: UrlRendering<'_>) -> RecordOutcome {
+    fn record_rendering(&self, ticket: RenderTicket, rendering: UrlRendering<'_>) -> RecordOutcome {
         let counters = &self.0.counters;
         let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
         count(&counters.recorded, 1);
-        let kept = self.0.index.lock().record(ticket.0, drawn);
-        match kept {
+        let outcome = self.0.index.lock().record(ticket.0, rendering);
+        match outcome {
             IndexRecordOutcome::AlreadyKnown => RecordOutcome::Recorded,
             IndexRecordOutcome::Changed { evicted_count: given_up } => {
                 count(&counters.grown, 1);
@@ -433,7 +433,7 @@ mod tests {
         let ledger = ledger(folder.path());
         let root = ChunkId::from_bytes([7; 32]);
         ledger.acknowledge_step(root);
-        let answer = RenderResponse {
+        let response = RenderResponse {
             outcome: RenderOutcome::Ok,
             content_type: "image/png".into(),
             headers: Vec::new(),
@@ -444,19 +444,19 @@ mod tests {
             fragment_counts: crate::template::FragmentLookupCounts::default(),
         };
         let look =
-            ResponseFingerprint::from_response(&answer, &RenderRequest::get("/a.png")).unwrap();
-        let digest = ledger.digest_dependencies(&answer);
+            ResponseFingerprint::from_response(&response, &RenderRequest::get("/a.png")).unwrap();
+        let digest = ledger.digest_dependencies(&response);
         let is_known =
             || ledger.record_if_known((ledger.begin_rendering(), root), "/a.png", digest, &look);
         assert!(!is_known(), "nobody drew it");
         let when = (ledger.begin_rendering(), Some(root));
-        let kept = ledger.record_answer(when, "/a.png", &answer, Some(look.clone()));
-        assert_eq!(kept, RecordOutcome::Recorded);
+        let outcome = ledger.record_answer(when, "/a.png", &response, Some(look.clone()));
+        assert_eq!(outcome, RecordOutcome::Recorded);
         assert!(is_known());
         // A holder of the lock that waits for it again would deadlock.
-        let held = ledger.0.index.lock();
+        let guard = ledger.0.index.lock();
         assert!(!is_known());
-        drop(held);
+        drop(guard);
         assert!(is_known());
         let recorded = ledger.0.counters.recorded.load(Ordering::Relaxed);
         assert_eq!(recorded, 3, "as often as it was answered");

@@ -58,8 +58,8 @@ pub struct ResponseFingerprint {
 impl ResponseFingerprint {
     /// Returns the fingerprint of a response; `None` if the request cannot be repeated.
     #[must_use]
-    pub fn from_response(drawn: &RenderResponse, request: &RenderRequest<'_>) -> Option<Self> {
-        let reads = &drawn.reads;
+    pub fn from_response(response: &RenderResponse, request: &RenderRequest<'_>) -> Option<Self> {
+        let reads = &response.reads;
         let is_plain = request.cache_override == FragmentCacheOverride::None
             && !request.is_edit_mode
             // A path parameter may name a version.
@@ -67,11 +67,11 @@ impl ResponseFingerprint {
             && request.host.len() <= MAX_HOST_BYTES
             && request.method == "GET";
         let is_whole = reads.max_age.is_none()
-            && drawn.timing.total_time() <= MAX_COMPARED_RENDER_TIME
+            && response.timing.total_time() <= MAX_COMPARED_RENDER_TIME
             && reads.facts.without(REPEATABLE_FACTS) == RequestFacts::default()
             && (request.query.is_empty() || !reads.facts.intersects(RequestFacts::PARAMETERS));
         (is_plain && is_whole).then(|| Self {
-            digest: digest_response(drawn),
+            digest: digest_response(response),
             host_and_tls: reads
                 .facts
                 .intersects(RequestFacts::HOST)
@@ -124,7 +124,7 @@ impl ResponseFingerprint {
         let (words, _) = digest.as_chunks::<8>();
         let [first, second] = *words else { return None };
         let (bits, host) = rest.split_first()?;
-        let asked = match bits & HOST_FLAG {
+        let host_and_tls = match bits & HOST_FLAG {
             0 => host.is_empty().then_some(None)?,
             _ => Some((std::str::from_utf8(host).ok()?.into(), bits & TLS_FLAG != 0)),
         };
@@ -133,7 +133,7 @@ impl ResponseFingerprint {
         let takes_parameters = bits & QUERY_FLAG != 0;
         (askers != 0).then_some(Self {
             digest,
-            host_and_tls: asked,
+            host_and_tls,
             client_flags: askers,
             reads_parameters: takes_parameters,
         })
@@ -164,9 +164,9 @@ impl ResponseFingerprint {
 }
 
 /// Digests the parts of a response that a client gets.
-fn digest_response(drawn: &RenderResponse) -> [u64; 2] {
+fn digest_response(response: &RenderResponse) -> [u64; 2] {
     let mut digest = ResponseHasher::default();
-    let RenderResponse { outcome, content_type, headers, body, .. } = drawn;
+    let RenderResponse { outcome, content_type, headers, body, .. } = response;
     std::mem::discriminant(outcome).hash(&mut digest);
     if let RenderOutcome::Redirect { location, kind } = outcome {
         location.hash(&mut digest);
@@ -221,14 +221,14 @@ impl Hasher for ResponseHasher {
         let (blocks, rest) = bytes.as_chunks::<64>();
         // As separate local variables, the lanes stay in registers.
         let Self([mut first, mut second, mut third, mut fourth]) = *self;
-        let word = u64::from_le_bytes;
+        let read_word = u64::from_le_bytes;
         for block in blocks {
             let (words, _) = block.as_chunks::<8>();
             let [a, b, c, d, e, f, g, h] = *words else { continue };
-            first = folded_multiply(first ^ word(a), word(b) ^ LANE_END_MARKS[0]);
-            second = folded_multiply(second ^ word(c), word(d) ^ LANE_END_MARKS[1]);
-            third = folded_multiply(third ^ word(e), word(f) ^ LANE_END_MARKS[2]);
-            fourth = folded_multiply(fourth ^ word(g), word(h) ^ LANE_END_MARKS[3]);
+            first = folded_multiply(first ^ read_word(a), read_word(b) ^ LANE_END_MARKS[0]);
+            second = folded_multiply(second ^ read_word(c), read_word(d) ^ LANE_END_MARKS[1]);
+            third = folded_multiply(third ^ read_word(e), read_word(f) ^ LANE_END_MARKS[2]);
+            fourth = folded_multiply(fourth ^ read_word(g), read_word(h) ^ LANE_END_MARKS[3]);
         }
         self.0 = [first, second, third, fourth];
         let (words, rest) = rest.as_chunks::<8>();
@@ -288,33 +288,34 @@ mod tests {
         let text = vec![b'x'; 200];
         let whole = digest_of(&[&text]);
         for at in 0..text.len() {
-            let mut other = text.clone();
-            other[at] = b'y';
-            let [first, second] = digest_of(&[&other]);
+            let mut changed = text.clone();
+            changed[at] = b'y';
+            let [first, second] = digest_of(&[&changed]);
             assert!(first != whole[0] && second != whole[1], "{at}");
         }
         assert_ne!(digest_of(&[&[0; 64]]), digest_of(&[&[0; 128]]));
         // Two swapped parts of a block.
         let block: Vec<u8> = (0..64).collect();
-        for (one, other) in (0..8).flat_map(|one| (0..one).map(move |other| (one, other))) {
+        for (left, right) in (0..8).flat_map(|left| (0..left).map(move |right| (left, right))) {
             let mut swapped = block.clone();
-            (0..8).for_each(|byte| swapped.swap(8 * one + byte, 8 * other + byte));
-            assert_ne!(digest_of(&[&swapped]), digest_of(&[&block]), "{one} {other}");
+            (0..8).for_each(|byte| swapped.swap(8 * left + byte, 8 * right + byte));
+            assert_ne!(digest_of(&[&swapped]), digest_of(&[&block]), "{left} {right}");
         }
     }
 
     #[test]
     fn looks_are_read_back() {
-        for asked in [None, Some(("".into(), false)), Some(("www.example.com".into(), true))] {
+        for host_and_tls in [None, Some(("".into(), false)), Some(("www.example.com".into(), true))]
+        {
             for (askers, takes_parameters) in [
                 (PLAIN_CLIENT_FLAG, false),
                 (FILLING_CACHE_FLAG, true),
                 (PLAIN_CLIENT_FLAG | FILLING_CACHE_FLAG, false),
             ] {
-                let asked = asked.clone();
+                let host_and_tls = host_and_tls.clone();
                 let look = ResponseFingerprint {
                     digest: [1, u64::MAX],
-                    host_and_tls: asked,
+                    host_and_tls,
                     client_flags: askers,
                     reads_parameters: takes_parameters,
                 };
@@ -348,7 +349,7 @@ mod tests {
                 read_count: 0,
                 query_count: 0,
             };
-            let answer = RenderResponse {
+            let response = RenderResponse {
                 outcome: RenderOutcome::Ok,
                 content_type: "text/html".into(),
                 headers: Vec::new(),
@@ -358,7 +359,7 @@ mod tests {
                 failed_component_count: 0,
                 fragment_counts: crate::template::FragmentLookupCounts::default(),
             };
-            ResponseFingerprint::from_response(&answer, &RenderRequest::get("/content/a.html"))
+            ResponseFingerprint::from_response(&response, &RenderRequest::get("/content/a.html"))
         };
         assert!(look(MAX_COMPARED_RENDER_TIME).is_some());
         assert!(look(MAX_COMPARED_RENDER_TIME + Duration::from_micros(1)).is_none());

@@ -36,9 +36,9 @@ impl StrayCopies {
     /// Records a copy again; returns false if there was none of that state.
     pub(super) fn refresh_copy(&mut self, at: u32, root: Option<ChunkId>, now: u64) -> bool {
         let mut strays = self.0.get_mut(&at).into_iter().flatten();
-        let known = strays.find(|one| one.root == root || one.root.is_none());
-        known.is_some_and(|one| {
-            one.recorded_at = now;
+        let known_copy = strays.find(|copy| copy.root == root || copy.root.is_none());
+        known_copy.is_some_and(|copy| {
+            copy.recorded_at = now;
             true
         })
     }
@@ -75,7 +75,7 @@ impl StrayCopies {
     /// Removes those of a URL that were recorded up to a time; returns true if it had some and has none left.
     pub(super) fn remove_recorded_until(&mut self, at: u32, moment: u64) -> bool {
         let Some(strays) = self.0.get_mut(&at) else { return false };
-        strays.retain(|one| one.recorded_at > moment);
+        strays.retain(|copy| copy.recorded_at > moment);
         let is_over = strays.is_empty();
         if is_over {
             self.0.remove(&at);
@@ -87,7 +87,7 @@ impl StrayCopies {
     pub(super) fn remove_acknowledged(&mut self, moment: u64, root: ChunkId) -> Vec<u32> {
         let mut over = Vec::new();
         self.0.retain(|at, strays| {
-            strays.retain(|one| one.recorded_at > moment && one.root != Some(root));
+            strays.retain(|copy| copy.recorded_at > moment && copy.root != Some(root));
             if strays.is_empty() {
                 over.push(*at);
             }
@@ -103,7 +103,7 @@ impl StrayCopies {
 
     /// Returns the states to compare with the one in which a step ends, except those that the step itself compares.
     pub(super) fn roots_to_compare(&self, ends: [ChunkId; 2]) -> Vec<ChunkId> {
-        let all = self.0.values().flatten().filter_map(|one| one.root);
+        let all = self.0.values().flatten().filter_map(|copy| copy.root);
         let others: BTreeSet<ChunkId> = all.filter(|root| !ends.contains(root)).collect();
         others.into_iter().take(MAX_COMPARED_ROOTS).collect()
     }
@@ -112,7 +112,7 @@ impl StrayCopies {
     pub(super) fn iter(
         &self,
     ) -> impl Iterator<Item = (u32, impl Iterator<Item = Option<ChunkId>>)> {
-        self.0.iter().map(|(at, strays)| (*at, strays.iter().map(|one| one.root)))
+        self.0.iter().map(|(at, strays)| (*at, strays.iter().map(|copy| copy.root)))
     }
 }
 

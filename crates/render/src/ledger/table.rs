@@ -163,13 +163,13 @@ impl LedgerTable {
         let mut transaction = self.pool.begin_with(self.begin_statement).await?;
         let sql = "SELECT boot, state, format, drawn_by FROM ledger_publisher WHERE publisher = $1";
         let query = sqlx::query(sql).bind(&self.publisher);
-        let found = query.fetch_optional(&mut *transaction).await?;
+        let row = query.fetch_optional(&mut *transaction).await?;
         // Renderings before the first start with a ledger are unknown.
         let (mut is_whole, mut drawn_by) = (false, None);
-        if let Some(found) = found {
-            drawn_by = found.try_get(3)?;
-            let (boot, left): (String, i64) = (found.try_get(0)?, found.try_get(1)?);
-            let format: i64 = found.try_get(2)?;
+        if let Some(row) = row {
+            drawn_by = row.try_get(3)?;
+            let (boot, left): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let format: i64 = row.try_get(2)?;
             is_whole =
                 format == DEPENDENCY_FORMAT && (left != publisher_state::OPEN || boot == self.boot);
             if format != DEPENDENCY_FORMAT {
@@ -221,10 +221,10 @@ impl LedgerTable {
             .bind(publisher_state::TAKEN_OVER)
             .execute(&mut *transaction)
             .await?;
-        let gone = batch.removed_urls.iter().map(|url| (LedgerRowKind::Url, &**url));
-        let gone =
-            gone.chain(batch.scopes.deletions.iter().map(|url| (LedgerRowKind::Scope, &**url)));
-        for (kind, url) in gone {
+        let deletions = batch.removed_urls.iter().map(|url| (LedgerRowKind::Url, &**url));
+        let deletions = deletions
+            .chain(batch.scopes.deletions.iter().map(|url| (LedgerRowKind::Scope, &**url)));
+        for (kind, url) in deletions {
             sqlx::query("DELETE FROM ledger_url WHERE publisher = $1 AND kind = $2 AND url = $3")
                 .bind(&self.publisher)
                 .bind(kind.code())
@@ -259,7 +259,7 @@ impl LedgerTable {
         connection: &mut AnyConnection,
         rows: &[LedgerRowColumns<'_>],
     ) -> sqlx::Result<()> {
-        let places: Vec<String> = (0..rows.len())
+        let placeholders: Vec<String> = (0..rows.len())
             .map(|row| row * 4 + 2)
             .map(|at| format!("($1, ${at}, ${}, ${}, ${})", at + 1, at + 2, at + 3))
             .collect();
@@ -267,7 +267,7 @@ impl LedgerTable {
             "INSERT INTO ledger_url (publisher, kind, url, dependencies, look) VALUES {} \
              ON CONFLICT (publisher, kind, url) DO UPDATE SET \
              dependencies = excluded.dependencies, look = excluded.look",
-            places.join(", ")
+            placeholders.join(", ")
         );
         // The text consists of parameter numbers.
         let mut query = sqlx::query(AssertSqlSafe(text)).bind(&self.publisher);
@@ -313,7 +313,7 @@ impl LedgerTable {
             sqlx::query(sql).bind(since).bind(&self.publisher).bind(publisher_state::TAKEN_OVER);
         let read = async {
             let rows = query.fetch_all(&self.pool).await?;
-            let gone = rows.iter().map(|row| {
+            let publishers = rows.iter().map(|row| {
                 let (publisher, state) = (row.try_get(0)?, row.try_get(1)?);
                 Ok(DeadPublisher {
                     publisher,
@@ -322,7 +322,7 @@ impl LedgerTable {
                     format: row.try_get(3)?,
                 })
             });
-            gone.collect::<sqlx::Result<Vec<DeadPublisher>>>()
+            publishers.collect::<sqlx::Result<Vec<DeadPublisher>>>()
         };
         read.await.map_err(|source| LedgerError::Database { action: "keep", source })
     }
@@ -330,16 +330,16 @@ impl LedgerTable {
     /// Takes the rows of a dead publisher; `None` if another publisher was faster.
     pub(super) async fn take_over(
         &self,
-        gone: &mut DeadPublisher,
+        publisher: &mut DeadPublisher,
         now: SystemTime,
     ) -> LedgerResult<Option<StoredLedger>> {
-        let taken = self.try_take_over(gone, now).await;
-        taken.map_err(|source| LedgerError::Database { action: "take over", source })
+        let result = self.try_take_over(publisher, now).await;
+        result.map_err(|source| LedgerError::Database { action: "take over", source })
     }
 
     async fn try_take_over(
         &self,
-        gone: &mut DeadPublisher,
+        publisher: &mut DeadPublisher,
         now: SystemTime,
     ) -> sqlx::Result<Option<StoredLedger>> {
         let mut transaction = self.pool.begin_with(self.begin_statement).await?;
@@ -348,18 +348,19 @@ impl LedgerTable {
         let done = sqlx::query(sql)
             .bind(publisher_state::TAKEN_OVER)
             .bind(to_unix_millis(now))
-            .bind(&gone.publisher)
-            .bind(gone.last_seen)
+            .bind(&publisher.publisher)
+            .bind(publisher.last_seen)
             .execute(&mut *transaction)
             .await?;
         if done.rows_affected() == 0 {
             return Ok(None);
         }
-        let rows = read_publisher_rows(&mut transaction, &gone.publisher).await?;
+        let rows = read_publisher_rows(&mut transaction, &publisher.publisher).await?;
         transaction.commit().await?;
         // The journal of a publisher that was killed lies on its own machine.
-        let is_whole = gone.state == publisher_state::CLOSED && gone.format == DEPENDENCY_FORMAT;
-        (gone.state, gone.last_seen) = (publisher_state::TAKEN_OVER, to_unix_millis(now));
+        let is_whole =
+            publisher.state == publisher_state::CLOSED && publisher.format == DEPENDENCY_FORMAT;
+        (publisher.state, publisher.last_seen) = (publisher_state::TAKEN_OVER, to_unix_millis(now));
         Ok(Some(StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: None }))
     }
 
@@ -368,35 +369,36 @@ impl LedgerTable {
         let failed = |source| LedgerError::Database { action: "read", source };
         let query = sqlx::query("SELECT publisher, state FROM ledger_publisher ORDER BY publisher");
         let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
-        let (mut here, mut gone) = (Vec::new(), Vec::new());
+        let (mut here, mut retired_names) = (Vec::new(), Vec::new());
         for row in rows {
             let left: i64 = row.try_get(1).map_err(failed)?;
-            let list = if left == publisher_state::TAKEN_OVER { &mut gone } else { &mut here };
+            let list =
+                if left == publisher_state::TAKEN_OVER { &mut retired_names } else { &mut here };
             list.push(row.try_get(0).map_err(failed)?);
         }
-        Ok([here, gone])
+        Ok([here, retired_names])
     }
 
     /// Deletes the rows of a publisher, as they are stored elsewhere, unless it is back: it considers them stored then.
-    pub(super) async fn delete_publisher(&self, gone: &DeadPublisher) -> LedgerResult<()> {
-        let done = self.try_delete_publisher(gone).await;
+    pub(super) async fn delete_publisher(&self, publisher: &DeadPublisher) -> LedgerResult<()> {
+        let done = self.try_delete_publisher(publisher).await;
         done.map_err(|source| LedgerError::Database { action: "take over", source })
     }
 
-    async fn try_delete_publisher(&self, gone: &DeadPublisher) -> sqlx::Result<()> {
+    async fn try_delete_publisher(&self, publisher: &DeadPublisher) -> sqlx::Result<()> {
         let mut transaction = self.pool.begin_with(self.begin_statement).await?;
         // Changes no value, but locks the publisher's row until its rows are deleted.
         let sql = "UPDATE ledger_publisher SET seen = $1 \
                    WHERE publisher = $2 AND state = $3 AND seen = $1";
         let done = sqlx::query(sql)
-            .bind(gone.last_seen)
-            .bind(&gone.publisher)
-            .bind(gone.state)
+            .bind(publisher.last_seen)
+            .bind(&publisher.publisher)
+            .bind(publisher.state)
             .execute(&mut *transaction)
             .await?;
         if done.rows_affected() > 0 {
             sqlx::query("DELETE FROM ledger_url WHERE publisher = $1")
-                .bind(&gone.publisher)
+                .bind(&publisher.publisher)
                 .execute(&mut *transaction)
                 .await?;
         }
@@ -503,34 +505,34 @@ mod tests {
         let begin = SystemTime::UNIX_EPOCH + MINUTE;
         taker.open(begin).await.unwrap();
         let take = async |now| {
-            let mut gone = taker.dead_publishers(now, MINUTE).await.unwrap().pop().unwrap();
-            assert_eq!(taker.take_over(&mut gone, now).await.unwrap().unwrap().rows.len(), 1);
-            gone
+            let mut publisher = taker.dead_publishers(now, MINUTE).await.unwrap().pop().unwrap();
+            assert_eq!(taker.take_over(&mut publisher, now).await.unwrap().unwrap().rows.len(), 1);
+            publisher
         };
         slow.open(begin).await.unwrap();
         slow.write_batch(&batch()).await.unwrap();
-        let gone = take(begin + 2 * MINUTE).await;
+        let publisher = take(begin + 2 * MINUTE).await;
         // It was not dead, and stores everything again.
         assert!(!slow.send_heartbeat(begin + 2 * MINUTE).await.unwrap());
         slow.write_batch(&batch()).await.unwrap();
-        taker.delete_publisher(&gone).await.unwrap();
+        taker.delete_publisher(&publisher).await.unwrap();
         assert_eq!(count(&slow).await, 1);
         // It was dead and restarted: it has read its rows.
-        let gone = take(begin + 4 * MINUTE).await;
+        let publisher = take(begin + 4 * MINUTE).await;
         assert_eq!(slow.open(begin + 4 * MINUTE).await.unwrap().rows.len(), 1);
-        taker.delete_publisher(&gone).await.unwrap();
+        taker.delete_publisher(&publisher).await.unwrap();
         assert_eq!(count(&slow).await, 1);
         // It rendered something before it learned of the takeover.
-        let gone = take(begin + 6 * MINUTE).await;
+        let publisher = take(begin + 6 * MINUTE).await;
         assert!(
             !slow.write_batch(&batch()).await.unwrap(),
             "its other rows have to be stored again"
         );
-        taker.delete_publisher(&gone).await.unwrap();
+        taker.delete_publisher(&publisher).await.unwrap();
         assert_eq!(count(&slow).await, 1);
         assert!(slow.write_batch(&batch()).await.unwrap());
-        let gone = take(begin + 8 * MINUTE).await;
-        taker.delete_publisher(&gone).await.unwrap();
+        let publisher = take(begin + 8 * MINUTE).await;
+        taker.delete_publisher(&publisher).await.unwrap();
         assert_eq!(count(&slow).await, 0);
     }
 }

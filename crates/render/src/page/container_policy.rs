@@ -161,8 +161,8 @@ impl ContainerPolicy {
         if groups.is_empty() {
             return Ok(false);
         }
-        let group =
-            find_component(snapshot, resource_type)?.and_then(|one| one.text("componentGroup"));
+        let group = find_component(snapshot, resource_type)?
+            .and_then(|component| component.text("componentGroup"));
         Ok(group.is_some_and(|group| groups.contains(&group.as_str())))
     }
 
@@ -249,14 +249,19 @@ fn find_policy_node(snapshot: &Snapshot, template: &NodePath, named: &str) -> Re
     if named.starts_with('/') {
         return find_node(snapshot, named);
     }
-    let mut places = Vec::new();
-    let mut next = template.as_str().split_once("/settings/").map(|(place, _)| place);
-    while let Some(place) = next.filter(|place| !place.is_empty() && *place != "/conf") {
-        places.push(place);
-        next = place.rsplit_once('/').map(|(above, _)| above);
+    let mut settings_folders = Vec::new();
+    let mut next =
+        template.as_str().split_once("/settings/").map(|(settings_folder, _)| settings_folder);
+    while let Some(settings_folder) =
+        next.filter(|settings_folder| !settings_folder.is_empty() && *settings_folder != "/conf")
+    {
+        settings_folders.push(settings_folder);
+        next = settings_folder.rsplit_once('/').map(|(above, _)| above);
     }
-    for place in places.into_iter().chain(SHARED_SETTINGS_FOLDERS) {
-        if let Some(node) = find_node(snapshot, &format!("{place}/{POLICIES_FOLDER}/{named}"))? {
+    for settings_folder in settings_folders.into_iter().chain(SHARED_SETTINGS_FOLDERS) {
+        if let Some(node) =
+            find_node(snapshot, &format!("{settings_folder}/{POLICIES_FOLDER}/{named}"))?
+        {
             return Ok(Some(node));
         }
     }
@@ -267,7 +272,7 @@ fn find_policy_node(snapshot: &Snapshot, template: &NodePath, named: &str) -> Re
 pub(crate) fn relative_resource_type(resource_type: &str) -> &str {
     COMPONENT_SEARCH_PATHS
         .iter()
-        .find_map(|place| resource_type.strip_prefix(place))
+        .find_map(|search_path| resource_type.strip_prefix(search_path))
         .unwrap_or(resource_type)
 }
 
@@ -276,8 +281,8 @@ fn find_component(snapshot: &Snapshot, resource_type: &str) -> Result<Option<Nod
     if resource_type.starts_with('/') {
         return find_node(snapshot, resource_type);
     }
-    for place in COMPONENT_SEARCH_PATHS {
-        if let Some(node) = find_node(snapshot, &format!("{place}{resource_type}"))? {
+    for search_path in COMPONENT_SEARCH_PATHS {
+        if let Some(node) = find_node(snapshot, &format!("{search_path}{resource_type}"))? {
             return Ok(Some(node));
         }
     }

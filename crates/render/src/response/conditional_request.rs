@@ -132,7 +132,9 @@ mod tests {
 
     #[track_caller]
     fn check(headers: &[(&str, &str)], expected: &str) {
-        let header = |name| headers.iter().find(|(one, _)| *one == name).map(|(_, value)| *value);
+        let header = |name| {
+            headers.iter().find(|(header_name, _)| *header_name == name).map(|(_, value)| *value)
+        };
         let conditions = ConditionalHeaders {
             if_none_match: header("if-none-match"),
             if_modified_since: header("if-modified-since"),

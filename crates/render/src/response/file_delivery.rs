@@ -242,7 +242,9 @@ impl FileDelivery {
         if !is_token(kind) || !is_token(subtype) {
             return None;
         }
-        let find = |list: &[&'static str]| list.iter().find(|one| **one == essence).copied();
+        let find = |list: &[&'static str]| {
+            list.iter().find(|listed_type| **listed_type == essence).copied()
+        };
         let (listed, containment) = match (find(INLINE_TYPES), find(ACTIVE_TYPES)) {
             (Some(listed), _) => (listed, FileContainment::Inline),
             (None, Some(listed)) => (listed, FileContainment::Sandbox),

@@ -75,14 +75,14 @@ fn read_subtree(reader: &ContentReader, node: &Node, left: &mut usize) -> Option
 
 /// Formats a property on one line: lists in brackets, binaries as their size.
 fn format_property_value(property: &Property) -> String {
-    let one = |value: &Value| match value {
+    let format_value = |value: &Value| match value {
         Value::Binary(blob) => format!("{} bytes", blob.length()),
         value => value.to_text().into_owned(),
     };
     match property {
-        Property::Single(value) => one(value),
+        Property::Single(value) => format_value(value),
         Property::List(_, values) => {
-            format!("[{}]", values.iter().map(one).collect::<Vec<_>>().join(", "))
+            format!("[{}]", values.iter().map(format_value).collect::<Vec<_>>().join(", "))
         }
     }
 }

@@ -138,8 +138,8 @@ impl CompiledScripts {
         }
         let mut plain = HashSet::new();
         let mut origins = HashMap::new();
-        for (name, found) in analyze_templates(&set.scripts) {
-            match found {
+        for (name, analysis) in analyze_templates(&set.scripts) {
+            match analysis {
                 Ok(rewritten) => {
                     let rewritten = Arc::new(rewritten);
                     if has_only_plain_includes(&rewritten.compiled_text) {
@@ -176,7 +176,8 @@ impl CompiledScripts {
                 broken.insert(path, ComponentFailure::TemplateError(Arc::new(error), None));
             }
         }
-        let (resolutions, places) = (Cache::new(MAX_RESOLUTIONS), Cache::new(MAX_RESOLUTIONS));
+        let (resolutions, folder_cache) =
+            (Cache::new(MAX_RESOLUTIONS), Cache::new(MAX_RESOLUTIONS));
         let (directives, never) =
             (Cache::new(MAX_RESOLUTIONS), Arc::new(FragmentDirectives::never()));
         Self {
@@ -185,7 +186,7 @@ impl CompiledScripts {
             failures: broken,
             originals: origins,
             resolutions,
-            script_folders: places,
+            script_folders: folder_cache,
             importing_scripts: takers,
             plain_include_scripts: plain,
             folder_directives: caches,
@@ -211,8 +212,8 @@ impl CompiledScripts {
             return Vec::new();
         }
         let chain = self.index.super_type_chain(resource_type, super_type);
-        let places = chain.iter().flat_map(|one| script_folders(one));
-        places.filter_map(|folder| self.declared_url_parts.get(&folder)).collect()
+        let folders = chain.iter().flat_map(|chain_type| script_folders(chain_type));
+        folders.filter_map(|folder| self.declared_url_parts.get(&folder)).collect()
     }
 
     /// Returns the client libraries.
@@ -238,14 +239,14 @@ impl CompiledScripts {
             None => Cow::Borrowed(resource_type),
             Some(super_type) => Cow::Owned(format!("{resource_type}\0{super_type}")),
         };
-        if let Some(known) = self.type_dynamics.get(&*key) {
-            return known;
+        if let Some(cached_dynamic) = self.type_dynamics.get(&*key) {
+            return cached_dynamic;
         }
         let chain = self.index.super_type_chain(resource_type, super_type);
-        let mut places = chain.iter().flat_map(|one| script_folders(one));
-        let found = places.find_map(|folder| self.folder_dynamics.get(&folder).copied());
-        self.type_dynamics.insert(key.into_owned(), found);
-        found
+        let mut folders = chain.iter().flat_map(|chain_type| script_folders(chain_type));
+        let dynamic = folders.find_map(|folder| self.folder_dynamics.get(&folder).copied());
+        self.type_dynamics.insert(key.into_owned(), dynamic);
+        dynamic
     }
 
     /// Returns true if any component declares inclusions for its children.
@@ -260,8 +261,8 @@ impl CompiledScripts {
         super_type: Option<&str>,
     ) -> Option<Arc<DynamicChildInclusions>> {
         let chain = self.index.super_type_chain(resource_type, super_type);
-        let mut places = chain.iter().flat_map(|one| script_folders(one));
-        places.find_map(|folder| self.dynamic_children.get(&folder)).cloned()
+        let mut folders = chain.iter().flat_map(|chain_type| script_folders(chain_type));
+        folders.find_map(|folder| self.dynamic_children.get(&folder)).cloned()
     }
 
     /// Returns true if any component may declare that a type is rendered for each visitor.
@@ -276,11 +277,11 @@ impl CompiledScripts {
         &self,
         reader: &ContentReader,
         (resource_type, super_type): (&str, Option<&str>),
-        wanted: &ScriptCriteria<'_>,
+        criteria: &ScriptCriteria<'_>,
     ) -> Option<Arc<ScriptInfo>> {
-        let ScriptResolution { script, searched_folders: places, .. } =
-            self.resolve_script((resource_type, super_type), wanted);
-        reader.record_script_folders(places);
+        let ScriptResolution { script, searched_folders: folders, .. } =
+            self.resolve_script((resource_type, super_type), criteria);
+        reader.record_script_folders(folders);
         script
     }
 
@@ -288,23 +289,23 @@ impl CompiledScripts {
     pub(crate) fn resolve_script(
         &self,
         (resource_type, super_type): (&str, Option<&str>),
-        wanted: &ScriptCriteria<'_>,
+        criteria: &ScriptCriteria<'_>,
     ) -> ScriptResolution {
-        let key = resolution_key(resource_type, super_type, wanted);
+        let key = resolution_key(resource_type, super_type, criteria);
         self.resolutions.get(&key).unwrap_or_else(|| {
-            let script = self.index.find_script(resource_type, super_type, wanted);
+            let script = self.index.find_script(resource_type, super_type, criteria);
             let named_selectors = script.as_ref().map_or(0, |(fit, _)| fit.selector_count);
             let script = script.map(|(_, path)| self.script_info(&path));
-            let places = self.script_folders(resource_type, super_type);
+            let folders = self.script_folders(resource_type, super_type);
             let dynamic = self.dynamic_of(resource_type, super_type);
-            let found = ScriptResolution {
+            let resolution = ScriptResolution {
                 script,
                 named_selector_count: named_selectors,
-                searched_folders: places,
+                searched_folders: folders,
                 dynamic,
             };
-            self.resolutions.insert(key, found.clone());
-            found
+            self.resolutions.insert(key, resolution.clone());
+            resolution
         })
     }
 
@@ -336,10 +337,10 @@ impl CompiledScripts {
         };
         self.script_folders.get(&*key).unwrap_or_else(|| {
             let chain = self.index.super_type_chain(resource_type, super_type);
-            let found = chain.iter().flat_map(|one| script_folders(one));
-            let found: Arc<[u64]> = found.map(|folder| hash_path_text(&folder)).collect();
-            self.script_folders.insert(key.into_owned(), Arc::clone(&found));
-            found
+            let folders = chain.iter().flat_map(|chain_type| script_folders(chain_type));
+            let folder_hashes: Arc<[u64]> = folders.map(|folder| hash_path_text(&folder)).collect();
+            self.script_folders.insert(key.into_owned(), Arc::clone(&folder_hashes));
+            folder_hashes
         })
     }
 
@@ -364,8 +365,8 @@ impl CompiledScripts {
             return Arc::clone(&self.never_cached);
         }
         let key = format!("{resource_type}\0{}", super_type.unwrap_or_default());
-        if let Some(known) = self.type_directives.get(&key) {
-            return known;
+        if let Some(cached_directives) = self.type_directives.get(&key) {
+            return cached_directives;
         }
         // The placeholder of a dynamic component is recorded in each response of its page.
         if self.dynamic_of(resource_type, super_type).is_some()
@@ -374,16 +375,16 @@ impl CompiledScripts {
             return Arc::clone(&self.never_cached);
         }
         let chain = self.index.super_type_chain(resource_type, super_type);
-        let places = chain.iter().flat_map(|one| script_folders(one));
-        let found = places.into_iter().find_map(|folder| {
+        let folders = chain.iter().flat_map(|chain_type| script_folders(chain_type));
+        let directives = folders.into_iter().find_map(|folder| {
             let above = std::iter::successors(Some(folder.as_str()), |path| {
                 path.rsplit_once('/').map(|(above, _)| above)
             });
             above.into_iter().find_map(|path| self.folder_directives.get(path))
         });
-        let found = Arc::clone(found.unwrap_or(&self.never_cached));
-        self.type_directives.insert(key, Arc::clone(&found));
-        found
+        let directives = Arc::clone(directives.unwrap_or(&self.never_cached));
+        self.type_directives.insert(key, Arc::clone(&directives));
+        directives
     }
 
     /// Records that a script is run, and the scripts that it depends on.
@@ -398,9 +399,9 @@ impl CompiledScripts {
     pub(crate) fn find_error_handler(
         &self,
         name: &str,
-        wanted: &ScriptCriteria<'_>,
+        criteria: &ScriptCriteria<'_>,
     ) -> Option<Arc<ScriptInfo>> {
-        self.index.find_error_handler(name, wanted).map(|path| self.script_info(&path))
+        self.index.find_error_handler(name, criteria).map(|path| self.script_info(&path))
     }
 
     /// Returns a compiled script.
@@ -440,8 +441,9 @@ impl CompiledScripts {
 fn has_only_plain_includes(text: &str) -> bool {
     let is_free = text.split("{%").skip(1).all(|tag| {
         let tag = tag.split("%}").next().unwrap_or_default();
-        let word = tag.trim_start_matches(['-', '+']).split_whitespace().next().unwrap_or_default();
-        let captures = match word {
+        let keyword =
+            tag.trim_start_matches(['-', '+']).split_whitespace().next().unwrap_or_default();
+        let captures = match keyword {
             "include" | "import" | "from" | "extends" | "filter" | "macro" | "call" => true,
             "set" => !tag.contains('='),
             _ => false,
@@ -464,11 +466,11 @@ fn is_plain_include(output: &str) -> bool {
         return false;
     };
     let (mut depth, mut quote, mut rest) = (1_usize, None, arguments.char_indices());
-    let end = rest.find_map(|(at, one)| {
-        match (quote, one) {
-            (Some(open), _) if open == one => quote = None,
+    let end = rest.find_map(|(at, character)| {
+        match (quote, character) {
+            (Some(open), _) if open == character => quote = None,
             (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(one),
+            (None, '"' | '\'') => quote = Some(character),
             (None, '(') => depth += 1,
             (None, ')') => depth -= 1,
             _ => {}
@@ -482,7 +484,7 @@ fn is_plain_include(output: &str) -> bool {
 fn imports_scripts(text: &str) -> bool {
     let tags = text.split("{%").skip(1);
     let words = tags.map(|tag| tag.trim_start_matches(['-', '+']).split_whitespace().next());
-    let is_taking = |word: &str| matches!(word, "include" | "import" | "from" | "extends");
+    let is_taking = |keyword: &str| matches!(keyword, "include" | "import" | "from" | "extends");
     words.flatten().any(is_taking)
 }
 
@@ -498,13 +500,13 @@ fn parse_directives(folder: &str, text: &str) -> Arc<FragmentDirectives> {
 fn resolution_key(
     resource_type: &str,
     super_type: Option<&str>,
-    wanted: &ScriptCriteria<'_>,
+    criteria: &ScriptCriteria<'_>,
 ) -> String {
     let mut key = String::with_capacity(resource_type.len() + 48);
     key.push_str(resource_type);
     let rest =
-        [super_type.unwrap_or_default(), wanted.method, wanted.extension.unwrap_or_default()];
-    for part in rest.into_iter().chain(wanted.selectors.iter().map(String::as_str)) {
+        [super_type.unwrap_or_default(), criteria.method, criteria.extension.unwrap_or_default()];
+    for part in rest.into_iter().chain(criteria.selectors.iter().map(String::as_str)) {
         key.push('\0');
         key.push_str(part);
     }
@@ -551,7 +553,7 @@ impl ScriptCache {
         let state = self.source.state_hash(snapshot)?;
         let mut newest = self.current.write();
         let scripts = match newest.as_ref().filter(|newest| newest.state_hash == state) {
-            Some(known) => Arc::clone(&known.scripts),
+            Some(current) => Arc::clone(&current.scripts),
             None => {
                 let set = self.source.load_scripts(snapshot)?;
                 let scripts = CompiledScripts::compile(set, self.environment.clone());

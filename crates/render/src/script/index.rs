@@ -53,14 +53,14 @@ impl ScriptIndex {
         &self,
         resource_type: &str,
         super_type: Option<&str>,
-        wanted: &ScriptCriteria<'_>,
+        criteria: &ScriptCriteria<'_>,
     ) -> Option<(ScriptMatch, String)> {
         let mut best: Option<(ScriptMatch, String)> = None;
-        for one in self.super_type_chain(resource_type, super_type) {
-            let label = one.rsplit('/').next().unwrap_or_default();
-            for folder in script_folders(&one) {
-                if let Some((fit, path)) = self.best_script_in(&folder, label, wanted)
-                    && best.as_ref().is_none_or(|(known, _)| fit > *known)
+        for chain_type in self.super_type_chain(resource_type, super_type) {
+            let label = chain_type.rsplit('/').next().unwrap_or_default();
+            for folder in script_folders(&chain_type) {
+                if let Some((fit, path)) = self.best_script_in(&folder, label, criteria)
+                    && best.as_ref().is_none_or(|(best_match, _)| fit > *best_match)
                 {
                     best = Some((fit, path));
                 }
@@ -73,12 +73,12 @@ impl ScriptIndex {
     pub(crate) fn find_error_handler(
         &self,
         name: &str,
-        wanted: &ScriptCriteria<'_>,
+        criteria: &ScriptCriteria<'_>,
     ) -> Option<String> {
         let in_folder = |label: &str| {
             script_folders(ERROR_HANDLER_TYPE)
                 .into_iter()
-                .find_map(|folder| self.best_script_in(&folder, label, wanted))
+                .find_map(|folder| self.best_script_in(&folder, label, criteria))
         };
         in_folder(name).or_else(|| in_folder("default")).map(|(_, path)| path)
     }
@@ -88,12 +88,14 @@ impl ScriptIndex {
         &self,
         folder: &str,
         label: &str,
-        wanted: &ScriptCriteria<'_>,
+        criteria: &ScriptCriteria<'_>,
     ) -> Option<(ScriptMatch, String)> {
         let fits = self.scripts.get(folder)?.iter();
         let best = fits
-            .filter_map(|relative| Some((match_script_name(relative, label, wanted)?, relative)))
-            .max_by(|(one, name), (other, other_name)| one.cmp(other).then(other_name.cmp(name)))?;
+            .filter_map(|relative| Some((match_script_name(relative, label, criteria)?, relative)))
+            .max_by(|(left, name), (right, other_name)| {
+                left.cmp(right).then(other_name.cmp(name))
+            })?;
         Some((best.0, format!("{folder}/{}", best.1)))
     }
 
@@ -107,11 +109,11 @@ impl ScriptIndex {
         let mut next = super_type
             .map(resource_type_path)
             .or_else(|| self.super_type_of(&resource_type_path(resource_type)));
-        while let Some(one) =
-            next.filter(|one| chain.len() < MAX_SUPER_TYPE_CHAIN && !chain.contains(one))
+        while let Some(chain_type) = next
+            .filter(|chain_type| chain.len() < MAX_SUPER_TYPE_CHAIN && !chain.contains(chain_type))
         {
-            next = self.super_type_of(&one);
-            chain.push(one);
+            next = self.super_type_of(&chain_type);
+            chain.push(chain_type);
         }
         chain.push(DEFAULT_RESOURCE_TYPE.to_owned());
         chain
@@ -122,7 +124,7 @@ impl ScriptIndex {
         script_folders(type_path)
             .iter()
             .find_map(|folder| self.super_types.get(folder))
-            .map(|one| resource_type_path(one))
+            .map(|name| resource_type_path(name))
     }
 }
 
@@ -173,13 +175,13 @@ mod tests {
     fn check(resource_type: &str, super_type: Option<&str>, request: &str, expected: &str) {
         let mut selectors = crate::url::split_selectors(request);
         let extension = selectors.pop();
-        let wanted = ScriptCriteria {
+        let criteria = ScriptCriteria {
             method: "GET",
             selectors: &selectors,
             extension: extension.as_deref(),
         };
-        let found = index().find_script(resource_type, super_type, &wanted);
-        assert_eq!(found.as_ref().map_or("-", |(_, path)| path.as_str()), expected);
+        let script = index().find_script(resource_type, super_type, &criteria);
+        assert_eq!(script.as_ref().map_or("-", |(_, path)| path.as_str()), expected);
     }
 
     #[test]
@@ -212,8 +214,8 @@ mod tests {
 
     #[test]
     fn finds_error_handlers() {
-        let wanted = ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
-        let find = |name| index().find_error_handler(name, &wanted).unwrap();
+        let criteria = ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
+        let find = |name| index().find_error_handler(name, &criteria).unwrap();
         assert_eq!(find("404"), "/apps/sling/servlet/errorhandler/404.html.j2");
         assert_eq!(find("500"), "/libs/sling/servlet/errorhandler/default.html.j2");
     }

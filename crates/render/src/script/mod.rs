@@ -1,6 +1,6 @@
 //! Scripts: the templates of resource types, their sources, and their selection for a request.
 
-pub(crate) mod script_check;
+pub(crate) mod check;
 
 mod cache;
 mod declared_url_parts;

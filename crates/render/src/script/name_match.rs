@@ -45,11 +45,11 @@ pub(crate) struct ScriptMatch {
 pub(crate) fn match_script_name(
     relative: &str,
     label: &str,
-    wanted: &ScriptCriteria<'_>,
+    criteria: &ScriptCriteria<'_>,
 ) -> Option<ScriptMatch> {
     let (folder, file) = relative.rsplit_once('/').unwrap_or(("", relative));
     let folders: Vec<&str> = folder.split('/').filter(|name| !name.is_empty()).collect();
-    let leading = wanted.selectors.get(..folders.len())?;
+    let leading = criteria.selectors.get(..folders.len())?;
     if leading.iter().ne(folders.iter()) {
         return None;
     }
@@ -57,12 +57,12 @@ pub(crate) fn match_script_name(
     if parts.pop() != Some(SCRIPT_ENGINE_SUFFIX) {
         return None;
     }
-    let next_selector = wanted.selectors.get(folders.len()).map(String::as_str);
+    let next_selector = criteria.selectors.get(folders.len()).map(String::as_str);
     let readings = [ScriptNameBase::Selector, ScriptNameBase::Label, ScriptNameBase::None]
         .into_iter()
         .filter_map(|base| {
             let rest = base.strip_base(&parts, next_selector, label, folders.is_empty())?;
-            let (extension, method) = match_name_rest(rest, wanted)?;
+            let (extension, method) = match_name_rest(rest, criteria)?;
             let selectors = folders.len() + usize::from(base == ScriptNameBase::Selector);
             let is_bare = base == ScriptNameBase::None && !extension;
             Some(ScriptMatch {
@@ -103,19 +103,20 @@ impl ScriptNameBase {
 }
 
 /// Parses `[extension][.METHOD]`; returns which of the two are present.
-fn match_name_rest(parts: &[&str], wanted: &ScriptCriteria<'_>) -> Option<(bool, bool)> {
-    let names_extension = parts.first().copied().is_some_and(|part| Some(part) == wanted.extension);
+fn match_name_rest(parts: &[&str], criteria: &ScriptCriteria<'_>) -> Option<(bool, bool)> {
+    let names_extension =
+        parts.first().copied().is_some_and(|part| Some(part) == criteria.extension);
     let rest = if names_extension { parts.get(1..)? } else { parts };
     let names_method = match rest {
         [] => false,
-        [method] => *method == wanted.method || (wanted.method == "HEAD" && *method == "GET"),
+        [method] => *method == criteria.method || (criteria.method == "HEAD" && *method == "GET"),
         _ => return None,
     };
     if !rest.is_empty() && !names_method {
         return None;
     }
-    let has_extension = names_extension || wanted.is_html();
-    let has_method = names_method || wanted.is_read_method();
+    let has_extension = names_extension || criteria.is_html();
+    let has_method = names_method || criteria.is_read_method();
     (has_extension && has_method).then_some((names_extension, names_method))
 }
 
@@ -127,11 +128,11 @@ mod tests {
         let (method, rest) = request.split_once(' ').unwrap();
         let mut selectors = crate::url::split_selectors(rest);
         let extension = selectors.pop().filter(|extension| extension != "-");
-        let wanted =
+        let criteria =
             ScriptCriteria { method, selectors: &selectors, extension: extension.as_deref() };
         let mut fits: Vec<(ScriptMatch, &str)> = candidates
             .iter()
-            .filter_map(|name| Some((match_script_name(name, "sample", &wanted)?, *name)))
+            .filter_map(|name| Some((match_script_name(name, "sample", &criteria)?, *name)))
             .collect();
         fits.sort_by_key(|fit| std::cmp::Reverse(fit.0));
         fits.into_iter().map(|(_, name)| name.trim_end_matches(".j2").to_owned()).collect()
@@ -196,14 +197,14 @@ mod tests {
 
     #[test]
     fn a_label_can_look_like_an_extension_or_selector() {
-        let wanted = ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
-        assert!(match_script_name("html.html.j2", "html", &wanted).unwrap().has_extension);
-        assert!(match_script_name("html.j2", "html", &wanted).unwrap().has_extension);
+        let criteria = ScriptCriteria { method: "GET", selectors: &[], extension: Some("html") };
+        assert!(match_script_name("html.html.j2", "html", &criteria).unwrap().has_extension);
+        assert!(match_script_name("html.j2", "html", &criteria).unwrap().has_extension);
         let selectors = ["sample".to_owned()];
-        let wanted =
+        let criteria =
             ScriptCriteria { method: "GET", selectors: &selectors, extension: Some("html") };
         assert_eq!(
-            match_script_name("sample.html.j2", "sample", &wanted).unwrap().selector_count,
+            match_script_name("sample.html.j2", "sample", &criteria).unwrap().selector_count,
             1
         );
     }

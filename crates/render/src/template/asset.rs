@@ -57,28 +57,30 @@ impl AssetObject {
             .original_side(&["tiff:ImageWidth", "exif:PixelXDimension"])
             .zip(self.original_side(&["tiff:ImageLength", "exif:PixelYDimension"]));
         let children = self.scope.reader.children(&folder);
-        let mut found: Vec<StoredRendition> =
+        let mut renditions: Vec<StoredRendition> =
             children.iter().filter_map(|child| StoredRendition::from_node(child, own)).collect();
-        found.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));
-        found
+        renditions.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));
+        renditions
     }
 
     /// Formats the stored renditions of a format as a `srcset`; by default those of the most frequent format.
     fn stored_srcset(&self, format: Option<&str>) -> String {
         let all = self.renditions();
-        let formats = all.iter().map(|one| one.format.as_str());
-        let count = |format: &str| all.iter().filter(|one| one.format == format).count();
+        let formats = all.iter().map(|rendition| rendition.format.as_str());
+        let count =
+            |format: &str| all.iter().filter(|rendition| rendition.format == format).count();
         let most = formats.rev().max_by_key(|format| count(format)).unwrap_or_default();
-        let wanted = match format {
+        let target_format = match format {
             Some("jpg") => "jpeg",
             Some(format) => format,
             None => most,
         };
-        let mut wanted: Vec<&StoredRendition> =
-            all.iter().filter(|one| one.format == wanted).collect();
-        wanted.dedup_by_key(|one| one.width);
-        let one = |one: &&StoredRendition| format!("{} {}w", one.url, one.width);
-        wanted.iter().map(one).collect::<Vec<_>>().join(", ")
+        let mut selected: Vec<&StoredRendition> =
+            all.iter().filter(|rendition| rendition.format == target_format).collect();
+        selected.dedup_by_key(|rendition| rendition.width);
+        let candidate_text =
+            |rendition: &&StoredRendition| format!("{} {}w", rendition.url, rendition.width);
+        selected.iter().map(candidate_text).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the original.
@@ -136,9 +138,9 @@ impl AssetObject {
         }
         sizes.sort_unstable();
         sizes.dedup();
-        let one =
+        let candidate_text =
             |width: &u32| format!("{} {width}w", self.image_url(ImageShape::Width(*width), ending));
-        let all: Vec<String> = sizes.iter().map(one).collect();
+        let all: Vec<String> = sizes.iter().map(candidate_text).collect();
         Ok(Value::from(all.join(", ")))
     }
 }

@@ -24,15 +24,15 @@ struct LayoutBreakpoint {
 
 /// Returns the breakpoints of a page as template values: `.name`, `.title`, `.width`, `.from` and `.media`.
 pub(super) fn breakpoint_values(reader: &ContentReader, page: &Node) -> Value {
-    let found = find_breakpoints(reader, page);
-    let from = std::iter::once(0).chain(found.iter().map(|one| one.width + 1));
-    let values = found.iter().zip(from).map(|(one, from)| {
+    let breakpoints = find_breakpoints(reader, page);
+    let from = std::iter::once(0).chain(breakpoints.iter().map(|breakpoint| breakpoint.width + 1));
+    let values = breakpoints.iter().zip(from).map(|(breakpoint, from)| {
         Value::from_pairs([
-            ("name", Value::from(one.name.as_str())),
-            ("title", Value::from(one.title.as_str())),
-            ("width", Value::from(one.width)),
+            ("name", Value::from(breakpoint.name.as_str())),
+            ("title", Value::from(breakpoint.title.as_str())),
+            ("width", Value::from(breakpoint.width)),
             ("from", Value::from(from)),
-            ("media", Value::from(format!("(max-width: {}px)", one.width))),
+            ("media", Value::from(format!("(max-width: {}px)", breakpoint.width))),
         ])
     });
     values.collect::<Vec<_>>().into()
@@ -45,9 +45,10 @@ fn find_breakpoints(reader: &ContentReader, page: &Node) -> Vec<LayoutBreakpoint
         if let Some(content) = page::page_content(reader, &page) {
             let own = reader.descendant_existence(&content, BREAKPOINTS_FOLDER);
             let folder = own.or_else(|| template_breakpoints(reader, &content));
-            let found = folder.map(|folder| read_breakpoints(reader, &folder)).unwrap_or_default();
-            if !found.is_empty() {
-                return found;
+            let breakpoints =
+                folder.map(|folder| read_breakpoints(reader, &folder)).unwrap_or_default();
+            if !breakpoints.is_empty() {
+                return breakpoints;
             }
         }
         next = page.path().parent().and_then(|above| page::containing_page(reader, &above));
@@ -81,8 +82,8 @@ fn read_breakpoints(reader: &ContentReader, folder: &Node) -> Vec<LayoutBreakpoi
             width,
         })
     };
-    let mut found: Vec<LayoutBreakpoint> =
+    let mut breakpoints: Vec<LayoutBreakpoint> =
         reader.children(folder).iter().filter_map(read).collect();
-    found.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));
-    found
+    breakpoints.sort_by(|left, right| (left.width, &left.name).cmp(&(right.width, &right.name)));
+    breakpoints
 }

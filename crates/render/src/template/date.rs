@@ -33,8 +33,8 @@ pub(super) struct DateStyle {
 
 impl DateStyle {
     /// Returns the style of a keyword; `None` for others, which are `strftime` formats.
-    pub(super) fn from_keyword(word: &str) -> Option<Self> {
-        let (length, has_weekday) = match word {
+    pub(super) fn from_keyword(keyword: &str) -> Option<Self> {
+        let (length, has_weekday) = match keyword {
             "short" => (Length::Short, false),
             "medium" => (Length::Medium, false),
             "long" => (Length::Long, false),
@@ -99,9 +99,9 @@ fn parse_date(value: &Value) -> Result<Option<Zoned>, Error> {
     if value.is_undefined() || value.is_none() {
         return Ok(None);
     }
-    let found = to_zoned(value);
+    let date = to_zoned(value);
     let wrong = || Error::new(ErrorKind::InvalidOperation, format!("`{value}` is no date"));
-    found.ok_or_else(wrong).map(Some)
+    date.ok_or_else(wrong).map(Some)
 }
 
 fn to_zoned(value: &Value) -> Option<Zoned> {

@@ -91,30 +91,30 @@ impl RenderScope {
         let Some(fragments) = &self.fragments else {
             return draw(&find()?);
         };
-        let place = self.hole_location(hole);
+        let component_key = self.hole_location(hole);
         if fragments.cache_override == FragmentCacheOverride::None
             && !self.is_capturing()
-            && let Some(refusing) = fragments.cache.record_if_uncached(&place)
+            && let Some(refusing) = fragments.cache.record_if_uncached(&component_key)
         {
-            return self.render_uncached(fragments, &place, &refusing, (find, draw));
+            return self.render_uncached(fragments, &component_key, &refusing, (find, draw));
         }
-        let place: Arc<str> = place.into();
+        let component_key: Arc<str> = component_key.into();
         let mark = self.reader.begin_component();
-        let drawn = self.lookup_or_render(fragments, &place, (find, draw));
+        let result = self.lookup_or_render(fragments, &component_key, (find, draw));
         if self.is_capturing() {
             // It is looked up separately whenever the enclosing fragment is used.
             self.reader.end_component_detached(mark);
         } else {
             self.reader.end_component(mark);
         }
-        drawn
+        result
     }
 
     /// Renders a component that is known not to be cached, without recording its reads separately.
     fn render_uncached(
         self: &Arc<Self>,
         fragments: &RequestFragments,
-        place: &str,
+        component_key: &str,
         refusing: &Arc<FragmentDirectives>,
         (find, draw): (
             impl FnOnce() -> Result<ContentResource, ComponentFailure>,
@@ -126,7 +126,7 @@ impl RenderScope {
             // The component's type changed. It is rendered for the cache the next time: the reads that found it count,
             // too.
             fragments.cache.record_component_traits(
-                &place.into(),
+                &component_key.into(),
                 &ready.directives,
                 RequestFacts::default(),
             );
@@ -138,28 +138,28 @@ impl RenderScope {
     fn lookup_or_render(
         self: &Arc<Self>,
         fragments: &RequestFragments,
-        place: &Arc<str>,
+        component_key: &Arc<str>,
         (find, draw): (
             impl FnOnce() -> Result<ContentResource, ComponentFailure>,
             impl FnOnce(&ContentResource) -> Result<String, ComponentFailure>,
         ),
     ) -> Result<String, ComponentFailure> {
         let cache = &fragments.cache;
-        let known = match fragments.cache_override {
-            FragmentCacheOverride::None => cache.component_traits(place),
+        let known_traits = match fragments.cache_override {
+            FragmentCacheOverride::None => cache.component_traits(component_key),
             FragmentCacheOverride::NoCache | FragmentCacheOverride::Recompile => None,
         };
-        let (mut find, mut found) = (Some(find), None);
-        let (directives, facts) = match known {
+        let (mut find, mut prepared) = (Some(find), None);
+        let (directives, facts) = match known_traits {
             Some(unit) => (unit.directives, unit.request_facts),
             None => {
                 let ready =
                     self.prepare_component(find.take().ok_or(ComponentFailure::NoTarget)?()?);
                 let directives = Arc::clone(&ready.directives);
-                cache.record_component_traits(place, &directives, RequestFacts::default());
-                found = Some(ready);
+                cache.record_component_traits(component_key, &directives, RequestFacts::default());
+                prepared = Some(ready);
                 let facts = cache
-                    .component_traits(place)
+                    .component_traits(component_key)
                     .map_or(RequestFacts::default(), |unit| unit.request_facts);
                 (directives, facts)
             }
@@ -178,7 +178,7 @@ impl RenderScope {
                     now: fragments.now,
                     bypasses_cached: renews,
                 };
-                cache.look_up(place, variation, fragments.root, seeker)
+                cache.look_up(component_key, variation, fragments.root, seeker)
             }
             Err(_) => FragmentLookup::Miss(None),
         };
@@ -190,29 +190,29 @@ impl RenderScope {
             }
             FragmentLookup::Miss(drawing) => drawing,
         };
-        let ready = match found {
+        let ready = match prepared {
             Some(ready) => ready,
             None => self.prepare_component(find.take().ok_or(ComponentFailure::NoTarget)?()?),
         };
         if let Err(reason) = variation {
-            cache.record_uncached(place, reason);
+            cache.record_uncached(component_key, reason);
         }
         // The known traits belong to another type.
         let is_same = ready.directives == directives;
         if !is_same {
-            cache.record_component_traits(place, &ready.directives, facts);
+            cache.record_component_traits(component_key, &ready.directives, facts);
         }
         match drawing.filter(|_| is_same) {
             Some(drawing) => {
                 self.count_fragment_lookup(|counts| counts.misses += 1);
-                self.render_and_cache(fragments, place, drawing, (&ready, draw))
+                self.render_and_cache(fragments, component_key, drawing, (&ready, draw))
             }
             None => {
                 self.count_fragment_lookup(|counts| counts.uncacheable += 1);
                 self.begin_capture(None);
-                let drawn = draw(&ready.resource);
+                let result = draw(&ready.resource);
                 self.end_capture();
-                drawn
+                result
             }
         }
     }
@@ -228,7 +228,7 @@ impl RenderScope {
     fn render_and_cache(
         self: &Arc<Self>,
         fragments: &RequestFragments,
-        place: &Arc<str>,
+        component_key: &Arc<str>,
         mut drawing: FragmentRenderPermit,
         (ready, draw): (
             &PreparedComponent,
@@ -237,12 +237,12 @@ impl RenderScope {
     ) -> Result<String, ComponentFailure> {
         let (began, failed) = (Instant::now(), self.failure_count());
         self.begin_capture(Some(IncludeCapture::default()));
-        let drawn = draw(&ready.resource);
+        let result = draw(&ready.resource);
         let capture = self.end_capture().unwrap_or_default();
-        let text = match drawn {
+        let text = match result {
             Ok(text) => text,
             Err(failure) => {
-                fragments.cache.record_uncached(place, UncachedReason::Failed);
+                fragments.cache.record_uncached(component_key, UncachedReason::Failed);
                 return Err(failure);
             }
         };
@@ -251,19 +251,19 @@ impl RenderScope {
         let (read, facts) = self.reader.component_reads();
         // Any folder above the scripts may contain cache directives.
         let read = read.union(&DependencySet::on_any_script());
-        let kept = if self.failure_count() > failed {
+        let cache_result = if self.failure_count() > failed {
             Err(UncachedReason::Failed)
         } else if facts.intersects(RequestFacts::TIME) || self.has_response_override() {
             Err(UncachedReason::Uncacheable)
         } else {
             cut.ok_or(UncachedReason::Transformed).and_then(|pieces| {
-                fragments.cache.record_component_traits(place, &ready.directives, facts);
+                fragments.cache.record_component_traits(component_key, &ready.directives, facts);
                 let all = fragments
                     .cache
-                    .component_traits(place)
+                    .component_traits(component_key)
                     .map_or(facts, |unit| unit.request_facts);
                 drawing.change_variation(self.variation_key(fragments, &ready.directives, all)?);
-                let spread = hash_bytes(place) ^ hash_bytes(drawing.variation());
+                let spread = hash_bytes(component_key) ^ hash_bytes(drawing.variation());
                 let expires = ready.directives.expiry_time(fragments.now, spread);
                 let took = began.elapsed();
                 drawing.store(
@@ -277,8 +277,8 @@ impl RenderScope {
                 )
             })
         };
-        if let Err(reason) = kept {
-            fragments.cache.record_uncached(place, reason);
+        if let Err(reason) = cache_result {
+            fragments.cache.record_uncached(component_key, reason);
         }
         Ok(clean)
     }
@@ -400,19 +400,19 @@ fn cut_at_marks(text: &str, capture: &IncludeCapture) -> Option<Box<[FragmentPie
         return None;
     }
     let mut rest = text;
-    let mut places = Vec::new();
+    let mut holes = Vec::new();
     for (number, (hole, inner)) in capture.marked_holes.iter().enumerate() {
         let (before, after) = mark_pair(number);
         let (piece, behind) = rest.split_once(&before)?;
         rest = behind.strip_prefix(&**inner)?.strip_prefix(&*after)?;
-        places.push((piece, hole));
+        holes.push((piece, hole));
     }
-    let is_clean = |piece: &str| !piece.contains(|one| MARK_CHARACTERS.contains(&one));
-    if !is_clean(rest) || !places.iter().all(|(piece, _)| is_clean(piece)) {
+    let is_clean = |piece: &str| !piece.contains(|character| MARK_CHARACTERS.contains(&character));
+    if !is_clean(rest) || !holes.iter().all(|(piece, _)| is_clean(piece)) {
         return None;
     }
-    let mut all = Vec::with_capacity(2 * places.len() + 1);
-    for (piece, hole) in places {
+    let mut all = Vec::with_capacity(2 * holes.len() + 1);
+    for (piece, hole) in holes {
         if !piece.is_empty() {
             all.push(FragmentPiece::Text(piece.into()));
         }
@@ -429,7 +429,7 @@ fn strip_marks(text: String, capture: &IncludeCapture) -> String {
     if capture.marked_holes.is_empty() {
         return text;
     }
-    text.split(|one| MARK_CHARACTERS.contains(&one)).collect()
+    text.split(|character| MARK_CHARACTERS.contains(&character)).collect()
 }
 
 #[cfg(test)]
@@ -463,22 +463,22 @@ mod tests {
     #[test]
     fn a_text_is_cut_at_what_was_included() {
         let mut capture = IncludeCapture::default();
-        let one = capture.mark_include(hole("/a"), "first");
-        let other = capture.mark_include(hole("/b"), "");
-        let text = format!("<p>{one}</p>{other}end");
+        let first = capture.mark_include(hole("/a"), "first");
+        let second = capture.mark_include(hole("/b"), "");
+        let text = format!("<p>{first}</p>{second}end");
         assert_eq!(shown(&text, &capture), "<p>[/a]</p>[/b]end");
         assert_eq!(strip_marks(text, &capture), "<p>first</p>end");
         for changed in [
-            format!("{other}{one}"),
-            format!("{one}{one}{other}"),
-            one.clone(),
-            format!("{one}{other}").replace("first", "FIRST"),
-            format!("{one}{}", other.replace('\u{7}', "")),
+            format!("{second}{first}"),
+            format!("{first}{first}{second}"),
+            first.clone(),
+            format!("{first}{second}").replace("first", "FIRST"),
+            format!("{first}{}", second.replace('\u{7}', "")),
         ] {
             assert_eq!(shown(&changed, &capture), "changed", "{changed:?}");
         }
-        assert_eq!(strip_marks(one.to_uppercase(), &capture), "FIRST");
-        assert_eq!(strip_marks(one.chars().skip(2).collect(), &capture), "first");
+        assert_eq!(strip_marks(first.to_uppercase(), &capture), "FIRST");
+        assert_eq!(strip_marks(first.chars().skip(2).collect(), &capture), "first");
         assert_eq!(shown("plain", &IncludeCapture::default()), "plain");
     }
 

@@ -149,8 +149,8 @@ impl ComponentFrame {
             }
             None => match find() {
                 Ok(resource) => {
-                    let found = self.scope.resolve_script(resource.types(), &selectors);
-                    self.include_resource(&resource, found, selectors)
+                    let resolution = self.scope.resolve_script(resource.types(), &selectors);
+                    self.include_resource(&resource, resolution, selectors)
                 }
                 Err(failure) => self.render_failure(&failure, &target.to_string()),
             },
@@ -168,17 +168,17 @@ impl ComponentFrame {
             // The address of a part is that of its node, which says nothing about a forced type.
             let around = hole.child_inclusions.as_deref();
             let types = resource.types();
-            let found = self.scope.resolve_script(types, &hole.selectors);
+            let resolution = self.scope.resolve_script(types, &hole.selectors);
             let part = match hole.forced_type {
-                None => self.dynamic_include(resource, types, (around, found.dynamic)),
+                None => self.dynamic_include(resource, types, (around, resolution.dynamic)),
                 Some(_) => None,
             };
             let selectors = Arc::clone(&hole.selectors);
-            Ok(part.unwrap_or_else(|| self.include_resource(resource, found, selectors)))
+            Ok(part.unwrap_or_else(|| self.include_resource(resource, resolution, selectors)))
         };
-        let drawn = self.scope.render_cached(&hole, find, draw);
+        let result = self.scope.render_cached(&hole, find, draw);
         let text =
-            drawn.unwrap_or_else(|failure| self.render_failure(&failure, &target.to_string()));
+            result.unwrap_or_else(|failure| self.render_failure(&failure, &target.to_string()));
         self.scope.mark_include(hole, text)
     }
 
@@ -197,16 +197,16 @@ impl ComponentFrame {
     fn include_resource(
         &self,
         resource: &ContentResource,
-        found: ScriptResolution,
+        resolution: ScriptResolution,
         selectors: Arc<[String]>,
     ) -> String {
         let scope = &self.scope;
         let path = resource.path().as_str();
-        let drawn = match scope.record_resolution(resource, found) {
+        let result = match scope.record_resolution(resource, resolution) {
             Some(script) => scope.render_resource(resource, &script, selectors),
             None => Err(ComponentFailure::NoScript(resource.resource_type().to_owned())),
         };
-        let text = drawn.unwrap_or_else(|failure| self.render_failure(&failure, path));
+        let text = result.unwrap_or_else(|failure| self.render_failure(&failure, path));
         if !scope.request.is_edit_mode || self.is_hidden_component(resource.resource_type()) {
             return text;
         }
@@ -311,8 +311,8 @@ impl ComponentFrame {
         let resource = match target.downcast_object_ref::<ResourceObject>() {
             Some(object) => object.resource.clone(),
             None => {
-                let found = node_of_value(target).cloned();
-                match found.or_else(|| self.scope.reader.node_existence(path?)) {
+                let target_node = node_of_value(target).cloned();
+                match target_node.or_else(|| self.scope.reader.node_existence(path?)) {
                     Some(node) => ContentResource::from_node(node),
                     None => ContentResource::missing(path.cloned().ok_or_else(described)?),
                 }
@@ -378,8 +378,12 @@ struct RequestObject(Arc<RenderScope>);
 fn parameters_value(parameters: &RequestParameters) -> Value {
     Value::from_pairs(parameters.names().map(|name| {
         let value = match parameters.values(name).unwrap_or_default() {
-            [one] => Value::from(one.as_str()),
-            many => many.iter().map(|one| Value::from(one.as_str())).collect::<Vec<_>>().into(),
+            [parameter_value] => Value::from(parameter_value.as_str()),
+            many => many
+                .iter()
+                .map(|parameter_value| Value::from(parameter_value.as_str()))
+                .collect::<Vec<_>>()
+                .into(),
         };
         (name, value)
     }))
@@ -407,7 +411,7 @@ impl Object for RequestObject {
                 .url
                 .selectors
                 .iter()
-                .map(|one| Value::from(one.as_str()))
+                .map(|value| Value::from(value.as_str()))
                 .collect::<Vec<_>>()
                 .into(),
             "selector_string" => Value::from(request.url.selector_string()),

@@ -25,7 +25,7 @@ use crate::client_library::ClientLibraryKind;
 use crate::client_library::client_library_file::ClientLibraryResolver;
 use crate::dependency::content_reader::RequestFacts;
 use crate::i18n::message_format;
-use crate::page::page_search::{self, PageSearch, PageSearchResults};
+use crate::page::search::{self, PageSearch, PageSearchResults};
 use crate::page::{self, PageOrder};
 use crate::renderer::RenderMode;
 use crate::response::RedirectKind;
@@ -149,8 +149,9 @@ fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Val
         None | Some("modified") => PageOrder::Modified,
         Some("date") => PageOrder::Date,
         Some("title") => PageOrder::Title,
-        Some(other) => {
-            let message = format!("`order` is `{other}`; it can be modified, date or title");
+        Some(unknown_order) => {
+            let message =
+                format!("`order` is `{unknown_order}`; it can be modified, date or title");
             return Err(invalid_call(message));
         }
     };
@@ -158,12 +159,12 @@ fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Val
     options.assert_all_used()?;
     let frame = ComponentFrame::from_state(state)?;
     let (scope, tag) = (&frame.scope, tag.as_deref());
-    let found = frame
+    let pages = frame
         .find_node_existence(root)
         .map(|root| page::list_pages(&scope.reader, &root, order, tag, limit));
     Ok(NodeListObject::to_template_value(
         scope,
-        found.unwrap_or_default(),
+        pages.unwrap_or_default(),
         PageObject::to_template_value,
     ))
 }
@@ -181,17 +182,17 @@ fn search(
     let frame = ComponentFrame::from_state(state)?;
     let scope = &frame.scope;
     let root = frame.find_node_existence(root);
-    let found = root.map_or_else(
+    let results = root.map_or_else(
         || Ok(PageSearchResults::default()),
         |root| {
             let words = words.as_str().unwrap_or_default();
             let component = frame.resource.resource_type();
             let search =
                 PageSearch { root: &root, input: words, limit, page_number: number, component };
-            page_search::search_pages(&scope.reader, &scope.query_engine, search)
+            search::search_pages(&scope.reader, &scope.query_engine, search)
         },
     );
-    let PageSearchResults { hits, has_more: is_more, is_index_building: is_building } = found
+    let PageSearchResults { hits, has_more: is_more, is_index_building: is_building } = results
         .map_err(|error| {
             tracing::warn!(%error, "search of a component failed");
             invalid_call(format!("the search failed: {error}"))
@@ -223,12 +224,12 @@ fn search_titles(
     options.assert_all_used()?;
     let frame = ComponentFrame::from_state(state)?;
     let term = term.as_str().unwrap_or_default();
-    let found = frame
+    let pages = frame
         .find_node_existence(root)
         .map(|root| page::search_titles(&frame.scope.reader, &root, term, limit));
     Ok(NodeListObject::to_template_value(
         &frame.scope,
-        found.unwrap_or_default(),
+        pages.unwrap_or_default(),
         PageObject::to_template_value,
     ))
 }
@@ -265,8 +266,8 @@ fn send(state: &mut State<'_, '_>, name: &str, path: &str, value: &Value) -> Res
     frame.scope.reader.record_external_data(Duration::ZERO);
     let body = serde_json::to_vec(value)
         .map_err(|error| invalid_call(format!("the value cannot be sent: {error}")))?;
-    let answer = back_ends.post_json(name, path, &body, Instant::now()).map_err(invalid_call)?;
-    Ok(answer.unwrap_or(Value::UNDEFINED))
+    let response = back_ends.post_json(name, path, &body, Instant::now()).map_err(invalid_call)?;
+    Ok(response.unwrap_or(Value::UNDEFINED))
 }
 
 /// `send_text_picture(text, height=48, color="#000000", background=none, font=none, bold=false)`
@@ -276,10 +277,11 @@ fn send_text_picture(
     options: Kwargs,
 ) -> Result<Value, Error> {
     let height = parse_count(value_option(&options, "height")?.as_ref(), 48)?;
-    let word = |name| -> Result<Option<String>, Error> {
+    let text_option = |name| -> Result<Option<String>, Error> {
         Ok(value_option(&options, name)?.map(|value| plain_text_of(&value).into_owned()))
     };
-    let (color, background, font) = (word("color")?, word("background")?, word("font")?);
+    let (color, background, font) =
+        (text_option("color")?, text_option("background")?, text_option("font")?);
     let is_bold = value_option(&options, "bold")?.is_some_and(|value| value.is_true());
     options.assert_all_used()?;
     let picture = TextPicture::new(&plain_text_of(text), height)
@@ -293,9 +295,9 @@ fn send_text_picture(
 /// `tags(root)`
 fn tags(state: &mut State<'_, '_>, root: &Value) -> Result<Value, Error> {
     let frame = ComponentFrame::from_state(state)?;
-    let found =
+    let tags =
         frame.find_node_existence(root).map(|root| page::tags_below(&frame.scope.reader, &root));
-    Ok(TagObject::tag_list_value(found.unwrap_or_default()))
+    Ok(TagObject::tag_list_value(tags.unwrap_or_default()))
 }
 
 /// `link(path)`
@@ -338,17 +340,18 @@ fn clientlibs(
     let wants = |name| -> Result<bool, Error> {
         Ok(value_option(&options, name)?.is_none_or(|value| value.is_true()))
     };
-    let wanted = [(ClientLibraryKind::Css, wants("css")?), (ClientLibraryKind::Js, wants("js")?)];
+    let requested_kinds =
+        [(ClientLibraryKind::Css, wants("css")?), (ClientLibraryKind::Js, wants("js")?)];
     options.assert_all_used()?;
     let scope = &ComponentFrame::from_state(state)?.scope;
     let categories: Vec<String> = match categories.as_str() {
-        Some(text) => text.split(',').map(|one| one.trim().to_owned()).collect(),
-        None => categories.try_iter()?.map(|one| plain_text_of(&one).into_owned()).collect(),
+        Some(text) => text.split(',').map(|category| category.trim().to_owned()).collect(),
+        None => categories.try_iter()?.map(|item| plain_text_of(&item).into_owned()).collect(),
     };
     // Another file in any library changes the address.
     scope.reader.record_any_script();
     let libraries = scope.scripts.client_libraries();
-    if let Some(unknown) = categories.iter().find(|one| !libraries.has_category(one)) {
+    if let Some(unknown) = categories.iter().find(|category| !libraries.has_category(category)) {
         let message = format!("no client library has the category `{unknown}`");
         if scope.mode == RenderMode::Author {
             return Err(invalid_call(message));
@@ -356,7 +359,9 @@ fn clientlibs(
         tracing::warn!(reason = message, "client library missing");
     }
     let mut text = String::new();
-    for kind in wanted.into_iter().filter_map(|(kind, is_wanted)| is_wanted.then_some(kind)) {
+    for kind in
+        requested_kinds.into_iter().filter_map(|(kind, is_wanted)| is_wanted.then_some(kind))
+    {
         for address in libraries.library_addresses(&categories, kind) {
             let address = escape_html(&address);
             text.push_str(&match kind {
@@ -375,16 +380,16 @@ fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, 
         Some(language) => plain_text_of(&language).into_owned(),
         None => requested_page_language(scope),
     };
-    let mut given = BTreeMap::new();
+    let mut arguments = BTreeMap::new();
     for name in options.args() {
         if name != "language" {
-            given.insert(name.to_owned(), options.get::<Value>(name)?);
+            arguments.insert(name.to_owned(), options.get::<Value>(name)?);
         }
     }
     scope.reader.record_any_script();
     let (message, found_in) = scope.scripts.dictionaries().find(&language, key);
     let value = |name: &str| {
-        let value = given.get(name)?;
+        let value = arguments.get(name)?;
         let number = value.as_str().is_none().then(|| f64::try_from(value.clone()).ok()).flatten();
         Some((plain_text_of(value).into_owned(), number))
     };
@@ -396,27 +401,28 @@ fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, 
 /// `query(statement, limit=100)`: the results of an SQL-2 query that the visitor may read.
 fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<Value, Error> {
     let limit = parse_count(value_option(&options, "limit")?.as_ref(), 100)?;
-    let mut given = Vec::new();
+    let mut parameters = Vec::new();
     for name in options.args() {
         if name != "limit" {
-            given.push((name.to_owned(), plain_text_of(&options.get::<Value>(name)?).into_owned()));
+            parameters
+                .push((name.to_owned(), plain_text_of(&options.get::<Value>(name)?).into_owned()));
         }
     }
     let frame = ComponentFrame::from_state(state)?;
     let scope = &frame.scope;
     let component = frame.resource.resource_type();
-    let found = page_search::run_component_query(
+    let result = search::run_component_query(
         &scope.reader,
         &scope.query_engine,
-        (statement, given),
+        (statement, parameters),
         (limit, component, scope.mode),
     );
-    let found = found.map_err(|reason| invalid_call(format!("the query failed: {reason}")))?;
-    if let Some(reason) = found.warning {
+    let result = result.map_err(|reason| invalid_call(format!("the query failed: {reason}")))?;
+    if let Some(reason) = result.warning {
         tracing::warn!(path = %frame.resource.path(), reason, "query of a component has no index");
         scope.add_warning(&format!("a query of `{component}` has no index: it looks at {reason}"));
     }
-    Ok(NodeListObject::to_template_value(scope, found.nodes, ResourceObject::to_template_value))
+    Ok(NodeListObject::to_template_value(scope, result.nodes, ResourceObject::to_template_value))
 }
 
 /// `date(value, format="%Y-%m-%d", language=none, time=false)`
@@ -448,9 +454,9 @@ fn write_date(
 /// `breakpoints()`: the widths at which the page's layout changes, narrowest first.
 fn breakpoints(state: &mut State<'_, '_>) -> Result<Value, Error> {
     let scope = &ComponentFrame::from_state(state)?.scope;
-    let found =
+    let values =
         scope.requested_page().map(|page| breakpoint::breakpoint_values(&scope.reader, page));
-    Ok(found.unwrap_or_else(|| Vec::<Value>::new().into()))
+    Ok(values.unwrap_or_else(|| Vec::<Value>::new().into()))
 }
 
 /// Returns the language of the requested page.
@@ -569,6 +575,6 @@ fn parse_selectors(value: &Value) -> Result<Arc<[String]>, Error> {
     if let Some(text) = value.as_str() {
         return Ok(split_selectors(text).into());
     }
-    let selectors = value.try_iter()?.map(|one| one.to_string());
-    Ok(selectors.filter(|one| !one.is_empty()).collect::<Vec<_>>().into())
+    let selectors = value.try_iter()?.map(|selector| selector.to_string());
+    Ok(selectors.filter(|selector| !selector.is_empty()).collect::<Vec<_>>().into())
 }

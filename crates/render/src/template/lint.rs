@@ -79,7 +79,7 @@ impl TemplateLinter<'_> {
         match statement {
             Stmt::Set(set) => self.declare_target(&set.target),
             Stmt::SetBlock(set) => self.declare_target(&set.target),
-            Stmt::ForLoop(one) => self.declare_target(&one.target),
+            Stmt::ForLoop(for_loop) => self.declare_target(&for_loop.target),
             Stmt::WithBlock(with) => {
                 with.assignments.iter().for_each(|(target, _)| self.declare_target(target));
             }
@@ -89,18 +89,18 @@ impl TemplateLinter<'_> {
                     self.declare_target(alias.as_ref().unwrap_or(name));
                 }
             }
-            Stmt::Macro(one) => self.declare_macro(one),
+            Stmt::Macro(macro_node) => self.declare_macro(macro_node),
             Stmt::CallBlock(call) => self.declare_macro(&call.macro_decl),
             _ => {}
         }
         for part in statement_bodies(statement) {
-            part.iter().for_each(|one| self.declare_names(one));
+            part.iter().for_each(|child| self.declare_names(child));
         }
     }
 
-    fn declare_macro(&mut self, one: &ast::Macro<'_>) {
-        self.declared_names.insert(one.name.to_owned());
-        one.args.iter().for_each(|argument| self.declare_target(argument));
+    fn declare_macro(&mut self, macro_node: &ast::Macro<'_>) {
+        self.declared_names.insert(macro_node.name.to_owned());
+        macro_node.args.iter().for_each(|argument| self.declare_target(argument));
     }
 
     fn declare_target(&mut self, target: &ast::Expr<'_>) {
@@ -108,8 +108,8 @@ impl TemplateLinter<'_> {
             ast::Expr::Var(variable) => {
                 self.declared_names.insert(variable.id.to_owned());
             }
-            ast::Expr::List(list) => list.items.iter().for_each(|one| self.declare_target(one)),
-            ast::Expr::Tuple(list) => list.items.iter().for_each(|one| self.declare_target(one)),
+            ast::Expr::List(list) => list.items.iter().for_each(|item| self.declare_target(item)),
+            ast::Expr::Tuple(list) => list.items.iter().for_each(|item| self.declare_target(item)),
             _ => {}
         }
     }
@@ -118,9 +118,9 @@ impl TemplateLinter<'_> {
         use ast::Stmt;
         match statement {
             Stmt::EmitExpr(emit) => self.lint_expression(&emit.expr),
-            Stmt::ForLoop(one) => {
-                self.lint_expression(&one.iter);
-                one.filter_expr.iter().for_each(|filter| self.lint_expression(filter));
+            Stmt::ForLoop(for_loop) => {
+                self.lint_expression(&for_loop.iter);
+                for_loop.filter_expr.iter().for_each(|filter| self.lint_expression(filter));
             }
             Stmt::IfCond(branch) => self.lint_expression(&branch.expr),
             Stmt::WithBlock(with) => {
@@ -132,13 +132,15 @@ impl TemplateLinter<'_> {
             }
             Stmt::FilterBlock(filter) => self.lint_expression(&filter.filter),
             Stmt::Include(include) => self.lint_expression(&include.name),
-            Stmt::Macro(one) => one.defaults.iter().for_each(|value| self.lint_expression(value)),
+            Stmt::Macro(macro_node) => {
+                macro_node.defaults.iter().for_each(|value| self.lint_expression(value))
+            }
             Stmt::CallBlock(call) => self.lint_call(&call.call, call.span()),
-            Stmt::Do(one) => self.lint_call(&one.call, one.span()),
+            Stmt::Do(do_node) => self.lint_call(&do_node.call, do_node.span()),
             _ => {}
         }
         for part in statement_bodies(statement) {
-            part.iter().for_each(|one| self.lint_statement(one));
+            part.iter().for_each(|child| self.lint_statement(child));
         }
     }
 
@@ -150,24 +152,24 @@ impl TemplateLinter<'_> {
             Expr::Slice(slice) => {
                 self.lint_expression(&slice.expr);
                 let ends = [&slice.start, &slice.stop, &slice.step];
-                ends.into_iter().flatten().for_each(|one| self.lint_expression(one));
+                ends.into_iter().flatten().for_each(|bound| self.lint_expression(bound));
             }
-            Expr::UnaryOp(one) => self.lint_expression(&one.expr),
-            Expr::BinOp(two) => {
-                self.lint_expression(&two.left);
-                self.lint_expression(&two.right);
+            Expr::UnaryOp(unary) => self.lint_expression(&unary.expr),
+            Expr::BinOp(binary) => {
+                self.lint_expression(&binary.left);
+                self.lint_expression(&binary.right);
             }
             Expr::Compare(compare) => {
                 self.lint_expression(&compare.expr);
-                compare.ops.iter().for_each(|one| self.lint_expression(&one.expr));
+                compare.ops.iter().for_each(|operand| self.lint_expression(&operand.expr));
             }
             Expr::IfExpr(branch) => {
                 self.lint_expression(&branch.test_expr);
                 self.lint_expression(&branch.true_expr);
-                branch.false_expr.iter().for_each(|one| self.lint_expression(one));
+                branch.false_expr.iter().for_each(|operand| self.lint_expression(operand));
             }
             Expr::Filter(filter) => {
-                filter.expr.iter().for_each(|one| self.lint_expression(one));
+                filter.expr.iter().for_each(|operand| self.lint_expression(operand));
                 self.lint_arguments(&filter.args);
                 let applied = self.environment.empty_state().apply_filter(filter.name, &[]);
                 if applied.is_err_and(|error| error.kind() == ErrorKind::UnknownFilter) {
@@ -184,16 +186,16 @@ impl TemplateLinter<'_> {
                     self.report(span_range(test.span()), message, false);
                 }
             }
-            Expr::GetAttr(one) => self.lint_expression(&one.expr),
-            Expr::GetItem(one) => {
-                self.lint_expression(&one.expr);
-                self.lint_expression(&one.subscript_expr);
+            Expr::GetAttr(attribute) => self.lint_expression(&attribute.expr),
+            Expr::GetItem(subscript) => {
+                self.lint_expression(&subscript.expr);
+                self.lint_expression(&subscript.subscript_expr);
             }
             Expr::Call(call) => self.lint_call(call, call.span()),
-            Expr::List(list) => list.items.iter().for_each(|one| self.lint_expression(one)),
-            Expr::Tuple(list) => list.items.iter().for_each(|one| self.lint_expression(one)),
+            Expr::List(list) => list.items.iter().for_each(|item| self.lint_expression(item)),
+            Expr::Tuple(list) => list.items.iter().for_each(|item| self.lint_expression(item)),
             Expr::Map(map) => {
-                map.keys.iter().chain(&map.values).for_each(|one| self.lint_expression(one));
+                map.keys.iter().chain(&map.values).for_each(|item| self.lint_expression(item));
             }
         }
     }
@@ -216,10 +218,10 @@ impl TemplateLinter<'_> {
         use ast::CallArg;
         for argument in arguments {
             match argument {
-                CallArg::Pos(one)
-                | CallArg::Kwarg(_, one)
-                | CallArg::PosSplat(one)
-                | CallArg::KwargSplat(one) => self.lint_expression(one),
+                CallArg::Pos(value)
+                | CallArg::Kwarg(_, value)
+                | CallArg::PosSplat(value)
+                | CallArg::KwargSplat(value) => self.lint_expression(value),
             }
         }
     }
@@ -229,15 +231,15 @@ impl TemplateLinter<'_> {
 fn statement_bodies<'s, 'a>(statement: &'s ast::Stmt<'a>) -> Vec<&'s [ast::Stmt<'a>]> {
     use ast::Stmt;
     match statement {
-        Stmt::Template(one) => vec![&one.children],
-        Stmt::ForLoop(one) => vec![&one.body, &one.else_body],
-        Stmt::IfCond(one) => vec![&one.true_body, &one.false_body],
-        Stmt::WithBlock(one) => vec![&one.body],
-        Stmt::SetBlock(one) => vec![&one.body],
-        Stmt::FilterBlock(one) => vec![&one.body],
-        Stmt::Block(one) => vec![&one.body],
-        Stmt::Macro(one) => vec![&one.body],
-        Stmt::CallBlock(one) => vec![&one.macro_decl.body],
+        Stmt::Template(template) => vec![&template.children],
+        Stmt::ForLoop(for_loop) => vec![&for_loop.body, &for_loop.else_body],
+        Stmt::IfCond(branch) => vec![&branch.true_body, &branch.false_body],
+        Stmt::WithBlock(with_block) => vec![&with_block.body],
+        Stmt::SetBlock(set_block) => vec![&set_block.body],
+        Stmt::FilterBlock(filter_block) => vec![&filter_block.body],
+        Stmt::Block(block) => vec![&block.body],
+        Stmt::Macro(macro_node) => vec![&macro_node.body],
+        Stmt::CallBlock(call_block) => vec![&call_block.macro_decl.body],
         _ => Vec::new(),
     }
 }

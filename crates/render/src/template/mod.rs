@@ -92,7 +92,7 @@ impl TemplateLanguage {
 
     /// Returns true if templates of the two languages cannot include each other.
     fn is_incompatible(self, other: Self) -> bool {
-        let is_markup = |one| matches!(one, Self::Html | Self::Xml);
+        let is_markup = |language| matches!(language, Self::Html | Self::Xml);
         self != other && !(is_markup(self) && is_markup(other))
     }
 }

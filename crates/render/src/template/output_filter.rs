@@ -56,18 +56,21 @@ const MAX_VALUE_DEPTH: usize = 32;
 
 /// Adds the filters of all positions.
 pub(super) fn add_output_filters(environment: &mut Environment<'_>) {
-    for one in OutputEscape::ALL_FILTERED {
-        environment.add_filter(one.filter_name(), move |state: &State<'_, '_>, value: &Value| {
-            // Most outputs need no escape, here or when they are written as HTML.
-            let is_html = matches!(state.auto_escape(), AutoEscape::Html);
-            let is_written =
-                is_html && value.as_str().is_some_and(|text| is_written_verbatim(one, text));
-            if is_written {
-                value.clone()
-            } else {
-                Value::from_safe_string(write_escaped_value(one, value))
-            }
-        });
+    for escape in OutputEscape::ALL_FILTERED {
+        environment.add_filter(
+            escape.filter_name(),
+            move |state: &State<'_, '_>, value: &Value| {
+                // Most outputs need no escape, here or when they are written as HTML.
+                let is_html = matches!(state.auto_escape(), AutoEscape::Html);
+                let is_written =
+                    is_html && value.as_str().is_some_and(|text| is_written_verbatim(escape, text));
+                if is_written {
+                    value.clone()
+                } else {
+                    Value::from_safe_string(write_escaped_value(escape, value))
+                }
+            },
+        );
     }
     environment.add_filter("tojson", |value: &Value| {
         Value::from_object(ScriptLiteral(to_script_literal(value)))
@@ -164,7 +167,7 @@ fn escape_raw_text(value: &Value) -> String {
                     '>' => out.push_str("&gt;"),
                     '"' => out.push_str("&quot;"),
                     '\'' => out.push_str("&#39;"),
-                    other => out.push(other),
+                    plain_character => out.push(plain_character),
                 }
             }
             out

@@ -74,11 +74,11 @@ impl Object for ResourceObject {
         match (method, args) {
             ("child", [relative]) => {
                 let relative = relative.as_str().unwrap_or_default();
-                let found = self
+                let descendant = self
                     .resource
                     .node()
                     .and_then(|node| self.scope.reader.descendant_existence(node, relative));
-                Ok(ResourceObject::to_optional_value(&self.scope, found))
+                Ok(ResourceObject::to_optional_value(&self.scope, descendant))
             }
             ("child", _) => Err(Error::new(
                 ErrorKind::MissingArgument,

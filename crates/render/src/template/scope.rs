@@ -170,12 +170,15 @@ impl RenderState {
         (resource_type, super_type): ResourceTypes<'_>,
         selectors: &[String],
     ) -> Option<ScriptResolution> {
-        let is_known = |one: &&RecentScript| {
-            *one.resource_type == *resource_type
-                && one.super_type.as_deref() == super_type
-                && *one.selectors == *selectors
+        let is_known = |recent_script: &&RecentScript| {
+            *recent_script.resource_type == *resource_type
+                && recent_script.super_type.as_deref() == super_type
+                && *recent_script.selectors == *selectors
         };
-        self.recent_scripts.iter().find(is_known).map(|one| one.resolution.clone())
+        self.recent_scripts
+            .iter()
+            .find(is_known)
+            .map(|recent_script| recent_script.resolution.clone())
     }
 
     /// Stores the resolved script for types and selectors.
@@ -183,14 +186,14 @@ impl RenderState {
         &mut self,
         (resource_type, super_type): ResourceTypes<'_>,
         selectors: &[String],
-        found: &ScriptResolution,
+        resolution: &ScriptResolution,
     ) {
         if self.recent_scripts.len() < MAX_RECENT_SCRIPTS {
             self.recent_scripts.push(RecentScript {
                 resource_type: resource_type.into(),
                 super_type: super_type.map(Box::from),
                 selectors: selectors.into(),
-                resolution: found.clone(),
+                resolution: resolution.clone(),
             });
         }
     }
@@ -233,13 +236,13 @@ impl RenderScope {
         types: ResourceTypes<'_>,
         selectors: &[String],
     ) -> ScriptResolution {
-        let known = self.state().lock().recent_script(types, selectors);
-        known.unwrap_or_else(|| {
+        let recent_resolution = self.state().lock().recent_script(types, selectors);
+        recent_resolution.unwrap_or_else(|| {
             let extension = Some(self.request.extension.as_str());
-            let wanted = ScriptCriteria { method: "GET", selectors, extension };
-            let found = self.scripts.resolve_script(types, &wanted);
-            self.state().lock().remember_script(types, selectors, &found);
-            found
+            let criteria = ScriptCriteria { method: "GET", selectors, extension };
+            let resolution = self.scripts.resolve_script(types, &criteria);
+            self.state().lock().remember_script(types, selectors, &resolution);
+            resolution
         })
     }
 
@@ -266,13 +269,13 @@ impl RenderScope {
         script: &ScriptInfo,
         selectors: Arc<[String]>,
     ) -> Result<String, ComponentFailure> {
-        let room = self.enter_component(script, resource)?;
-        let drawn = self.run_script((resource, script), selectors, room);
+        let output_budget = self.enter_component(script, resource)?;
+        let result = self.run_script((resource, script), selectors, output_budget);
         let mut running = self.state().lock();
         running.stopwatch.end_call(|| (Instant::now(), self.read_counts()));
         running.counted_steps.pop();
         drop(running);
-        drawn
+        result
     }
 
     /// Counts a component, unless a budget is exhausted; returns its output budget.
@@ -402,7 +405,7 @@ impl RenderScope {
     /// Records that the page includes an address.
     pub(super) fn record_included_url(&self, address: &str) {
         let included = &mut self.state().lock().included_urls;
-        if !included.iter().any(|one| one == address) {
+        if !included.iter().any(|included_url| included_url == address) {
             included.push(address.to_owned());
         }
     }
@@ -426,7 +429,9 @@ impl RenderScope {
     /// Adds a warning for authors, unless it was added before.
     pub(super) fn add_warning(&self, warning: &str) {
         let warnings = &mut self.state().lock().warnings;
-        if warnings.len() < MAX_WARNINGS && !warnings.iter().any(|one| one == warning) {
+        if warnings.len() < MAX_WARNINGS
+            && !warnings.iter().any(|known_warning| known_warning == warning)
+        {
             warnings.push(warning.to_owned());
         }
     }

@@ -125,11 +125,11 @@ impl ComponentTimeHistogram {
     /// Returns the time that a percentage of the calls did not exceed.
     fn percentile(&self, percent: u64) -> Duration {
         let all: u64 = self.bucket_counts.iter().map(|count| u64::from(*count)).sum();
-        let wanted = (all * percent).div_ceil(100);
-        let mut seen = 0;
+        let target_count = (all * percent).div_ceil(100);
+        let mut seen_count = 0;
         for (bucket, count) in self.bucket_counts.iter().enumerate() {
-            seen += u64::from(*count);
-            if seen >= wanted && *count > 0 {
+            seen_count += u64::from(*count);
+            if seen_count >= target_count && *count > 0 {
                 return bucket_upper_bound(bucket);
             }
         }
@@ -176,8 +176,8 @@ impl RenderProfile {
             ProfiledRequest { url: url.into(), completed_at: at, timing: Arc::new(timing.clone()) };
         let mut state = self.0.lock();
         for (row, queries) in timing.rows.iter().zip(own_query_counts(&timing.rows)) {
-            if let Some(known) = state.components.get_mut(&row.script) {
-                known.record(row, queries);
+            if let Some(component) = state.components.get_mut(&row.script) {
+                component.record(row, queries);
                 continue;
             }
             let is_full = state.components.len() >= MAX_PROFILED_COMPONENTS;
@@ -189,8 +189,9 @@ impl RenderProfile {
         // Most requests are not among the slowest.
         if state.slowest.len() < MAX_SLOWEST_REQUESTS || state.slowest.last().is_some_and(is_among)
         {
-            let place = state.slowest.partition_point(|one| one.timing.total_time() >= total);
-            state.slowest.insert(place, profiled.clone());
+            let position =
+                state.slowest.partition_point(|request| request.timing.total_time() >= total);
+            state.slowest.insert(position, profiled.clone());
             state.slowest.truncate(MAX_SLOWEST_REQUESTS);
         }
         if state.recent.len() >= MAX_RECENT_REQUESTS {
@@ -216,7 +217,7 @@ impl RenderProfile {
             };
         let mut components: Vec<ComponentTimingReport> =
             state.components.iter().map(report).collect();
-        components.sort_by_key(|one| std::cmp::Reverse(one.self_time));
+        components.sort_by_key(|component| std::cmp::Reverse(component.self_time));
         let recent = state.recent.iter().cloned().collect();
         RenderProfileReport { recent, slowest: state.slowest.clone(), components }
     }
@@ -282,20 +283,20 @@ mod tests {
             (MAX_RECENT_REQUESTS, MAX_SLOWEST_REQUESTS)
         );
         assert_eq!((&*report.recent[0].url, &*report.slowest[0].url), ("/other", "/500"));
-        let page = report.components.iter().find(|one| &*one.script == "page").unwrap();
+        let page = report.components.iter().find(|component| &*component.script == "page").unwrap();
         assert_eq!(page.call_count, 1000);
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
         assert!((5.0..7.0).contains(&millis(page.median)), "{page:?}");
         assert!((9.0..12.5).contains(&millis(page.p90)) && millis(page.p99) < 13.0, "{page:?}");
-        let list = report.components.iter().find(|one| &*one.script == "list").unwrap();
+        let list = report.components.iter().find(|component| &*component.script == "list").unwrap();
         assert!((10.0..13.0).contains(&millis(list.median)) && list.call_count == 10, "{list:?}");
     }
 
     #[test]
     fn queries_are_those_of_the_component_itself() {
         let row = |depth, queries| {
-            let one = timing("x", 1, 1);
-            TimingRow { depth, query_count: queries, ..one.rows[0].clone() }
+            let sample = timing("x", 1, 1);
+            TimingRow { depth, query_count: queries, ..sample.rows[0].clone() }
         };
         let rows = [row(0, 7), row(1, 4), row(2, 3), row(1, 2), row(0, 1)];
         assert_eq!(own_query_counts(&rows), [1, 1, 3, 2, 1]);
@@ -305,7 +306,11 @@ mod tests {
         profile.record("/x", &RenderTiming { rows }, SystemTime::UNIX_EPOCH);
         let report = profile.report();
         let queries = |name: &str| {
-            report.components.iter().find(|one| &*one.script == name).map(|one| one.query_count)
+            report
+                .components
+                .iter()
+                .find(|component| &*component.script == name)
+                .map(|component| component.query_count)
         };
         let expected = [("page", 1), ("list", 3), ("search", 3), ("other", 1)];
         expected.iter().for_each(|(name, count)| assert_eq!(queries(name), Some(*count), "{name}"));

@@ -39,8 +39,8 @@ impl UrlMappings {
     pub(super) fn read_mappings(map: &Node) -> Self {
         let mut entries = Vec::new();
         collect_mappings(map, "", false, 0, &mut entries);
-        entries.sort_by(|one, other| {
-            other.prefix.len().cmp(&one.prefix.len()).then_with(|| one.prefix.cmp(&other.prefix))
+        entries.sort_by(|left, right| {
+            right.prefix.len().cmp(&left.prefix.len()).then_with(|| left.prefix.cmp(&right.prefix))
         });
         Self(entries)
     }
@@ -60,17 +60,17 @@ impl UrlMappings {
         if self.is_empty() || host.is_empty() {
             return None;
         }
-        let mut asked = mapping_key(scheme, host, path);
+        let mut key = mapping_key(scheme, host, path);
         let mut mapped = None;
         for _ in 0..MAX_MAPPING_STEPS {
-            let found = self.0.iter().find_map(|entry| entry.resolve(&asked, &find));
-            match found {
+            let target = self.0.iter().find_map(|entry| entry.resolve(&key, &find));
+            match target {
                 None => break,
                 Some(RouteTarget::Internal(path)) => match path.split_once("://") {
                     // A full URL is mapped again.
                     Some((scheme, rest)) => {
                         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-                        asked = mapping_key(scheme, host, path);
+                        key = mapping_key(scheme, host, path);
                         mapped = Some(RouteTarget::Internal(path.to_owned()));
                     }
                     None => return Some(RouteTarget::Internal(path)),
@@ -94,11 +94,11 @@ impl UrlMappings {
         let end = address_in.find(['?', '#']).unwrap_or(address_in.len());
         let (path, rest) = address_in.split_at(end);
         let here = mapping_key(scheme, host, "");
-        let ways = self
+        let entries = self
             .0
             .iter()
             .filter(|entry| entry.pattern.is_none() && entry.external_redirect.is_none());
-        let mut ways: Vec<(usize, bool, String)> = ways
+        let mut candidates: Vec<(usize, bool, String)> = entries
             .flat_map(|entry| {
                 entry.internal_paths.iter().map(move |target| (entry, encode_path(target)))
             })
@@ -115,20 +115,20 @@ impl UrlMappings {
             })
             .collect();
         // The nearest target, and among equal ones the one on this host.
-        ways.sort_by_key(|(length, is_here, _)| (*length, *is_here));
-        ways.pop().map(|(_, _, way)| format!("{way}{rest}"))
+        candidates.sort_by_key(|(length, is_here, _)| (*length, *is_here));
+        candidates.pop().map(|(_, _, url)| format!("{url}{rest}"))
     }
 }
 
 impl UrlMapping {
-    fn resolve(&self, asked: &str, find: impl Fn(&str) -> bool) -> Option<RouteTarget> {
+    fn resolve(&self, key: &str, find: impl Fn(&str) -> bool) -> Option<RouteTarget> {
         let replace: Box<dyn Fn(&str) -> String> = match &self.pattern {
             Some(pattern) => {
-                pattern.is_match(asked).then_some(())?;
-                Box::new(move |target| pattern.replace(asked, target).into_owned())
+                pattern.is_match(key).then_some(())?;
+                Box::new(move |target| pattern.replace(key, target).into_owned())
             }
             None => {
-                let rest = strip_whole_prefix(asked, &self.prefix)?;
+                let rest = strip_whole_prefix(key, &self.prefix)?;
                 Box::new(move |target| format!("{}{rest}", target.trim_end_matches('/')))
             }
         };
@@ -141,8 +141,12 @@ impl UrlMapping {
         let targets: Vec<String> =
             self.internal_paths.iter().map(|target| replace(target)).collect();
         let resolves = |target: &&String| target.contains("://") || find(target);
-        let found = targets.iter().find(resolves).or_else(|| targets.first())?;
-        Some(RouteTarget::Internal(if found.is_empty() { "/".to_owned() } else { found.clone() }))
+        let selected_target = targets.iter().find(resolves).or_else(|| targets.first())?;
+        Some(RouteTarget::Internal(if selected_target.is_empty() {
+            "/".to_owned()
+        } else {
+            selected_target.clone()
+        }))
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
         UrlMapping {
             prefix: text.to_owned(),
             pattern: is_pattern.then(|| Regex::new(&format!("^(?:{text})")).unwrap()),
-            internal_paths: internal.iter().map(|one| (*one).to_owned()).collect(),
+            internal_paths: internal.iter().map(|path| (*path).to_owned()).collect(),
             external_redirect: external.map(|target| (target.to_owned(), RedirectKind::Found)),
         }
     }
@@ -251,14 +255,14 @@ mod tests {
     fn check(url: &str, expected: &str) {
         let (scheme, rest) = url.split_once("://").unwrap();
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let found =
+        let target =
             mappings().resolve(scheme, host, path, |path| path.starts_with("/content/shop"));
-        let found = match found {
+        let target = match target {
             None => "-".to_owned(),
             Some(RouteTarget::Internal(path)) => path,
             Some(RouteTarget::Redirect { location, .. }) => format!("-> {location}"),
         };
-        assert_eq!(found, expected, "{url}");
+        assert_eq!(target, expected, "{url}");
     }
 
     #[test]
@@ -280,8 +284,8 @@ mod tests {
 
     #[track_caller]
     fn check_outward(host: &str, address: &str, expected: &str) {
-        let found = mappings().external_url("http", host, address);
-        assert_eq!(found.as_deref().unwrap_or("-"), expected, "{address}");
+        let url = mappings().external_url("http", host, address);
+        assert_eq!(url.as_deref().unwrap_or("-"), expected, "{address}");
     }
 
     #[test]

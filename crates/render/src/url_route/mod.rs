@@ -81,25 +81,25 @@ impl UrlRouteTable {
         }
         let snapshot = snapshot.as_viewer(&Viewer::system());
         let latest = self.cached_routes.read().first().cloned();
-        let same = latest.filter(|(known, routes)| {
+        let same = latest.filter(|(cached_snapshot, routes)| {
             routes.is_complete
                 && routes.name_count() >= COMPARE_STATES_THRESHOLD
-                && !may_routes_differ(known, &snapshot)
+                && !may_routes_differ(cached_snapshot, &snapshot)
         });
         let routes = match same {
             Some((_, routes)) => routes,
             None => Arc::new(UrlRoutes::read_routes(&snapshot, queries)),
         };
-        let mut known = self.cached_routes.write();
-        known.insert(0, (snapshot, Arc::clone(&routes)));
-        known.truncate(MAX_CACHED_STATES);
+        let mut cached_routes = self.cached_routes.write();
+        cached_routes.insert(0, (snapshot, Arc::clone(&routes)));
+        cached_routes.truncate(MAX_CACHED_STATES);
         routes
     }
 
     fn cached_at(&self, root: ChunkId) -> Option<Arc<UrlRoutes>> {
-        let known = self.cached_routes.read();
-        let found = known.iter().find(|(known, _)| known.root_id() == root);
-        found.map(|(_, routes)| Arc::clone(routes))
+        let cached_routes = self.cached_routes.read();
+        let entry = cached_routes.iter().find(|(snapshot, _)| snapshot.root_id() == root);
+        entry.map(|(_, routes)| Arc::clone(routes))
     }
 }
 
@@ -142,15 +142,17 @@ impl UrlRoutes {
         }
         // Path parameters belong to the rest of the path.
         let (path, parameters) = raw.split_at(raw.find(';').unwrap_or(raw.len()));
-        let asked = percent_decode_str(path).decode_utf8().ok()?;
+        let decoded_path = percent_decode_str(path).decode_utf8().ok()?;
         let with_parameters = |path: &str| format!("{}{parameters}", encode_path(path));
-        let mapped =
-            match self.mappings.resolve(scheme, host, &asked, |path| find(&encode_path(path))) {
-                Some(RouteTarget::Internal(path)) => Some(path),
-                Some(elsewhere) => return Some(elsewhere),
-                None => None,
-            };
-        let path = mapped.as_deref().unwrap_or(&asked);
+        let mapped = match self
+            .mappings
+            .resolve(scheme, host, &decoded_path, |path| find(&encode_path(path)))
+        {
+            Some(RouteTarget::Internal(path)) => Some(path),
+            Some(elsewhere) => return Some(elsewhere),
+            None => None,
+        };
+        let path = mapped.as_deref().unwrap_or(&decoded_path);
         let sees = |path: &NodePath| find(&encode_path(path.as_str()));
         let vanity = |path: &str| {
             Some(match self.vanities.resolve(path, sees)? {
@@ -158,8 +160,8 @@ impl UrlRoutes {
                 elsewhere @ RouteTarget::Redirect { .. } => elsewhere,
             })
         };
-        if let Some(way) = vanity(path) {
-            return Some(way);
+        if let Some(target) = vanity(path) {
+            return Some(target);
         }
         let is_there = match mapped {
             // The path has the same meaning as requested.
@@ -171,9 +173,9 @@ impl UrlRoutes {
         }
         // Vanity paths are whole paths, without the folder that represents a host.
         if mapped.is_some()
-            && let Some(way) = vanity(&asked)
+            && let Some(target) = vanity(&decoded_path)
         {
-            return Some(way);
+            return Some(target);
         }
         let aliased = self.aliases.resolve(path);
         aliased.or(mapped).map(|path| RouteTarget::Internal(with_parameters(&path)))
@@ -206,13 +208,13 @@ fn nodes_with_property(
         "SELECT * FROM [nt:base] AS node WHERE ISDESCENDANTNODE(node, '/content') AND node.[{property}] IS NOT NULL \
          OPTION(TRAVERSAL FAIL, INDEX NAME [{index}])"
     );
-    let found = parse_sql2(&statement).ok().map(|query| {
+    let result = parse_sql2(&statement).ok().map(|query| {
         let mut request = QueryRequest::new(query);
         request.limit = Some(MAX_ROUTE_NAMES);
         request.component = "routes";
         queries.query_page(snapshot, &request)
     });
-    match found {
+    match result {
         Some(Ok(page)) => {
             if page.cursor.is_some() {
                 tracing::warn!(
@@ -235,7 +237,7 @@ fn nodes_with_property(
 fn text_values(node: &Node, property: &str) -> Vec<String> {
     let property = node.property(property);
     property
-        .map(|found| found.values().iter().map(|value| value.to_text().into_owned()).collect())
+        .map(|values| values.values().iter().map(|value| value.to_text().into_owned()).collect())
         .unwrap_or_default()
 }
 
@@ -294,7 +296,9 @@ mod tests {
         let repository = repository(COMPARE_STATES_THRESHOLD);
         let (table, queries) = (UrlRouteTable::default(), QueryEngine::default());
         let routes = || table.routes_at(&repository.snapshot().unwrap(), &queries);
-        let leads = |routes: &UrlRoutes, asked: &str| routes.resolve("http", "", asked, |_| true);
+        let leads = |routes: &UrlRoutes, requested_path: &str| {
+            routes.resolve("http", "", requested_path, |_| true)
+        };
         let before = repository.snapshot().unwrap();
         let first = routes();
         assert_eq!(leads(&first, "/7"), Some(RouteTarget::Internal("/content/7.html".to_owned())));
@@ -332,7 +336,7 @@ mod tests {
                 table.routes_at(&snapshot, &queries)
             };
             let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
-            asking.into_iter().map(|one| one.join().unwrap()).collect()
+            asking.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert!(routes.iter().all(|one| Arc::ptr_eq(one, &routes[0])));
     }

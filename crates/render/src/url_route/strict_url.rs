@@ -101,7 +101,7 @@ fn script_selector_count(
     url: &SlingUrl,
     node: &Node,
 ) -> Option<usize> {
-    let wanted = ScriptCriteria {
+    let criteria = ScriptCriteria {
         method: "GET",
         selectors: &url.selectors,
         extension: url.extension.as_deref(),
@@ -109,7 +109,7 @@ fn script_selector_count(
     reader.record_type(node);
     let resource = ContentResource::from_node(node.clone());
     let types = (resource.resource_type(), resource.super_type());
-    let resolution = scripts.resolve_script(types, &wanted);
+    let resolution = scripts.resolve_script(types, &criteria);
     reader.record_script_folders(resolution.searched_folders);
     resolution.script.map(|_| resolution.named_selector_count)
 }

@@ -49,17 +49,20 @@ impl VanityPaths {
 
     fn add(&mut self, path: &str, vanity: VanityTarget) {
         let path = format!("/{}", path.trim().trim_matches('/'));
-        let is_kept = RESERVED_FOLDERS.iter().any(|kept| {
-            path.strip_prefix(kept)
+        let is_kept = RESERVED_FOLDERS.iter().any(|reserved_folder| {
+            path.strip_prefix(reserved_folder)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
         });
         if is_kept || path == "/" {
             return;
         }
-        let known = self.0.entry(path).or_default();
-        known.push(vanity);
-        known.sort_by(|one, other| {
-            other.order.cmp(&one.order).then_with(|| one.target.as_str().cmp(other.target.as_str()))
+        let targets = self.0.entry(path).or_default();
+        targets.push(vanity);
+        targets.sort_by(|left, right| {
+            right
+                .order
+                .cmp(&left.order)
+                .then_with(|| left.target.as_str().cmp(right.target.as_str()))
         });
     }
 
@@ -153,14 +156,14 @@ impl PathAliases {
             let names = self.0.get(if resolved.is_empty() { "/" } else { &resolved });
             // The alias may end at any dot, the longest first.
             let cuts = segment.rmatch_indices('.').map(|(at, _)| at);
-            let found = names.and_then(|names| {
+            let alias_match = names.and_then(|names| {
                 std::iter::once(segment.len()).chain(cuts).find_map(|at| {
                     let (alias, extension) = segment.split_at(at);
                     Some((names.get(alias)?, extension))
                 })
             });
             resolved.push('/');
-            match found {
+            match alias_match {
                 Some((name, extension)) => {
                     resolved.push_str(name);
                     resolved.push_str(extension);
@@ -210,14 +213,14 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(asked: &str, expected: &str) {
-        let found = vanities().resolve(asked, |target| target.name() != "hidden");
-        let found = match found {
+    fn check(requested_path: &str, expected: &str) {
+        let outcome = vanities().resolve(requested_path, |target| target.name() != "hidden");
+        let outcome = match outcome {
             None => "-".to_owned(),
             Some(RouteTarget::Internal(path)) => path,
             Some(RouteTarget::Redirect { location, kind }) => format!("{kind:?} {location}"),
         };
-        assert_eq!(found, expected, "{asked}");
+        assert_eq!(outcome, expected, "{requested_path}");
     }
 
     #[test]
@@ -251,7 +254,7 @@ mod tests {
             let names = aliases.0.entry(parent.to_owned()).or_default();
             names.insert(alias.to_owned(), name.to_owned());
         }
-        for (asked, expected) in [
+        for (requested_path, expected) in [
             ("/content/maison.html", Some("/content/home.html")),
             ("/content/maison/nouvelles.print.html", Some("/content/home/news.print.html")),
             ("/content/home/nouvelles.html/x", Some("/content/home/news.html/x")),
@@ -259,7 +262,7 @@ mod tests {
             ("/content/home/news.html", None),
             ("/nouvelles.html", None),
         ] {
-            assert_eq!(aliases.resolve(asked).as_deref(), expected, "{asked}");
+            assert_eq!(aliases.resolve(requested_path).as_deref(), expected, "{requested_path}");
         }
     }
 }

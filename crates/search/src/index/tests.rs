@@ -128,13 +128,13 @@ fn patterns_look_at_no_more_words_than_they_may() {
     session.commit("edit", UNIX_EPOCH).unwrap();
     assert!(index.wait_until_current(Duration::from_secs(60)));
     let served = index.state.served_build().unwrap();
-    let place = crate::word_expansion::WordLocation::of_field(index.state.fields().words);
+    let location = crate::word_expansion::WordLocation::of_field(index.state.fields().words);
     // The name of the node is also a word.
-    for (most, found) in [(3, "axle bell"), (100, "axle bell cove")] {
+    for (most, expected) in [(3, "axle bell"), (100, "axle bell cove")] {
         let left = std::cell::Cell::new(most);
-        let words = place.expand(&served.searcher, "", &|word| word.len() > 1, &left).unwrap();
+        let words = location.expand(&served.searcher, "", &|word| word.len() > 1, &left).unwrap();
         let words: Vec<String> = words.into_keys().collect();
-        assert_eq!(words.join(" "), found);
+        assert_eq!(words.join(" "), expected);
         assert_eq!(left.get() == 0, most == 3);
     }
 }
@@ -155,14 +155,14 @@ fn waiting_for_a_build_keeps_nobody_awake() {
     )
     .unwrap();
     assert!(!index.wait_until_current(Duration::from_millis(300)));
-    let begun = index.state.control.lock().last_begun_pass;
+    let pass_count = index.state.control.lock().last_begun_pass;
     // The follower checks every 50 ms, and less often after failures.
-    assert!(begun < 100, "{begun} passes");
+    assert!(pass_count < 100, "{pass_count} passes");
 }
 
 #[test]
 fn a_full_disk_pauses_following_and_nothing_else() {
-    let patience = Duration::from_secs(60);
+    let timeout = Duration::from_secs(60);
     let repository = Repository::in_memory().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let index = SearchIndex::open_with_directory(
@@ -173,14 +173,14 @@ fn a_full_disk_pauses_following_and_nothing_else() {
     )
     .unwrap();
     put(&repository, "/a");
-    assert!(index.wait_until_current(patience));
+    assert!(index.wait_until_current(timeout));
     assert_eq!(count(&index), 1);
     IS_FULL.store(true, Ordering::SeqCst);
     put(&repository, "/b");
     put(&repository, "/c");
     let mut control = index.state.control.lock();
     while control.pause_reason.is_none() {
-        let waited = index.state.control_changed.wait_for(&mut control, patience);
+        let waited = index.state.control_changed.wait_for(&mut control, timeout);
         assert!(!waited.timed_out(), "the follower does not say that it pauses");
     }
     let reason = control.pause_reason.clone().unwrap();
@@ -189,7 +189,7 @@ fn a_full_disk_pauses_following_and_nothing_else() {
     assert_eq!(count(&index), 1, "searches are answered from the last commit");
     assert_eq!(index.status(UNIX_EPOCH).unwrap().lag_revisions, 2);
     IS_FULL.store(false, Ordering::SeqCst);
-    assert!(index.wait_until_current(patience), "{:?}", index.status(UNIX_EPOCH));
+    assert!(index.wait_until_current(timeout), "{:?}", index.status(UNIX_EPOCH));
     assert_eq!(count(&index), 3);
     assert_eq!(index.status(UNIX_EPOCH).unwrap().pause_reason, None);
 }

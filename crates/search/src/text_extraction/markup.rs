@@ -89,7 +89,7 @@ fn text_after_tag(inside: &str) -> &str {
 fn text_after_element<'a>(text: &'a str, name: &str) -> &'a str {
     for (at, _) in text.match_indices("</") {
         let tail = text.get(at + 2..).unwrap_or_default();
-        if tail.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name)) {
+        if tail.get(..name.len()).is_some_and(|tag_name| tag_name.eq_ignore_ascii_case(name)) {
             return tail.split_once('>').map_or("", |(_, rest)| rest);
         }
     }
@@ -165,7 +165,7 @@ fn entity_character(name: &str) -> Option<char> {
         ("hellip", '…'),
         ("euro", '€'),
     ];
-    NAMED.iter().find(|(known, _)| *known == name).map(|(_, character)| *character)
+    NAMED.iter().find(|(entity_name, _)| *entity_name == name).map(|(_, character)| *character)
 }
 
 #[cfg(test)]

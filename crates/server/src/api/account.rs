@@ -133,13 +133,22 @@ pub(crate) fn account_schemas() -> Map<String, Json> {
 }
 
 /// Returns an account that the requesting user may read.
-fn find_account(call: &ApiRequest, snapshot: &Snapshot, name: &str, what: &str) -> Result<Node> {
-    let missing =
-        || RequestFailure::new(http::StatusCode::NOT_FOUND, format!("there is no {what} `{name}`"));
+fn find_account(
+    call: &ApiRequest,
+    snapshot: &Snapshot,
+    name: &str,
+    account_kind: &str,
+) -> Result<Node> {
+    let missing = || {
+        RequestFailure::new(
+            http::StatusCode::NOT_FOUND,
+            format!("there is no {account_kind} `{name}`"),
+        )
+    };
     let path = call.instance.repository.account_path(name)?.ok_or_else(missing)?;
     let node = snapshot.node(&path)?.ok_or_else(missing)?;
     let is_group = node.primary_type() == "rep:Group";
-    let fits = match what {
+    let fits = match account_kind {
         "user" => !is_group,
         "group" => is_group,
         _ => true,
@@ -188,16 +197,16 @@ fn guard_administrator_change(call: &ApiRequest, name: &str) -> Result<()> {
 /// Returns one page of a list of sorted names.
 fn paginate<T>(
     call: &ApiRequest,
-    mut found: Vec<(String, T)>,
+    mut entries: Vec<(String, T)>,
 ) -> (Vec<(String, T)>, Option<String>) {
     let search = call.parameter("search").unwrap_or_default().to_lowercase();
     let after = call.parameter("after").unwrap_or_default();
-    found.retain(|(name, _)| name.as_str() > after && name.to_lowercase().contains(&search));
+    entries.retain(|(name, _)| name.as_str() > after && name.to_lowercase().contains(&search));
     let limit = call.number_parameter("limit", 100);
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let next = found.last().filter(|_| has_more).map(|(name, _)| name.clone());
-    (found, next)
+    let has_more = entries.len() > limit;
+    entries.truncate(limit);
+    let next = entries.last().filter(|_| has_more).map(|(name, _)| name.clone());
+    (entries, next)
 }
 
 fn account_tag(call: &ApiRequest, node: &Node) -> Option<String> {

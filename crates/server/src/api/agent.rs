@@ -171,10 +171,10 @@ fn list_companions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let depth =
         if call.flag_parameter("deep") { SubtreeScope::Subtree } else { SubtreeScope::Document };
     let limit = usize::try_from(MAX_LISTED_DOCUMENTS).unwrap_or(usize::MAX);
-    let found = list_referenced_documents(&snapshot, &path, depth, limit)?;
+    let companions = list_referenced_documents(&snapshot, &path, depth, limit)?;
     crate::page::check_snapshot_failure(&snapshot)?;
-    let found: Vec<Json> = found.iter().map(companion_json).collect();
-    Ok(ApiResponse::json(json!({ "companions": found })))
+    let companions: Vec<Json> = companions.iter().map(companion_json).collect();
+    Ok(ApiResponse::json(json!({ "companions": companions })))
 }
 
 fn companion_json(companion: &ReferencedDocument) -> Json {
@@ -191,14 +191,14 @@ fn serve_live_documents(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> 
     let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
     find_node(&snapshot, &path)?;
     let after = call.parameter("after").map(|_| call.path_parameter("after")).transpose()?;
-    let found =
+    let documents =
         list_live_documents(&snapshot, &path, after.as_ref(), call.number_parameter("limit", 100))?;
     crate::page::check_snapshot_failure(&snapshot)?;
-    let found: Vec<Json> = found.iter().map(live_document_json).collect();
+    let documents: Vec<Json> = documents.iter().map(live_document_json).collect();
     let mut left = list_orphaned_documents(&snapshot, &path)?;
     left.retain(|orphan| snapshot.has_privileges(&orphan.path, Privileges::READ).unwrap_or(false));
     let left: Vec<Json> = left.iter().map(orphan_json).collect();
-    Ok(ApiResponse::json(json!({ "documents": found, "orphans": left })))
+    Ok(ApiResponse::json(json!({ "documents": documents, "orphans": left })))
 }
 
 fn orphan_json(orphan: &OrphanedDocument) -> Json {

@@ -80,7 +80,7 @@ pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
 /// Lists the agents with their queued jobs.
 fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let seen = call.pin_snapshot()?;
+        let snapshot = call.pin_snapshot()?;
         let is_administrator = call.instance.is_administrator(&call.viewer)?;
         let instance = call.instance;
         let role = instance.role.name();
@@ -88,9 +88,9 @@ fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
         for agent in read_agents(&instance.repository.snapshot()?, role)? {
             let topic = agent_topic(role, &agent.name);
             let jobs = instance.queues.list_topic(&topic, MAX_JOBS_PER_AGENT).await?;
-            let shown = jobs.iter().filter(|job| is_job_visible(job, &seen));
+            let visible_jobs = jobs.iter().filter(|job| is_job_visible(job, &snapshot));
             let items: Vec<Value> =
-                shown.map(|job| queued_job_json(job, is_administrator)).collect();
+                visible_jobs.map(|job| queued_job_json(job, is_administrator)).collect();
             let blocked = instance.replicator.blocked_reason(&agent.name);
             // Only users who administer the agent see its target, the reason why it is blocked, and the total number of
             // queued jobs.
@@ -115,8 +115,8 @@ fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
 }
 
 /// Returns true if the requesting user may see the node of a job, whether or not the node still exists.
-fn is_job_visible(job: &Job, seen: &Snapshot) -> bool {
-    job_path(job).is_some_and(|path| seen.can_see(&path, "cq:Page"))
+fn is_job_visible(job: &Job, snapshot: &Snapshot) -> bool {
+    job_path(job).is_some_and(|path| snapshot.can_see(&path, "cq:Page"))
 }
 
 fn job_path(job: &Job) -> Option<NodePath> {
@@ -125,9 +125,9 @@ fn job_path(job: &Job) -> Option<NodePath> {
 
 /// Returns the replication request that a job carries out.
 fn replication_request_of(job: &Job) -> ReplicationRequest {
-    let word = |name: &str| job.properties.get(name);
-    let is_deep = word("deep").and_then(Value::as_bool) == Some(true);
-    let action = word("action").and_then(Value::as_str).and_then(ReplicationAction::from_name);
+    let property = |name: &str| job.properties.get(name);
+    let is_deep = property("deep").and_then(Value::as_bool) == Some(true);
+    let action = property("action").and_then(Value::as_str).and_then(ReplicationAction::from_name);
     ReplicationRequest {
         // Treat an unknown action as one that may concern more than a single document.
         action: action.unwrap_or(ReplicationAction::Deactivate),
@@ -142,13 +142,13 @@ fn replication_request_of(job: &Job) -> ReplicationRequest {
 /// # Errors
 /// If the requesting user may not replicate that node.
 async fn is_job_found(call: &ApiRequest, id: JobId) -> Result<bool> {
-    let (instance, seen) = (&call.instance, call.pin_snapshot()?);
+    let (instance, snapshot) = (&call.instance, call.pin_snapshot()?);
     let role = instance.role.name();
     for agent in read_agents(&instance.repository.snapshot()?, role)? {
         let jobs =
             instance.queues.list_topic(&agent_topic(role, &agent.name), MAX_JOBS_PER_AGENT).await?;
-        if let Some(job) = jobs.iter().find(|job| job.id == id && is_job_visible(job, &seen)) {
-            require_replicate_permission(&seen, &replication_request_of(job))?;
+        if let Some(job) = jobs.iter().find(|job| job.id == id && is_job_visible(job, &snapshot)) {
+            require_replicate_permission(&snapshot, &replication_request_of(job))?;
             return Ok(true);
         }
     }
@@ -231,30 +231,30 @@ fn request_replication(call: ApiRequest) -> PendingApiResponse {
         let depth = if deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
         let instance = call.instance.clone();
         let user = call.user_name().to_owned();
-        let wishes = instance.run_work(move |_| {
+        let requests = instance.run_work(move |_| {
             let snapshot = call.pin_snapshot()?;
-            let mut wishes = Vec::new();
+            let mut requests = Vec::new();
             for path in paths {
                 let path = NodePath::new(&path)?;
                 // A document that no longer exists here can still be removed from the publishers.
                 if action == ReplicationAction::Activate && snapshot.node(&path)?.is_none() {
                     return Err(RequestFailure::not_found(path.as_str()));
                 }
-                let wish = ReplicationRequest { action, path, depth, user: user.clone() };
-                require_replicate_permission(&snapshot, &wish)?;
-                wishes.push(wish);
+                let request = ReplicationRequest { action, path, depth, user: user.clone() };
+                require_replicate_permission(&snapshot, &request)?;
+                requests.push(request);
             }
             match companions {
-                true => with_companions(&snapshot, wishes),
-                false => Ok(AccompaniedRequests::without_companions(wishes)),
+                true => with_companions(&snapshot, requests),
+                false => Ok(AccompaniedRequests::without_companions(requests)),
             }
         });
-        let AccompaniedRequests { requests: wishes, skipped_companions: left, .. } = wishes.await?;
-        let paths: Vec<String> = wishes.iter().map(|wish| wish.path.to_string()).collect();
-        let work = move |instance: &Instance, wishes: &[ReplicationRequest], now| {
-            Ok(((), instance.mark_replication(wishes, now)?))
+        let AccompaniedRequests { requests, skipped_companions: left, .. } = requests.await?;
+        let paths: Vec<String> = requests.iter().map(|request| request.path.to_string()).collect();
+        let work = move |instance: &Instance, requests: &[ReplicationRequest], now| {
+            Ok(((), instance.mark_replication(requests, now)?))
         };
-        with_replication_requests(&instance, wishes, work).await?;
+        with_replication_requests(&instance, requests, work).await?;
         increment(&instance.metrics.activations);
         let left: Vec<&str> = left.iter().map(NodePath::as_str).collect();
         Ok(ApiResponse::json(json!({ "paths": paths, "left": left })))

@@ -143,7 +143,7 @@ fn store_blob(instance: &Instance, call: &ApiRequest, file: &NamedTempFile) -> R
     let (path, name) =
         (call.path_parameter("path")?, call.parameter("property").unwrap_or("jcr:data"));
     let mut session = instance.repository.session_as(&call.viewer)?;
-    let begun = session.snapshot()?;
+    let base = session.snapshot()?;
     let node = session.node(&path)?.ok_or_else(|| RequestFailure::not_found(path.as_str()))?;
     let condition = WriteCondition::of_headers(&call.headers);
     condition.check_document(instance, Some(&node))?;
@@ -151,7 +151,7 @@ fn store_blob(instance: &Instance, call: &ApiRequest, file: &NamedTempFile) -> R
     if condition != WriteCondition::None {
         session.expect_unchanged(&path)?;
     }
-    require_write_access(&begun, &path)?;
+    require_write_access(&base, &path)?;
     let blob = session.put_blob(&mut std::io::BufReader::new(file.reopen()?))?;
     let bytes = Property::Single(Value::Binary(blob));
     session.set_property(&path, name, bytes.clone())?;
@@ -164,7 +164,7 @@ fn store_blob(instance: &Instance, call: &ApiRequest, file: &NamedTempFile) -> R
     }
     let mut set = RequestedProperties::default();
     set.add(&path, name, Some(bytes), 0);
-    set.check_all(&begun, &mut session)?;
+    set.check_all(&base, &mut session)?;
     record_page_modification(&mut session, [path.to_string()], call.user_name(), call.now)?;
     let root = session.commit(&format!("write bytes of {path}"), call.now)?;
     let tag = document_tag_at_root(instance, root, call, &path)?;

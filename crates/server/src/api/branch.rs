@@ -276,7 +276,7 @@ fn compare_branches(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
     let name = call.parameter("name").unwrap_or_default();
     open_branch_of(&instance.repository, name)?;
     let [before, after] = instance.repository.branch_change_states(name)?;
-    let seen = [before.as_viewer(&call.viewer), after.as_viewer(&call.viewer)];
+    let snapshots = [before.as_viewer(&call.viewer), after.as_viewer(&call.viewer)];
     let (below, limit) = (call.path_parameter("path")?, call.number_parameter("limit", 1000));
     let mut changes = Vec::new();
     let mut is_complete = true;
@@ -286,7 +286,7 @@ fn compare_branches(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
             continue;
         }
         let Some(described) =
-            changed_document_json(&seen, &change, call.flag_parameter("details"))?
+            changed_document_json(&snapshots, &change, call.flag_parameter("details"))?
         else {
             continue;
         };

@@ -131,7 +131,7 @@ struct FeedSubscription {
 
 fn read_changes(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        let wanted = FeedSubscription {
+        let subscription = FeedSubscription {
             repository: call.open_branch()?,
             viewer: call.viewer.clone(),
             user: call.user_name().to_owned(),
@@ -145,14 +145,19 @@ fn read_changes(call: ApiRequest) -> PendingApiResponse {
             let resumed = call.header(&HeaderName::from_static("last-event-id"));
             let since = resumed.or(call.parameter("since")).unwrap_or("now").to_owned();
             let follower = call.instance.follow_changes(call.user_name())?;
-            let cursor = resolve_cursor(&call.instance, &wanted, since).await?;
+            let cursor = resolve_cursor(&call.instance, &subscription, since).await?;
             // Refuse an invalid cursor before the stream begins.
-            read_next_page(&call.instance, &wanted, &cursor).await?;
-            return Ok(ApiResponse::Http(stream_events(call.instance, follower, wanted, cursor)));
+            read_next_page(&call.instance, &subscription, &cursor).await?;
+            return Ok(ApiResponse::Http(stream_events(
+                call.instance,
+                follower,
+                subscription,
+                cursor,
+            )));
         }
         let since = call.parameter("since").unwrap_or("now").to_owned();
-        let cursor = resolve_cursor(&call.instance, &wanted, since).await?;
-        let page = wait_for_page(&call, &wanted, cursor).await?;
+        let cursor = resolve_cursor(&call.instance, &subscription, since).await?;
+        let page = wait_for_page(&call, &subscription, cursor).await?;
         let revisions: Vec<Json> = page.revisions.iter().map(revision_json).collect();
         Ok(ApiResponse::json(json!({
             "revisions": revisions,
@@ -180,10 +185,10 @@ fn change_filter_of(call: &ApiRequest) -> Result<ChangeFilter> {
 
 async fn resolve_cursor(
     instance: &Arc<Instance>,
-    wanted: &FeedSubscription,
+    subscription: &FeedSubscription,
     since: String,
 ) -> Result<ChangeCursor> {
-    let repository = wanted.repository.clone();
+    let repository = subscription.repository.clone();
     instance
         .run_work(move |_| match since.as_str() {
             "now" => Ok(repository.newest_cursor()?),
@@ -194,11 +199,14 @@ async fn resolve_cursor(
 }
 
 /// Refuses a client whose login has ended or whose account was removed; a stream may outlive both.
-async fn check_login_valid(instance: &Arc<Instance>, wanted: &FeedSubscription) -> Result<()> {
-    let FeedSubscription { user, headers, peer, .. } = wanted;
+async fn check_login_valid(
+    instance: &Arc<Instance>,
+    subscription: &FeedSubscription,
+) -> Result<()> {
+    let FeedSubscription { user, headers, peer, .. } = subscription;
     let (client, now) = ((headers, *peer), SystemTime::now());
-    let found = instance.logins.identify(client, SessionUse::Stream, now).await?;
-    if found.is_some_and(|identity| identity.user == *user) {
+    let session_identity = instance.logins.identify(client, SessionUse::Stream, now).await?;
+    if session_identity.is_some_and(|identity| identity.user == *user) {
         return Ok(());
     }
     Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "the login has ended"))
@@ -206,13 +214,13 @@ async fn check_login_valid(instance: &Arc<Instance>, wanted: &FeedSubscription) 
 
 async fn read_next_page(
     instance: &Arc<Instance>,
-    wanted: &FeedSubscription,
+    subscription: &FeedSubscription,
     since: &ChangeCursor,
 ) -> Result<ChangePage> {
-    check_login_valid(instance, wanted).await?;
-    let (wanted, since) = (wanted.clone(), since.clone());
+    check_login_valid(instance, subscription).await?;
+    let (subscription, since) = (subscription.clone(), since.clone());
     let page = move |_: &Instance| {
-        let FeedSubscription { repository, viewer, filter, limit, .. } = &wanted;
+        let FeedSubscription { repository, viewer, filter, limit, .. } = &subscription;
         Ok(repository.changes(viewer, &since, filter, *limit)?)
     };
     instance.run_work(page).await
@@ -221,7 +229,7 @@ async fn read_next_page(
 /// Returns the first page that is not empty, or the current page when the wait time is over.
 async fn wait_for_page(
     call: &ApiRequest,
-    wanted: &FeedSubscription,
+    subscription: &FeedSubscription,
     since: ChangeCursor,
 ) -> Result<ChangePage> {
     let end = Instant::now() + call.seconds_parameter("wait");
@@ -232,7 +240,7 @@ async fn wait_for_page(
     };
     let mut cursor = since;
     loop {
-        let page = read_next_page(&call.instance, wanted, &cursor).await?;
+        let page = read_next_page(&call.instance, subscription, &cursor).await?;
         if !page.revisions.is_empty() {
             return Ok(page);
         }
@@ -256,7 +264,7 @@ fn revision_json(revision: &RevisionChanges) -> Json {
         let properties = change
             .properties
             .iter()
-            .map(|one| json!({ "name": one.name, "kind": one.kind.name() }));
+            .map(|property| json!({ "name": property.name, "kind": property.kind.name() }));
         json!({
             "kind": change.kind.name(),
             "path": change.path.as_str(),
@@ -280,15 +288,14 @@ fn revision_json(revision: &RevisionChanges) -> Json {
 fn stream_events(
     instance: Arc<Instance>,
     follower: ChangeFollower,
-    wanted: FeedSubscription,
+    subscription: FeedSubscription,
     cursor: ChangeCursor,
 ) -> Response {
     let (events, receiver) = mpsc::channel(EVENT_BUFFER_SIZE);
     // The stream must not end before its final message is queued.
     let open = events.clone();
     let last_words = Arc::new(Mutex::new(None));
-    let feeding =
-        FeedStream { instance, follower, subscription: wanted, cursor, event_sender: events };
+    let feeding = FeedStream { instance, follower, subscription, cursor, event_sender: events };
     let words = Arc::clone(&last_words);
     tokio::spawn(async move {
         if let Err(FeedStreamEnd(reason)) = feeding.run().await {

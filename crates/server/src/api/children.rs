@@ -83,25 +83,28 @@ pub(crate) fn select_children(
         _ => (None, false),
     };
     // One extra child shows whether there is another page.
-    let wanted = limit + 1;
+    let fetch_limit = limit + 1;
     let mut nodes = match sorting {
-        Some(sorting) => parent.children_sorted(sorting, is_reversed, after.as_ref(), wanted)?,
-        None if sort == "name" => {
-            parent.children_by_name(after.as_ref().map(|after| after.name.as_str()), wanted)?
+        Some(sorting) => {
+            parent.children_sorted(sorting, is_reversed, after.as_ref(), fetch_limit)?
         }
-        None => parent.children_after(after.as_ref(), wanted)?,
+        None if sort == "name" => {
+            parent.children_by_name(after.as_ref().map(|after| after.name.as_str()), fetch_limit)?
+        }
+        None => parent.children_after(after.as_ref(), fetch_limit)?,
     };
     // A node inside a document has few children and no sort keys to list them by.
     if nodes.is_empty() && parent.summary().is_none() {
-        nodes = list_inner_children(parent, after.as_ref(), sort, wanted)?;
+        nodes = list_inner_children(parent, after.as_ref(), sort, fetch_limit)?;
     }
     let has_more = nodes.len() > limit;
     nodes.truncate(limit);
-    let place = |node: &Node| match sorting {
+    let position_of = |node: &Node| match sorting {
         Some(sorting) => node.sort_position(sorting),
         None => node.order_position(),
     };
-    let next = nodes.last().filter(|_| has_more).map(|last| encode_sort_position(&place(last)));
+    let next =
+        nodes.last().filter(|_| has_more).map(|last| encode_sort_position(&position_of(last)));
     Ok((nodes, next))
 }
 
@@ -110,11 +113,11 @@ fn list_inner_children(
     parent: &Node,
     after: Option<&SortPosition>,
     sort: &str,
-    wanted: usize,
+    fetch_limit: usize,
 ) -> Result<Vec<Node>> {
     let mut nodes = parent.children()?;
     if sort != "order" {
-        nodes.sort_by(|one, other| one.name().cmp(other.name()));
+        nodes.sort_by(|left, right| left.name().cmp(right.name()));
     }
     let begin = match after {
         Some(after) => {
@@ -122,7 +125,7 @@ fn list_inner_children(
         }
         None => 0,
     };
-    Ok(nodes.into_iter().skip(begin).take(wanted).collect())
+    Ok(nodes.into_iter().skip(begin).take(fetch_limit).collect())
 }
 
 fn child_json(node: &Node) -> Result<Json> {
@@ -141,9 +144,9 @@ fn child_json(node: &Node) -> Result<Json> {
 }
 
 /// Encodes a position as text: name and sort value in hexadecimal digits.
-fn encode_sort_position(place: &SortPosition) -> String {
+fn encode_sort_position(position: &SortPosition) -> String {
     let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("{}.{}", digits(place.name.as_bytes()), digits(&place.sort_value))
+    format!("{}.{}", digits(position.name.as_bytes()), digits(&position.sort_value))
 }
 
 /// Decodes a position. Any bytes are valid: a position is followed by a first child, or by none.

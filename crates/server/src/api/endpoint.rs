@@ -263,8 +263,8 @@ impl ApiRequest {
 
     /// Returns all values of a parameter.
     pub(crate) fn parameter_values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        let found = self.parameters.iter().filter(move |(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+        let pairs = self.parameters.iter().filter(move |(key, _)| key == name);
+        pairs.map(|(_, value)| value.as_str())
     }
 
     /// Returns the path in a parameter, or the root if the parameter is missing.
@@ -336,12 +336,12 @@ impl ApiRequest {
         Ok(self.open_branch()?.session_as(&self.viewer)?)
     }
 
-    /// Refuses users who are not administrators; `what` completes "only administrators may".
-    pub(crate) fn require_administrator(&self, what: &str) -> Result<()> {
+    /// Refuses users who are not administrators; `action` completes "only administrators may".
+    pub(crate) fn require_administrator(&self, action: &str) -> Result<()> {
         if self.identity.is_none() {
             return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
         }
-        self.instance.require_administrator(&self.viewer, what)
+        self.instance.require_administrator(&self.viewer, action)
     }
 
     /// Returns the name of the requesting user.

@@ -192,30 +192,35 @@ pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> Re
 }
 
 /// Parses a query string or a form against the parameters that the endpoint knows.
-fn parse_parameters(known: &[EndpointParameter], query: &str) -> Result<Vec<(String, String)>> {
-    let known: Vec<&EndpointParameter> = known.iter().filter(|one| !one.kind.is_header()).collect();
-    let mut given: Vec<(String, String)> = Vec::new();
+fn parse_parameters(
+    definitions: &[EndpointParameter],
+    query: &str,
+) -> Result<Vec<(String, String)>> {
+    let query_definitions: Vec<&EndpointParameter> =
+        definitions.iter().filter(|definition| !definition.kind.is_header()).collect();
+    let mut values: Vec<(String, String)> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode_percent(name)?, decode_percent(value)?);
-        let Some(parameter) = known.iter().find(|one| one.name == name) else {
-            return Err(unknown_parameter_failure(&name, &known));
+        let Some(parameter) = query_definitions.iter().find(|definition| definition.name == name)
+        else {
+            return Err(unknown_parameter_failure(&name, &query_definitions));
         };
-        if !parameter.kind.is_repeatable() && given.iter().any(|(before, _)| *before == name) {
+        if !parameter.kind.is_repeatable() && values.iter().any(|(before, _)| *before == name) {
             return Err(RequestFailure::bad_request(format!("`{name}` is given twice")));
         }
         check_parameter_value(parameter, &value)?;
-        given.push((name, value));
+        values.push((name, value));
     }
-    let is_missing = |one: &&&EndpointParameter| {
-        one.is_required && !given.iter().any(|(name, _)| name == one.name)
+    let is_missing = |definition: &&&EndpointParameter| {
+        definition.is_required && !values.iter().any(|(name, _)| name == definition.name)
     };
-    match known.iter().find(is_missing) {
+    match query_definitions.iter().find(is_missing) {
         Some(missing) => {
             let message = format!("`{}` is missing: {}", missing.name, missing.description);
             Err(RequestFailure::bad_request(message))
         }
-        None => Ok(given),
+        None => Ok(values),
     }
 }
 
@@ -227,9 +232,9 @@ fn decode_percent(text: &str) -> Result<String> {
 }
 
 /// Returns the failure for a parameter that the endpoint does not know.
-fn unknown_parameter_failure(name: &str, known: &[&EndpointParameter]) -> RequestFailure {
-    let names: Vec<&str> = known.iter().map(|one| one.name).collect();
-    let nearest = names.iter().map(|one| (edit_distance(name, one), *one)).min();
+fn unknown_parameter_failure(name: &str, definitions: &[&EndpointParameter]) -> RequestFailure {
+    let names: Vec<&str> = definitions.iter().map(|definition| definition.name).collect();
+    let nearest = names.iter().map(|candidate| (edit_distance(name, candidate), *candidate)).min();
     let hint = match nearest {
         Some((away, nearest)) if away <= 3 => format!("did you mean `{nearest}`?"),
         Some(_) => format!("there are {}", names.join(", ")),
@@ -240,15 +245,17 @@ fn unknown_parameter_failure(name: &str, known: &[&EndpointParameter]) -> Reques
 }
 
 /// Returns the Levenshtein distance: the number of letters to insert, delete or replace.
-fn edit_distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.chars().take(64).enumerate() {
+fn edit_distance(source: &str, target: &str) -> usize {
+    let target: Vec<char> = target.chars().collect();
+    let mut row: Vec<usize> = (0..=target.len()).collect();
+    for (at, letter) in source.chars().take(64).enumerate() {
         let mut next = vec![at + 1];
-        for (column, (known, above)) in other.iter().zip(row.windows(2)).enumerate() {
+        for (column, (target_letter, above)) in target.iter().zip(row.windows(2)).enumerate() {
             let [diagonal, above] = above else { continue };
             let left = next.get(column).copied().unwrap_or(usize::MAX - 1);
-            next.push((diagonal + usize::from(*known != letter)).min(above + 1).min(left + 1));
+            next.push(
+                (diagonal + usize::from(*target_letter != letter)).min(above + 1).min(left + 1),
+            );
         }
         row = next;
     }
@@ -257,7 +264,7 @@ fn edit_distance(one: &str, other: &str) -> usize {
 
 /// Checks a value against the type of its parameter.
 fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<()> {
-    let wanted = match parameter.kind {
+    let expected = match parameter.kind {
         ParameterKind::Text
         | ParameterKind::Texts
         | ParameterKind::Header
@@ -303,9 +310,9 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
             (!fits).then(|| format!("seconds from `0s` to `{most}s`"))
         }
     };
-    match wanted {
-        Some(wanted) => {
-            Err(RequestFailure::bad_request(format!("`{}` must be {wanted}", parameter.name)))
+    match expected {
+        Some(expected) => {
+            Err(RequestFailure::bad_request(format!("`{}` must be {expected}", parameter.name)))
         }
         None => Ok(()),
     }
@@ -313,17 +320,17 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
 
 /// Checks headers that have one possible value, and refuses a precondition that the endpoint would ignore.
 fn check_headers(endpoint: &Endpoint, headers: &HeaderMap) -> Result<()> {
-    let takes = |name: &str| endpoint.parameters.iter().any(|one| one.name == name);
+    let takes = |name: &str| endpoint.parameters.iter().any(|parameter| parameter.name == name);
     if endpoint.is_write() && headers.contains_key(header::IF_MATCH) && !takes("If-Match") {
         let message = "this takes no condition: what `If-Match` asks for would not be checked";
         return Err(RequestFailure::bad_request(message));
     }
-    for one in endpoint.parameters {
-        let ParameterKind::HeaderKeyword(word) = one.kind else { continue };
-        if headers.get(one.name).is_some_and(|value| value.as_bytes() != word.as_bytes()) {
+    for parameter in endpoint.parameters {
+        let ParameterKind::HeaderKeyword(keyword) = parameter.kind else { continue };
+        if headers.get(parameter.name).is_some_and(|value| value.as_bytes() != keyword.as_bytes()) {
             return Err(RequestFailure::bad_request(format!(
-                "the header `{}` can be `{word}`",
-                one.name
+                "the header `{}` can be `{keyword}`",
+                parameter.name
             )));
         }
     }
@@ -331,13 +338,14 @@ fn check_headers(endpoint: &Endpoint, headers: &HeaderMap) -> Result<()> {
 }
 
 /// Converts a response to HTTP; to status 304 if the client already has it.
-fn to_http_response(asked: &HeaderMap, reply: JsonApiResponse) -> Response {
+fn to_http_response(request_headers: &HeaderMap, reply: JsonApiResponse) -> Response {
     let body = reply.value.to_string();
     let tag = entity_tag::response_tag(reply.tag.as_deref(), body.as_bytes());
     let is_read = reply.status == StatusCode::OK;
-    let known = asked.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
-    let is_known =
-        is_read && known.is_some_and(|known| entity_tag::matches_response_tag(known, &tag));
+    let condition =
+        request_headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let is_known = is_read
+        && condition.is_some_and(|condition| entity_tag::matches_response_tag(condition, &tag));
     let mut response = if is_known {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
@@ -348,7 +356,7 @@ fn to_http_response(asked: &HeaderMap, reply: JsonApiResponse) -> Response {
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(header::ETAG, tag);
     }
-    if let Some(location) = reply.location.and_then(|place| HeaderValue::from_str(&place).ok()) {
+    if let Some(location) = reply.location.and_then(|url| HeaderValue::from_str(&url).ok()) {
         headers.insert(header::LOCATION, location);
     }
     response
@@ -360,14 +368,14 @@ mod tests {
 
     #[test]
     fn the_nearest_name_is_found() {
-        for (one, other, expected) in [
+        for (source, target, expected) in [
             ("", "", 0),
             ("path", "path", 0),
             ("pth", "path", 1),
             ("limits", "limit", 1),
             ("abc", "xyz", 3),
         ] {
-            assert_eq!(edit_distance(one, other), expected, "{one} {other}");
+            assert_eq!(edit_distance(source, target), expected, "{source} {target}");
         }
     }
 

@@ -48,9 +48,11 @@ pub(crate) fn response_tag(document: Option<&str>, body: &[u8]) -> String {
 }
 
 /// Returns true if the tags of an `If-None-Match` header match a response.
-pub(crate) fn matches_response_tag(known: &str, tag: &str) -> bool {
-    let mut tags = known.split(',').map(str::trim);
-    tags.any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+pub(crate) fn matches_response_tag(condition: &str, tag: &str) -> bool {
+    let mut tags = condition.split(',').map(str::trim);
+    tags.any(|candidate| {
+        candidate == "*" || candidate.strip_prefix("W/").unwrap_or(candidate) == tag
+    })
 }
 
 /// The precondition of a write on its document.

@@ -144,9 +144,9 @@ fn send_step_back(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let (names, item) = (assignee_names(&call)?, step_number_of(&call));
         require_open_step(&call, &names, item).await?;
-        let who = (call.user_name(), call.parameter("comment"));
+        let attribution = (call.user_name(), call.parameter("comment"));
         open_workflows(&call)
-            .step_back((item, call.parameter("to")), &names, who, call.now)
+            .step_back((item, call.parameter("to")), &names, attribution, call.now)
             .await?;
         Result::Ok(ApiResponse::json(json!({ "item": item })))
     })

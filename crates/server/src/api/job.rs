@@ -261,8 +261,8 @@ fn list_topics(call: ApiRequest) -> PendingApiResponse {
         call.require_administrator(JOB_ADMINISTRATION)?;
         let worker = call.instance.configurator.worker();
         let set = worker.queue_set();
-        let found = call.instance.queues.topic_statistics().await?;
-        let topics = found.iter().map(|(topic, figures)| {
+        let statistics = call.instance.queues.topic_statistics().await?;
+        let topics = statistics.iter().map(|(topic, figures)| {
             let mut members = statistics::statistics_json(figures);
             members.insert("topic".to_owned(), topic.as_str().into());
             members.insert("alsoCalled".to_owned(), aem_topic_names(topic).into());
@@ -278,10 +278,10 @@ fn list_schedules(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator(JOB_ADMINISTRATION)?;
         let schedules = call.instance.queues.list_schedules().await?;
-        let schedules = schedules.iter().map(|one| {
+        let schedules = schedules.iter().map(|schedule| {
             json!({
-                "name": one.name, "topic": one.topic, "rule": one.rule_text, "properties": one.properties,
-                "nextRun": one.next_run.map(to_iso_time), "user": one.user,
+                "name": schedule.name, "topic": schedule.topic, "rule": schedule.rule_text, "properties": schedule.properties,
+                "nextRun": schedule.next_run.map(to_iso_time), "user": schedule.user,
             })
         });
         Ok(ApiResponse::json(json!({ "schedules": schedules.collect::<Vec<_>>() })))

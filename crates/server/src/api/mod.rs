@@ -126,16 +126,18 @@ fn endpoint_routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router
 /// Returns the response for a path that does not exist in the API.
 async fn unknown_path_response(request: Request) -> Response {
     let path = request.uri().path().to_owned();
-    let known = "the API is described at `/api/v1/openapi.json`";
-    RequestFailure::new(http::StatusCode::NOT_FOUND, format!("`{path}` is no endpoint; {known}"))
+    let hint = "the API is described at `/api/v1/openapi.json`";
+    RequestFailure::new(http::StatusCode::NOT_FOUND, format!("`{path}` is no endpoint; {hint}"))
         .into_problem_response()
 }
 
 /// Returns the response for a method that an endpoint does not support.
 async fn wrong_method_response(request: Request) -> Response {
     let path = request.uri().path();
-    let methods: Vec<&str> =
-        all_endpoints().filter(|one| one.path == path).map(|one| one.method.name()).collect();
+    let methods: Vec<&str> = all_endpoints()
+        .filter(|endpoint| endpoint.path == path)
+        .map(|endpoint| endpoint.method.name())
+        .collect();
     if methods.is_empty() {
         return RequestFailure::new(
             http::StatusCode::METHOD_NOT_ALLOWED,

@@ -407,15 +407,15 @@ fn start_import(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("import assets")?;
         let mounts = call.instance.mounts()?;
-        let wish = ImportRequest {
+        let import_request = ImportRequest {
             source: call.parameter("source").unwrap_or_default().to_owned(),
             target: call.parameter("target").unwrap_or_default().to_owned(),
             is_dry_run: call.flag_parameter("dryRun"),
             user: call.user_name().to_owned(),
         };
-        let begun = mounts.start_import(&wish, call.now).await?;
+        let import = mounts.start_import(&import_request, call.now).await?;
         let refused = |reason| RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
-        let (name, _) = begun.map_err(refused)?;
+        let (name, _) = import.map_err(refused)?;
         Ok(ApiResponse::json(import_json(&mounts.import_status(&name).await?)))
     })
 }

@@ -249,10 +249,11 @@ impl SubmittedProperty {
 
 /// Returns the type that all values of a list have or can be written as.
 fn common_type(scalars: &[JsonScalar]) -> ValueType {
-    let is_number = |one: &ValueType| matches!(one, ValueType::Long | ValueType::Double);
+    let is_number =
+        |value_type: &ValueType| matches!(value_type, ValueType::Long | ValueType::Double);
     let types: Vec<ValueType> = scalars.iter().map(JsonScalar::value_type).collect();
     match types.first() {
-        Some(first) if types.iter().all(|one| one == first) => *first,
+        Some(first) if types.iter().all(|value_type| value_type == first) => *first,
         Some(_) if types.iter().all(is_number) => ValueType::Double,
         _ => ValueType::String,
     }
@@ -267,8 +268,9 @@ impl TypedSubmittedProperty {
     fn to_property(&self, stored: Option<&Property>) -> Result<Property> {
         let unknown =
             || RequestFailure::bad_request(format!("`{}` is no type of a value", self.r#type));
-        let found = ValueType::find(&self.r#type).filter(|found| found.name() == self.r#type);
-        let value_type = found.ok_or_else(unknown)?;
+        let candidate =
+            ValueType::find(&self.r#type).filter(|candidate| candidate.name() == self.r#type);
+        let value_type = candidate.ok_or_else(unknown)?;
         if value_type == ValueType::Binary {
             // A hash alone gives no right to the bytes; a blob that is already there may stay.
             let texts = |property: &Property| {
@@ -342,13 +344,13 @@ impl SubmittedNode {
             let before = stored.property(name);
             Ok((name.clone(), sent.to_property(name, before.as_ref())?))
         });
-        let mut meant = sent.collect::<Result<Vec<_>>>()?;
-        let has_type = meant.iter().any(|(name, _)| name == PRIMARY_TYPE);
+        let mut properties = sent.collect::<Result<Vec<_>>>()?;
+        let has_type = properties.iter().any(|(name, _)| name == PRIMARY_TYPE);
         if self.r#type.is_some() || !has_type {
-            meant.retain(|(name, _)| name != PRIMARY_TYPE);
-            meant.push((PRIMARY_TYPE.to_owned(), Property::name(self.primary_type())));
+            properties.retain(|(name, _)| name != PRIMARY_TYPE);
+            properties.push((PRIMARY_TYPE.to_owned(), Property::name(self.primary_type())));
         }
-        Ok(meant)
+        Ok(properties)
     }
 
     /// Returns the names of properties that the viewer can see on the node and that are not submitted; these are
@@ -431,10 +433,10 @@ pub(crate) mod ordered_object {
                 }
 
                 fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                    let mut seen = std::collections::BTreeSet::new();
+                    let mut names = std::collections::BTreeSet::new();
                     let mut entries = Vec::new();
                     while let Some((name, value)) = map.next_entry::<String, T>()? {
-                        if !seen.insert(name.clone()) {
+                        if !names.insert(name.clone()) {
                             return Err(A::Error::custom(format!("`{name}` is there twice")));
                         }
                         entries.push((name, value));

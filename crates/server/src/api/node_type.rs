@@ -128,8 +128,8 @@ const NAMESPACES_PRIVILEGE: &str = "jcr:namespaceManagement";
 
 /// Refuses users who lack a repository privilege, whether or not the request would change anything.
 fn require_privilege(call: &ApiRequest, privilege: &'static str) -> Result<()> {
-    let wanted = Privileges::find(privilege).unwrap_or(Privileges::ALL);
-    if call.pin_snapshot()?.has_repository_privileges(wanted) {
+    let privileges = Privileges::find(privilege).unwrap_or(Privileges::ALL);
+    if call.pin_snapshot()?.has_repository_privileges(privileges) {
         return Ok(());
     }
     Err(Error::AccessDenied { path: NodePath::root(), privilege }.into())
@@ -147,9 +147,10 @@ fn name_privilege(error: Error, privilege: &'static str) -> Error {
 
 fn list_node_types(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let types = call.pin_snapshot()?.node_types()?;
-    let own: Vec<&str> = types.custom_definitions().map(|one| one.name.as_str()).collect();
-    let types = types.iter().map(|one| {
-        let definition = &one.definition;
+    let own: Vec<&str> =
+        types.custom_definitions().map(|node_type| node_type.name.as_str()).collect();
+    let types = types.iter().map(|node_type| {
+        let definition = &node_type.definition;
         json!({
             "name": definition.name,
             "supertypes": definition.supertypes,
@@ -180,23 +181,23 @@ fn remove_node_type(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
 fn read_node_type(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
     let types = snapshot.node_types()?;
-    let mut wanted: Vec<NodeTypeDefinition> = Vec::new();
+    let mut definitions: Vec<NodeTypeDefinition> = Vec::new();
     for name in call.parameter_values("name") {
         let missing = || {
             RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no node type `{name}`"))
         };
-        wanted.push(types.find(name).ok_or_else(missing)?.definition.clone());
+        definitions.push(types.find(name).ok_or_else(missing)?.definition.clone());
     }
-    if wanted.is_empty() {
-        wanted = types.custom_definitions().cloned().collect();
+    if definitions.is_empty() {
+        definitions = types.custom_definitions().cloned().collect();
     }
-    let known = snapshot.namespaces()?;
-    let without_types = write_cnd(&wanted, &BTreeMap::new());
+    let namespaces = snapshot.namespaces()?;
+    let without_types = write_cnd(&definitions, &BTreeMap::new());
     let is_used =
         |prefix: &str| !prefix.is_empty() && without_types.contains(&format!("{prefix}:"));
-    let used = known.iter().filter(|(prefix, _)| is_used(prefix));
+    let used = namespaces.iter().filter(|(prefix, _)| is_used(prefix));
     let used = used.map(|(prefix, uri)| (prefix.to_owned(), uri.to_owned())).collect();
-    let text = write_cnd(&wanted, &used);
+    let text = write_cnd(&definitions, &used);
     let media_type = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     Ok(ApiResponse::Http(axum::response::IntoResponse::into_response((media_type, text))))
 }
@@ -239,9 +240,9 @@ pub(crate) async fn read_text_body(call: &ApiRequest) -> Result<String> {
 }
 
 fn list_namespaces(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
-    let known = call.pin_snapshot()?.namespaces()?;
-    let known = known.iter().map(|(prefix, uri)| json!({ "prefix": prefix, "uri": uri }));
-    Ok(ApiResponse::json(json!({ "namespaces": known.collect::<Vec<_>>() })))
+    let namespaces = call.pin_snapshot()?.namespaces()?;
+    let namespaces = namespaces.iter().map(|(prefix, uri)| json!({ "prefix": prefix, "uri": uri }));
+    Ok(ApiResponse::json(json!({ "namespaces": namespaces.collect::<Vec<_>>() })))
 }
 
 #[derive(Debug, Deserialize)]

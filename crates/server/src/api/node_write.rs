@@ -247,10 +247,10 @@ impl WriteOutcome {
         };
         let rewritten: Vec<Json> =
             references.rewritten_referrers.iter().map(referrer_json).collect();
-        let kept: Vec<Json> =
+        let skipped: Vec<Json> =
             references.skipped_references.iter().map(skipped_reference_json).collect();
         members.insert("rewritten".to_owned(), rewritten.into());
-        members.insert("kept".to_owned(), kept.into());
+        members.insert("kept".to_owned(), skipped.into());
     }
 }
 
@@ -279,13 +279,13 @@ impl WriteOperation {
 
     /// Takes the condition out of the operation.
     fn take_condition(&self) -> WriteCondition {
-        let given = match self {
+        let tags = match self {
             Self::Put { if_match, .. }
             | Self::Patch { if_match, .. }
             | Self::Delete { if_match, .. } => if_match,
             _ => &None,
         };
-        given.as_deref().map_or(WriteCondition::None, WriteCondition::parse_tags)
+        tags.as_deref().map_or(WriteCondition::None, WriteCondition::parse_tags)
     }
 }
 
@@ -376,8 +376,8 @@ async fn run_single_operation(call: ApiRequest, operation: WriteOperation) -> Re
             "`strict` asks for a condition: send `If-Match` with the tag of what was read";
         return Err(RequestFailure::new(StatusCode::PRECONDITION_REQUIRED, message));
     }
-    let word = operation.keyword();
-    let message = format!("{word} {}", operation.condition_path());
+    let keyword = operation.keyword();
+    let message = format!("{keyword} {}", operation.condition_path());
     let is_delete = matches!(operation, WriteOperation::Delete { .. });
     let mut results = commit_steps(call, vec![WriteStep { operation, condition }], message).await?;
     let (done, tag) =
@@ -412,9 +412,9 @@ fn run_batch(call: ApiRequest) -> PendingApiResponse {
             WriteStep { operation, condition }
         });
         let results = commit_steps(call, steps.collect(), message).await?;
-        let results = words.into_iter().zip(results).map(|(word, (done, tag))| {
+        let results = words.into_iter().zip(results).map(|(keyword, (done, tag))| {
             let mut value = json!({
-                "op": word,
+                "op": keyword,
                 "path": done.path.as_str(),
                 "status": done.status.as_u16(),
                 "etag": quote_tag(tag.as_deref()),
@@ -460,7 +460,7 @@ fn apply_steps(
     (message, now): (&str, SystemTime),
 ) -> Result<Vec<(WriteOutcome, Option<String>)>> {
     let mut session = call.begin_session()?;
-    let begun = session.snapshot()?;
+    let base = session.snapshot()?;
     let mut done = Vec::new();
     let mut touched = Vec::new();
     let mut set = RequestedProperties::default();
@@ -470,18 +470,18 @@ fn apply_steps(
             1 => failure,
             _ => failure.with_detail("operation", number),
         };
-        let one = guard_step(instance, &mut session, &begun, step)
+        let outcome = guard_step(instance, &mut session, &base, step)
             .and_then(|()| changing.apply_operation(&mut session, &step.operation));
-        let one = one.map_err(at)?;
+        let outcome = outcome.map_err(at)?;
         if !matches!(step.operation, WriteOperation::Move { .. } | WriteOperation::Copy { .. }) {
-            touched.push(one.path.to_string());
+            touched.push(outcome.path.to_string());
         }
         let rewritten =
-            one.references.iter().flat_map(|references| &references.rewritten_referrers);
+            outcome.references.iter().flat_map(|references| &references.rewritten_referrers);
         touched.extend(rewritten.map(|referrer| referrer.path.to_string()));
-        done.push(one);
+        done.push(outcome);
     }
-    set.check_all(&begun, &mut session).map_err(|refused| match steps.len() {
+    set.check_all(&base, &mut session).map_err(|refused| match steps.len() {
         1 => RequestFailure::from(refused),
         _ => {
             let operation = refused.operation;
@@ -505,14 +505,14 @@ fn apply_steps(
 fn guard_step(
     instance: &Instance,
     session: &mut Session,
-    begun: &Snapshot,
+    base: &Snapshot,
     step: &WriteStep,
 ) -> Result<()> {
     if step.condition == WriteCondition::None {
         return Ok(());
     }
     let path = NodePath::new(step.operation.condition_path())?;
-    step.condition.check_document(instance, begun.node(&path)?.as_ref())?;
+    step.condition.check_document(instance, base.node(&path)?.as_ref())?;
     Ok(session.expect_unchanged(&path)?)
 }
 
@@ -581,7 +581,7 @@ impl NodeWriter<'_> {
             }
             WriteOperation::Order { path, place, sibling } => {
                 let path = NodePath::new(path)?;
-                let place = match (place, sibling) {
+                let position = match (place, sibling) {
                     (SiblingOrderKeyword::First, None) => SiblingPosition::First,
                     (SiblingOrderKeyword::Last, None) => SiblingPosition::Last,
                     (SiblingOrderKeyword::Before, Some(sibling)) => {
@@ -599,7 +599,7 @@ impl NodeWriter<'_> {
                 if session.node(&path)?.is_none() {
                     return Err(RequestFailure::not_found(path.as_str()));
                 }
-                session.reorder_node(&path, &place)?;
+                session.reorder_node(&path, &position)?;
                 Ok(WriteOutcome::new(path, StatusCode::OK))
             }
         }

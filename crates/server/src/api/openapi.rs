@@ -141,9 +141,9 @@ fn parameter_object(parameter: &EndpointParameter) -> Value {
 
 fn response_objects(endpoint: &Endpoint) -> Map<String, Value> {
     let mut responses = Map::new();
-    for answer in endpoint.responses {
+    for response in endpoint.responses {
         let json = |schema| ("application/json", schema_reference(schema));
-        let media_types: Vec<(&str, Value)> = match answer.content {
+        let media_types: Vec<(&str, Value)> = match response.content {
             ResponseContent::Empty => Vec::new(),
             ResponseContent::Json(schema) => vec![json(schema)],
             ResponseContent::JsonOrEvents(schema) => {
@@ -153,11 +153,11 @@ fn response_objects(endpoint: &Endpoint) -> Map<String, Value> {
                 vec![("*/*", json!({ "type": "string", "format": "binary" }))]
             }
         };
-        let mut described = json!({ "description": answer.description });
+        let mut described = json!({ "description": response.description });
         if let (Some(described), false) = (described.as_object_mut(), media_types.is_empty()) {
             described.insert("content".to_owned(), content_object(&media_types));
         }
-        responses.insert(answer.status.to_string(), described);
+        responses.insert(response.status.to_string(), described);
     }
     if endpoint.method == EndpointMethod::Get {
         responses.insert("304".to_owned(), json!({ "description": "The client has it already." }));
@@ -193,17 +193,17 @@ mod tests {
     use crate::api::endpoint::ParameterKind;
 
     /// Collects the names of all referenced schemas.
-    fn references(value: &Value, found: &mut BTreeSet<String>) {
+    fn references(value: &Value, targets: &mut BTreeSet<String>) {
         match value {
             Value::Object(members) => {
                 for (name, member) in members {
                     match (name.as_str(), member.as_str()) {
-                        ("$ref", Some(target)) => drop(found.insert(target.to_owned())),
-                        _ => references(member, found),
+                        ("$ref", Some(target)) => drop(targets.insert(target.to_owned())),
+                        _ => references(member, targets),
                     }
                 }
             }
-            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            Value::Array(items) => items.iter().for_each(|item| references(item, targets)),
             _ => {}
         }
     }
@@ -225,21 +225,25 @@ mod tests {
             assert!(ids.insert(endpoint.id), "`{}` is the name of two endpoints", endpoint.id);
             assert!(!endpoint.responses.is_empty(), "{}", endpoint.id);
         }
-        let mut found = BTreeSet::new();
-        references(&document, &mut found);
-        for target in &found {
+        let mut targets = BTreeSet::new();
+        references(&document, &mut targets);
+        for target in &targets {
             let pointer = target.strip_prefix('#').unwrap();
             assert!(document.pointer(pointer).is_some(), "{target}");
         }
         for name in schema::all_schemas().keys() {
-            assert!(found.contains(&format!("#/components/schemas/{name}")), "nobody uses {name}");
+            assert!(
+                targets.contains(&format!("#/components/schemas/{name}")),
+                "nobody uses {name}"
+            );
         }
     }
 
     #[test]
     fn parameters_of_a_path_are_named_once() {
         for endpoint in all_endpoints() {
-            let names: BTreeSet<_> = endpoint.parameters.iter().map(|one| one.name).collect();
+            let names: BTreeSet<_> =
+                endpoint.parameters.iter().map(|parameter| parameter.name).collect();
             assert_eq!(names.len(), endpoint.parameters.len(), "{}", endpoint.id);
             assert!(
                 endpoint

@@ -122,11 +122,11 @@ pub(crate) fn permission_schemas() -> Map<String, Json> {
 }
 
 /// Refuses users who lack a privilege at a node that they can see.
-fn require_privileges(snapshot: &Snapshot, path: &NodePath, wanted: Privileges) -> Result<()> {
-    if snapshot.has_privileges(path, wanted)? {
+fn require_privileges(snapshot: &Snapshot, path: &NodePath, privileges: Privileges) -> Result<()> {
+    if snapshot.has_privileges(path, privileges)? {
         return Ok(());
     }
-    let privilege = wanted.names().next().unwrap_or("jcr:all");
+    let privilege = privileges.names().next().unwrap_or("jcr:all");
     Err(Error::AccessDenied { path: path.clone(), privilege }.into())
 }
 
@@ -158,8 +158,9 @@ fn read_policy(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         }
         at = controlled.parent();
     }
-    let answer = json!({ "path": path.as_str(), "isComplete": is_complete, "policies": policies });
-    Ok(ApiResponse::tagged(answer, policy_tag(&call.instance, &node)?))
+    let response_body =
+        json!({ "path": path.as_str(), "isComplete": is_complete, "policies": policies });
+    Ok(ApiResponse::tagged(response_body, policy_tag(&call.instance, &node)?))
 }
 
 /// Returns the entity tag of a node's policy, or of the node if it has no policy.
@@ -183,7 +184,9 @@ fn policy_entries_json(policy: &Node) -> Result<Vec<Json>> {
         let child = entry.child("rep:restrictions")?;
         let of_child = child.iter().flat_map(Node::properties);
         let own = entry.properties().into_iter();
-        let own = own.filter(|(name, _)| RESTRICTION_TYPES.iter().any(|(known, ..)| known == name));
+        let own = own.filter(|(name, _)| {
+            RESTRICTION_TYPES.iter().any(|(restriction, ..)| restriction == name)
+        });
         let restrictions: Map<String, Json> = own
             .chain(of_child)
             .filter(|(name, _)| name != PRIMARY_TYPE)

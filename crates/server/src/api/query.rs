@@ -168,7 +168,7 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
 
 /// Returns true if this module defines the endpoint.
 pub(crate) fn is_query_endpoint(endpoint: &Endpoint) -> bool {
-    QUERY_ENDPOINTS.iter().any(|one| one.id == endpoint.id)
+    QUERY_ENDPOINTS.iter().any(|candidate| candidate.id == endpoint.id)
 }
 
 const QUERY_RESPONSES: &[ResponseSpec] =
@@ -306,7 +306,7 @@ fn query_by_url(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         _ => BTreeMap::new(),
     };
     let number = |name: &str| call.parameter(name).and_then(|text| text.parse().ok());
-    let asked = ApiQuery {
+    let api_query = ApiQuery {
         language,
         statement: Some(statement.to_owned()),
         map,
@@ -315,21 +315,30 @@ fn query_by_url(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         cursor: call.parameter("cursor").map(str::to_owned),
         parameters: BTreeMap::new(),
     };
-    run_query(instance, call, asked, explain)
+    run_query(instance, call, api_query, explain)
 }
 
 fn run_query(
     instance: &Instance,
     call: &ApiRequest,
-    asked: ApiQuery,
+    api_query: ApiQuery,
     explain: QueryExplainMode,
 ) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
     if explain == QueryExplainMode::None {
-        return Ok(ApiResponse::json(run_api_query((instance, &call.viewer), &snapshot, asked)?));
+        return Ok(ApiResponse::json(run_api_query(
+            (instance, &call.viewer),
+            &snapshot,
+            api_query,
+        )?));
     }
     call.require_administrator("ask how a query is run, as that counts what is there")?;
-    Ok(ApiResponse::json(explain_api_query((instance, &call.viewer), &snapshot, asked, explain)?))
+    Ok(ApiResponse::json(explain_api_query(
+        (instance, &call.viewer),
+        &snapshot,
+        api_query,
+        explain,
+    )?))
 }
 
 fn search_full_text(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
@@ -338,21 +347,25 @@ fn search_full_text(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
         return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, "`text` is empty"));
     }
     let names = [("fulltext", "text"), ("path", "path"), ("type", "type")];
-    let given = names
+    let pairs = names
         .iter()
         .filter_map(|(key, name)| Some(((*key).to_owned(), call.parameter(name)?.to_owned())));
-    let mut map: BTreeMap<String, String> = given.collect();
+    let mut map: BTreeMap<String, String> = pairs.collect();
     map.insert("p.excerpt".to_owned(), "true".to_owned());
     map.insert("orderby".to_owned(), "@jcr:score".to_owned());
     map.insert("orderby.sort".to_owned(), "desc".to_owned());
-    let asked = ApiQuery {
+    let api_query = ApiQuery {
         language: QueryLanguage::QueryBuilder,
         map,
         limit: Some(call.number_parameter("limit", 20) as u64),
         cursor: call.parameter("cursor").map(str::to_owned),
         ..ApiQuery::default()
     };
-    Ok(ApiResponse::json(run_api_query((instance, &call.viewer), &call.pin_snapshot()?, asked)?))
+    Ok(ApiResponse::json(run_api_query(
+        (instance, &call.viewer),
+        &call.pin_snapshot()?,
+        api_query,
+    )?))
 }
 
 fn suggest_words(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {

@@ -42,10 +42,10 @@ pub(crate) fn reference_schemas() -> Map<String, Json> {
     let referrer = [("path", text_schema()), ("property", text_schema()), ("kind", kind)];
     let reference =
         [&referrer[..], &[("text", text_schema()), ("target", text_or_null_schema())]].concat();
-    let kept = [&referrer[..], &[("reason", text_schema())]].concat();
+    let members = [&referrer[..], &[("reason", text_schema())]].concat();
     schemas_by_name([
         ("Referrer", object_schema(&referrer)),
-        ("KeptReference", object_schema(&kept)),
+        ("KeptReference", object_schema(&members)),
         (
             "References",
             object_schema(&[
@@ -80,10 +80,10 @@ pub(crate) fn referrer_json(referrer: &Referrer) -> Json {
 }
 
 /// Describes a reference that a move did not rewrite.
-pub(crate) fn skipped_reference_json(kept: &SkippedReference) -> Json {
-    let mut members = referrer_json(&kept.referrer);
+pub(crate) fn skipped_reference_json(reference: &SkippedReference) -> Json {
+    let mut members = referrer_json(&reference.referrer);
     if let Some(members) = members.as_object_mut() {
-        members.insert("reason".to_owned(), kept.reason.into());
+        members.insert("reason".to_owned(), reference.reason.into());
     }
     members
 }

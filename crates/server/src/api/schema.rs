@@ -65,7 +65,7 @@ pub(crate) fn parameter_schema(parameter: &EndpointParameter) -> Value {
             json!({ "type": "string", "maxLength": 4096, "pattern": format!("^[^\\u0000]*{END_PATTERN}") }),
         ),
         ParameterKind::Header => json!({ "type": "string" }),
-        ParameterKind::HeaderKeyword(word) => json!({ "type": "string", "enum": [word] }),
+        ParameterKind::HeaderKeyword(keyword) => json!({ "type": "string", "enum": [keyword] }),
         ParameterKind::Path => path_schema(),
         ParameterKind::Name => name_schema(),
         ParameterKind::Integer(least, most) => {
@@ -206,20 +206,21 @@ fn submitted_property_schema() -> Value {
     json!({ "anyOf": [reference_schema("Property"), scalar.clone(), array_schema(scalar)] })
 }
 
-fn operation_schema(word: &str, required: &[&str], members: &[(&str, Value)]) -> Value {
-    let kind = ("op", json!({ "type": "string", "enum": [word] }));
+fn operation_schema(keyword: &str, required: &[&str], members: &[(&str, Value)]) -> Value {
+    let kind = ("op", json!({ "type": "string", "enum": [keyword] }));
     let members: Vec<_> = std::iter::once(kind).chain(members.iter().cloned()).collect();
     let required: Vec<&str> = std::iter::once("op").chain(required.iter().copied()).collect();
     partial_object_schema(&required, &members)
 }
 
 /// Returns the schema of an order operation: to the first or last position, or next to a sibling.
-fn order_schema(place: &str, is_operation: bool) -> Value {
-    let places = |words: [&str; 2]| json!({ "type": "string", "enum": words });
+fn order_schema(position: &str, is_operation: bool) -> Value {
+    let position_schema = |words: [&str; 2]| json!({ "type": "string", "enum": words });
     let mut members = vec![("path", path_schema())];
-    match place {
-        "first" => members.push(("place", places(["first", "last"]))),
-        _ => members.extend([("place", places(["before", "after"])), ("sibling", name_schema())]),
+    match position {
+        "first" => members.push(("place", position_schema(["first", "last"]))),
+        _ => members
+            .extend([("place", position_schema(["before", "after"])), ("sibling", name_schema())]),
     }
     if is_operation {
         members.push(("op", json!({ "type": "string", "enum": ["order"] })));

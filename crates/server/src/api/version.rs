@@ -357,11 +357,15 @@ fn node_version_response(
 
 fn read_version(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
-    let shown = snapshot.with_version(&path, call.parameter("version").unwrap_or_default())?;
+    let version_snapshot =
+        snapshot.with_version(&path, call.parameter("version").unwrap_or_default())?;
     let mut left = MAX_READ_NODES;
-    let value =
-        describe_node(&find_node(&shown, &path)?, call.number_parameter("depth", 0), &mut left)?;
-    crate::page::check_snapshot_failure(&shown)?;
+    let value = describe_node(
+        &find_node(&version_snapshot, &path)?,
+        call.number_parameter("depth", 0),
+        &mut left,
+    )?;
+    crate::page::check_snapshot_failure(&version_snapshot)?;
     Ok(ApiResponse::json(value))
 }
 
@@ -384,9 +388,10 @@ fn compare_versions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 
 /// Describes the differences between two subtrees.
 pub(crate) fn subtree_differences_json(before: &Subtree, after: &Subtree) -> Vec<Json> {
-    let describe = |one: NodeDifference| {
+    let describe = |difference: NodeDifference| {
         let side = |property: &Option<Property>| property.as_ref().map(property_json);
-        let properties = one.properties.iter().filter(|one| one.name != "rep:password");
+        let properties =
+            difference.properties.iter().filter(|change| change.name != "rep:password");
         let properties = properties.map(|property| {
             json!({
                 "name": property.name,
@@ -395,9 +400,9 @@ pub(crate) fn subtree_differences_json(before: &Subtree, after: &Subtree) -> Vec
             })
         });
         json!({
-            "path": one.path,
-            "kind": one.kind.name(),
-            "isReordered": one.is_reordered,
+            "path": difference.path,
+            "kind": difference.kind.name(),
+            "isReordered": difference.is_reordered,
             "properties": properties.collect::<Vec<_>>(),
         })
     };
@@ -470,6 +475,6 @@ fn list_deleted_nodes(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         let versions: Vec<Json> = node.versions.iter().map(version_json).collect();
         json!({ "path": node.path.as_str(), "versions": versions })
     });
-    let answer = json!({ "path": path.as_str(), "nodes": nodes.collect::<Vec<_>>() });
-    Ok(ApiResponse::json(answer))
+    let response_body = json!({ "path": path.as_str(), "nodes": nodes.collect::<Vec<_>>() });
+    Ok(ApiResponse::json(response_body))
 }

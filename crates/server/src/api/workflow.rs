@@ -245,17 +245,17 @@ fn is_administrator(call: &ApiRequest) -> Result<bool> {
 }
 
 /// Returns the payload of an instance, if the requesting user may read it, or could read it if it still existed.
-fn visible_payload<'a>(seen: &Snapshot, payload: &'a str) -> Option<&'a str> {
+fn visible_payload<'a>(snapshot: &Snapshot, payload: &'a str) -> Option<&'a str> {
     let path = NodePath::new(payload).ok()?;
-    seen.can_see(&path, "cq:Page").then_some(payload)
+    snapshot.can_see(&path, "cq:Page").then_some(payload)
 }
 
-fn workflow_json(workflow: &WorkflowInstance, seen: &Snapshot) -> Value {
+fn workflow_json(workflow: &WorkflowInstance, snapshot: &Snapshot) -> Value {
     json!({
         "id": workflow.id,
         "model": workflow.model,
         "title": workflow.title,
-        "payload": visible_payload(seen, &workflow.payload),
+        "payload": visible_payload(snapshot, &workflow.payload),
         "state": workflow.state.name(),
         "data": workflow.data,
         "initiator": workflow.initiator,
@@ -283,28 +283,29 @@ fn list_workflows(call: ApiRequest) -> PendingApiResponse {
         }
         let limit =
             u32::try_from(call.number_parameter("limit", 100)).unwrap_or(MAX_LISTED_WORKFLOWS);
-        let found = open_workflows(&call.instance).list_instances(&filter, limit).await?;
-        let seen = call.pin_snapshot()?;
-        let listed: Vec<Value> = found.iter().map(|one| workflow_json(one, &seen)).collect();
+        let workflows = open_workflows(&call.instance).list_instances(&filter, limit).await?;
+        let snapshot = call.pin_snapshot()?;
+        let listed: Vec<Value> =
+            workflows.iter().map(|workflow| workflow_json(workflow, &snapshot)).collect();
         Ok(ApiResponse::json(json!({ "workflows": listed })))
     })
 }
 
 fn list_workflow_models(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let workflows = open_workflows(instance);
-    let found = workflows.model_roots().find_models(&call.pin_snapshot()?)?;
-    let listed = found.iter().map(|(path, model)| match model {
+    let models = workflows.model_roots().find_models(&call.pin_snapshot()?)?;
+    let listed = models.iter().map(|(path, model)| match model {
         Ok(model) => {
-            let mut shown = json!({
+            let mut description = json!({
                 "path": model.path, "title": model.title, "transient": model.is_transient,
                 "topic": format!("{}/{}", tympan_jobs::WORKFLOW_TOPIC, model.topic_suffix),
             });
             if let (Err(error), Some(members)) =
-                (workflows.check_model(model), shown.as_object_mut())
+                (workflows.check_model(model), description.as_object_mut())
             {
                 members.insert("fault".to_owned(), error.to_string().into());
             }
-            shown
+            description
         }
         Err(error) => json!({ "path": path, "fault": error.to_string() }),
     });
@@ -318,12 +319,12 @@ fn start_workflow(call: ApiRequest) -> PendingApiResponse {
             .run_work(move |instance| {
                 let (model, payload) =
                     (call.parameter("model").unwrap_or_default(), call.path_parameter("payload")?);
-                let seen = call.pin_snapshot()?;
-                if seen.node(&payload)?.is_none() {
+                let snapshot = call.pin_snapshot()?;
+                if snapshot.node(&payload)?.is_none() {
                     return Err(RequestFailure::not_found(payload.as_str()));
                 }
                 let (payload, initiator) = (payload.to_string(), call.user_name().to_owned());
-                let model = open_workflows(instance).model_roots().read_model(&seen, model)?;
+                let model = open_workflows(instance).model_roots().read_model(&snapshot, model)?;
                 Ok(WorkflowStart { model, payload, initiator, data: workflow_data_of(&call) })
             })
             .await?;
@@ -336,9 +337,9 @@ fn start_workflow(call: ApiRequest) -> PendingApiResponse {
 async fn find_visible_workflow(call: &ApiRequest, id: i64) -> Result<WorkflowInstance> {
     let missing =
         || RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no instance {id}"));
-    let found = open_workflows(&call.instance).find_instance(id).await?.ok_or_else(missing)?;
-    if found.initiator == call.user_name() || is_administrator(call)? {
-        Ok(found)
+    let workflow = open_workflows(&call.instance).find_instance(id).await?.ok_or_else(missing)?;
+    if workflow.initiator == call.user_name() || is_administrator(call)? {
+        Ok(workflow)
     } else {
         Err(missing())
     }
@@ -348,12 +349,12 @@ fn read_workflow(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let id = number_field(&call, "id")?;
         let workflow = find_visible_workflow(&call, id).await?;
-        let seen = call.pin_snapshot()?;
-        let mut shown = workflow_json(&workflow, &seen);
+        let snapshot = call.pin_snapshot()?;
+        let mut response_body = workflow_json(&workflow, &snapshot);
         let workflows = open_workflows(&call.instance);
         let steps = workflows.list_open_steps(id).await?;
         let steps: Vec<Value> =
-            steps.iter().map(|item| inbox_step::work_item_json(item, &seen)).collect();
+            steps.iter().map(|item| inbox_step::work_item_json(item, &snapshot)).collect();
         let history = workflows.list_history(id).await?;
         let history = history.iter().map(|entry| {
             json!({
@@ -361,11 +362,11 @@ fn read_workflow(call: ApiRequest) -> PendingApiResponse {
                 "at": to_iso_time(entry.at), "comment": entry.comment,
             })
         });
-        if let Some(members) = shown.as_object_mut() {
+        if let Some(members) = response_body.as_object_mut() {
             members.insert("steps".to_owned(), steps.into());
             members.insert("history".to_owned(), history.collect());
         }
-        Ok(ApiResponse::json(shown))
+        Ok(ApiResponse::json(response_body))
     })
 }
 

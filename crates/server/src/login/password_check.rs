@@ -25,7 +25,7 @@ use tympan_web::listen::ConnectionPeer;
 
 use super::{BROWSER_COOKIE, LoginAccount, Logins, find_cookie, hash_text, random_token};
 use crate::failure::{RequestFailure, Result};
-use crate::login::login_throttle::{LoginClient, LoginThrottle};
+use crate::login::throttle::{LoginClient, LoginThrottle};
 
 /// Maximum number of passwords hashed at once.
 const MAX_PARALLEL_HASHES: usize = 2;
@@ -84,12 +84,12 @@ impl PasswordCheckQueue {
             let failure = RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message);
             RequestFailure { retry_after_seconds: Some(1), ..failure }
         };
-        let places =
+        let queue_permits =
             if is_known { &self.known_client_permits } else { &self.unknown_client_permits };
-        let place = Arc::clone(places).try_acquire_owned().map_err(|_| busy())?;
+        let queue_permit = Arc::clone(queue_permits).try_acquire_owned().map_err(|_| busy())?;
         let running =
             Arc::clone(&self.running_permits).acquire_owned().await.map_err(|_| busy())?;
-        Ok(PasswordCheckPermit { _running_permit: running, _queue_permit: place })
+        Ok(PasswordCheckPermit { _running_permit: running, _queue_permit: queue_permit })
     }
 }
 
@@ -283,13 +283,13 @@ mod tests {
         }
         let refused = queue.acquire(false).await.unwrap_err();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-        let mut known = Box::pin(queue.acquire(true));
+        let mut known_client = Box::pin(queue.acquire(true));
         let is_waiting = std::future::poll_fn(|context| {
-            std::task::Poll::Ready(known.as_mut().poll(context).is_pending())
+            std::task::Poll::Ready(known_client.as_mut().poll(context).is_pending())
         });
         assert!(is_waiting.await, "it waits, and is not refused");
         drop(waiting);
         turns.pop();
-        known.await.unwrap();
+        known_client.await.unwrap();
     }
 }

@@ -135,7 +135,7 @@ pub fn check_new_password(user: &str, password: &str) -> Result<(), String> {
     let rest = plain.strip_prefix(&user).filter(|_| !user.is_empty());
     // The name alone, twice, or followed by a number.
     let is_name = rest.is_some_and(|rest| {
-        rest == user || rest.chars().all(|one| one.is_ascii_digit() || one == '!')
+        rest == user || rest.chars().all(|letter| letter.is_ascii_digit() || letter == '!')
     });
     if is_name {
         return Err("is the name of the user; choose another".to_owned());

@@ -159,7 +159,7 @@ impl AccountMark {
     ) -> tympan_content::Result<Option<Self>> {
         let Some(account) = read_account(repository, user)? else { return Ok(None) };
         let identifier = match &account.identifier {
-            Some(known) => Some(known.clone()),
+            Some(account_id) => Some(account_id.clone()),
             None => {
                 repository.assign_account_identifiers(now)?;
                 repository.account_identifier(user)?
@@ -354,7 +354,7 @@ impl Logins {
         now: SystemTime,
     ) -> std::io::Result<AccountMark> {
         let identifier = match &account.identifier {
-            Some(known) => known.clone(),
+            Some(account_id) => account_id.clone(),
             None => self.ensure_account_id(user, now).await?,
         };
         Ok(AccountMark { account_id: identifier, password_mark: account.password_mark() })
@@ -366,9 +366,10 @@ impl Logins {
             repository.assign_account_identifiers(now)?;
             repository.account_identifier(&user)
         };
-        let found = tokio::task::spawn_blocking(identify).await.map_err(std::io::Error::other)?;
+        let account_id =
+            tokio::task::spawn_blocking(identify).await.map_err(std::io::Error::other)?;
         let missing = || std::io::Error::other("the account has no identifier");
-        found.map_err(std::io::Error::other)?.ok_or_else(missing)
+        account_id.map_err(std::io::Error::other)?.ok_or_else(missing)
     }
 
     /// Consumes the token of a one-time link. Returns its user and account.
@@ -525,9 +526,9 @@ impl Logins {
             && session_use == SessionUse::Request
             && idle >= self.use_interval_seconds()
         {
-            let noted = self.record_session_use(&hash, now).await;
+            let outcome = self.record_session_use(&hash, now).await;
             // The session stays valid even if a full disk prevents recording its use.
-            noted.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
+            outcome.or_else(|error| if is_write_refused(&error) { Ok(()) } else { Err(error) })?;
         }
         Ok(Some(TokenHolder { user: stored.user, scope: stored.scope }))
     }

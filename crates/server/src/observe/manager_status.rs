@@ -144,9 +144,9 @@ impl ManagerStatus {
 /// Serves the page on a listener with restricted access.
 pub(crate) async fn serve_status(
     State(instance): State<Arc<Instance>>,
-    Query(wishes): Query<HashMap<String, String>>,
+    Query(parameters): Query<HashMap<String, String>>,
 ) -> Response {
-    let has = |name: &str| wishes.get(name).is_some_and(|value| value == "true");
+    let has = |name: &str| parameters.get(name).is_some_and(|value| value == "true");
     let status = ManagerStatus::read_from(&instance);
     if has("XML") {
         ([(header::CONTENT_TYPE, "text/xml; charset=utf-8")], status.to_xml()).into_response()
@@ -160,10 +160,10 @@ pub(crate) async fn serve_status(
 /// Serves the page to users with monitoring permission.
 pub(crate) async fn serve_status_for_monitoring(
     state: State<Arc<Instance>>,
-    wishes: Query<HashMap<String, String>>,
+    parameters: Query<HashMap<String, String>>,
     _: api::MonitoringIdentity,
 ) -> Response {
-    serve_status(state, wishes).await
+    serve_status(state, parameters).await
 }
 
 #[cfg(test)]

@@ -89,22 +89,22 @@ impl AdmissionGate {
     /// Waits for a permit. Permits are granted in order of arrival.
     pub(crate) async fn acquire(
         &self,
-        patience: std::time::Duration,
+        timeout: std::time::Duration,
     ) -> Result<tokio::sync::OwnedSemaphorePermit, AdmissionRefusal> {
         // If there are no waiters, take a free permit immediately.
         if self.waiting.load(Ordering::Relaxed) == 0
-            && let Ok(place) = Arc::clone(&self.permits).try_acquire_owned()
+            && let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
         {
-            return Ok(place);
+            return Ok(permit);
         }
         let waits = GateWaiter::enter(self);
         if waits.waiting_before >= self.max_waiting as u64 {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(AdmissionRefusal::QueueFull);
         }
-        let place = tokio::time::timeout(patience, Arc::clone(&self.permits).acquire_owned()).await;
-        match place {
-            Ok(Ok(place)) => Ok(place),
+        let permit = tokio::time::timeout(timeout, Arc::clone(&self.permits).acquire_owned()).await;
+        match permit {
+            Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed.
             Ok(Err(_)) | Err(_) => {
                 self.timeouts.fetch_add(1, Ordering::Relaxed);
@@ -203,7 +203,7 @@ fn exhausted_pools(states: &[PoolState]) -> Option<String> {
     let is_full = |pool: &&PoolState| pool.limit > 0 && pool.in_use >= pool.limit;
     // Requests without a connection do not wait long before they are refused.
     let is_awaited = |pool: &&PoolState| pool.waiting > 0 || pool.name == CONNECTION_POOL_NAME;
-    let told: Vec<String> = states
+    let descriptions: Vec<String> = states
         .iter()
         .filter(is_full)
         .filter(is_awaited)
@@ -216,7 +216,7 @@ fn exhausted_pools(states: &[PoolState]) -> Option<String> {
             format!("all {limit} places of the pool `{name}` are taken{others}")
         })
         .collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    (!descriptions.is_empty()).then(|| descriptions.join("; "))
 }
 
 fn to_prometheus(states: &[PoolState], role: &str) -> String {
@@ -266,21 +266,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_came_first_is_first_and_a_crowd_is_refused() {
         let gate = Arc::new(AdmissionGate::new(1, 2));
-        let place = gate.acquire(LONG).await.unwrap();
+        let permit = gate.acquire(LONG).await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for number in 0..2 {
             let (gate, order) = (Arc::clone(&gate), Arc::clone(&order));
             tasks.push(tokio::spawn(async move {
-                let place = gate.acquire(LONG).await.unwrap();
+                let permit = gate.acquire(LONG).await.unwrap();
                 order.lock().push(number);
-                drop(place);
+                drop(permit);
             }));
             tokio::task::yield_now().await;
         }
         assert_eq!(gate.pool_state("work").waiting, 2);
         assert_eq!(gate.acquire(LONG).await.unwrap_err(), AdmissionRefusal::QueueFull);
-        drop(place);
+        drop(permit);
         for task in tasks {
             task.await.unwrap();
         }

@@ -168,13 +168,13 @@ impl ReadinessProbes {
                 return (name, run.clone());
             }
         }
-        let (tell, told) = watch::channel(None);
-        runs.insert(name, told.clone());
+        let (tell, result_receiver) = watch::channel(None);
+        runs.insert(name, result_receiver.clone());
         tokio::spawn(async move {
             let checks = look.await;
             tell.send_replace(Some((checks, Instant::now())));
         });
-        (name, told)
+        (name, result_receiver)
     }
 
     /// Starts a check with a single result.
@@ -189,8 +189,8 @@ impl ReadinessProbes {
     fn begin_dependency_probes(&self) -> Vec<(&'static str, ProbeRun)> {
         let dependencies = self.dependencies.read().clone();
         let ask = |(name, dependency): (&'static str, DependencyProbe)| {
-            let asked = run_blocking_probe(move || ComponentHealth::from_result(dependency()));
-            self.begin_probe(name, PROBE_REUSE_PERIOD, async move { vec![(name, asked.await)] })
+            let probe = run_blocking_probe(move || ComponentHealth::from_result(dependency()));
+            self.begin_probe(name, PROBE_REUSE_PERIOD, async move { vec![(name, probe.await)] })
         };
         dependencies.into_iter().map(ask).collect()
     }
@@ -203,7 +203,7 @@ async fn probe_results(
 ) -> Vec<HealthCheckResult> {
     let failed = |reason: String| vec![(name, ComponentHealth::Failed(reason))];
     match tokio::time::timeout_at(deadline, run.wait_for(Option::is_some)).await {
-        Ok(Ok(found)) => found.as_ref().map(|(checks, _)| checks.clone()).unwrap_or_default(),
+        Ok(Ok(results)) => results.as_ref().map(|(checks, _)| checks.clone()).unwrap_or_default(),
         Ok(Err(_)) => failed("the look at it has ended without an answer".to_owned()),
         Err(_) => failed(format!("no answer within {} ms", PROBE_TIMEOUT.as_millis())),
     }
@@ -363,21 +363,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_hangs_has_failed_and_is_asked_by_one_task() {
         let probes = ReadinessProbes::default();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let (answer, answered) = watch::channel(false);
+        let probe_count = Arc::new(AtomicUsize::new(0));
+        let (answer_sender, answered) = watch::channel(false);
         for _ in 0..3 {
-            let (asked, mut answered) = (Arc::clone(&asked), answered.clone());
+            let (probe_count, mut answered) = (Arc::clone(&probe_count), answered.clone());
             let run = probes.begin_single_probe("bucket", async move {
-                asked.fetch_add(1, Ordering::SeqCst);
+                probe_count.fetch_add(1, Ordering::SeqCst);
                 answered.wait_for(|answered| *answered).await.ok();
                 ComponentHealth::Healthy
             });
-            let found = probe_results(Instant::now() + PROBE_TIMEOUT, run).await;
+            let results = probe_results(Instant::now() + PROBE_TIMEOUT, run).await;
             let reason = "no answer within 750 ms".to_owned();
-            assert_eq!(found, [("bucket", ComponentHealth::Failed(reason))]);
+            assert_eq!(results, [("bucket", ComponentHealth::Failed(reason))]);
         }
-        assert_eq!(asked.load(Ordering::SeqCst), 1);
-        answer.send_replace(true);
+        assert_eq!(probe_count.load(Ordering::SeqCst), 1);
+        answer_sender.send_replace(true);
         let run = probes.begin_single_probe("bucket", async { ComponentHealth::Healthy });
         assert_eq!(
             probe_results(Instant::now() + PROBE_TIMEOUT, run).await,
@@ -385,8 +385,8 @@ mod tests {
         );
         let run = probes
             .begin_single_probe("bucket", async { ComponentHealth::Degraded("slow".to_owned()) });
-        let found = probe_results(Instant::now() + PROBE_TIMEOUT, run).await;
-        assert_eq!(found, [("bucket", ComponentHealth::Degraded("slow".to_owned()))]);
+        let results = probe_results(Instant::now() + PROBE_TIMEOUT, run).await;
+        assert_eq!(results, [("bucket", ComponentHealth::Degraded("slow".to_owned()))]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -399,11 +399,11 @@ mod tests {
                 probes.begin_probe("bucket", PROBE_REUSE_PERIOD, look),
             )
         };
-        let gone = || ComponentHealth::Failed("gone".to_owned());
+        let failed_health = || ComponentHealth::Failed("gone".to_owned());
         assert_eq!(begin(ComponentHealth::Healthy).await, [("bucket", ComponentHealth::Healthy)]);
-        assert_eq!(begin(gone()).await, [("bucket", ComponentHealth::Healthy)]);
+        assert_eq!(begin(failed_health()).await, [("bucket", ComponentHealth::Healthy)]);
         tokio::time::advance(PROBE_REUSE_PERIOD).await;
-        assert_eq!(begin(gone()).await, [("bucket", gone())]);
+        assert_eq!(begin(failed_health()).await, [("bucket", failed_health())]);
     }
 
     #[test]
@@ -425,13 +425,13 @@ mod tests {
     fn the_worst_condition_decides() {
         let warning = ("pools", ComponentHealth::Degraded("full".to_owned()));
         let failure = ("content", ComponentHealth::Failed("gone".to_owned()));
-        for (checks, status, word) in [
+        for (checks, status, level) in [
             (vec![("search", ComponentHealth::Healthy)], 200, "ok"),
             (vec![("search", ComponentHealth::Healthy), warning.clone()], 200, "warn"),
             (vec![failure, warning], 503, "fail"),
         ] {
             let report = ReadinessReport(checks);
-            assert_eq!((report.status_code().as_u16(), report.worst_level()), (status, word));
+            assert_eq!((report.status_code().as_u16(), report.worst_level()), (status, level));
         }
     }
 }

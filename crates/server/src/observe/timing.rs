@@ -84,16 +84,16 @@ async fn serve_timing_report(
     let components: Vec<Value> = report
         .components
         .iter()
-        .map(|one| {
+        .map(|component| {
             json!({
-                "script": &*one.script,
-                "calls": one.call_count,
-                "queries": one.query_count,
-                "total_us": micros(one.total_time),
-                "self_us": micros(one.self_time),
-                "p50_us": micros(one.median),
-                "p90_us": micros(one.p90),
-                "p99_us": micros(one.p99),
+                "script": &*component.script,
+                "calls": component.call_count,
+                "queries": component.query_count,
+                "total_us": micros(component.total_time),
+                "self_us": micros(component.self_time),
+                "p50_us": micros(component.median),
+                "p90_us": micros(component.p90),
+                "p99_us": micros(component.p99),
             })
         })
         .collect();
@@ -107,13 +107,14 @@ async fn serve_timing_report(
     })))
 }
 
-fn profiled_request_json(one: &ProfiledRequest) -> Value {
-    let since = one.completed_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+fn profiled_request_json(profiled_request: &ProfiledRequest) -> Value {
+    let since =
+        profiled_request.completed_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     json!({
-        "url": &*one.url,
+        "url": &*profiled_request.url,
         "at_ms": since.as_millis() as u64,
-        "total_us": one.timing.total_time().as_micros() as u64,
-        "flame": flame_trees_json(&mut one.timing.rows.iter().peekable(), 0),
+        "total_us": profiled_request.timing.total_time().as_micros() as u64,
+        "flame": flame_trees_json(&mut profiled_request.timing.rows.iter().peekable(), 0),
     })
 }
 
@@ -144,7 +145,7 @@ fn fragments_json(report: &FragmentCacheReport) -> Value {
         |all: &[(tympan_render::UncachedReason, u64)]| -> serde_json::Map<String, Value> {
             all.iter().map(|(why, count)| (why.name().to_owned(), json!(count))).collect()
         };
-    let places: Vec<Value> = report
+    let components: Vec<Value> = report
         .components
         .iter()
         .map(|unit| {
@@ -171,7 +172,7 @@ fn fragments_json(report: &FragmentCacheReport) -> Value {
         "removed": report.removed,
         "uncached": uncached(&report.uncached_counts),
         "fault": report.operator_warning(),
-        "places": places,
+        "places": components,
     })
 }
 
@@ -187,7 +188,8 @@ pub(crate) fn to_timing_header(timing: &RenderTiming) -> String {
     let mut rows: Vec<&TimingRow> = timing.rows.iter().collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.self_time));
     for (number, row) in rows.into_iter().take(MAX_HEADER_COMPONENTS).enumerate() {
-        let name: String = row.script.chars().filter(|one| !matches!(one, '"' | '\\')).collect();
+        let name: String =
+            row.script.chars().filter(|letter| !matches!(letter, '"' | '\\')).collect();
         let own = millis(row.self_time);
         value.push_str(&format!(", c{number};desc=\"{name} x{}\";dur={own:.3}", row.call_count));
     }
@@ -237,7 +239,7 @@ mod tests {
         let trees = flame_trees_json(&mut timing().rows.iter().peekable(), 0);
         let names = |of: &Value| -> Vec<String> {
             let children = of["children"].as_array().into_iter().flatten();
-            children.map(|one| one["name"].as_str().unwrap_or_default().to_owned()).collect()
+            children.map(|child| child["name"].as_str().unwrap_or_default().to_owned()).collect()
         };
         assert_eq!(trees.len(), 1);
         let page = trees.first().unwrap();

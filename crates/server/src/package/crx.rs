@@ -115,20 +115,20 @@ impl PackageManagerRequest {
     fn find_package(&self, instance: &Instance) -> Result<StoredPackage> {
         let snapshot = instance.repository.snapshot()?.as_viewer(&self.viewer);
         let text = |name: &str| self.parameters.get(name).cloned().unwrap_or_default();
-        let found = match &self.path {
+        let stored_package = match &self.path {
             Some(path) => snapshot.stored_package_at(path)?,
             None => {
                 let (group, name) = (text("group"), text("name"));
                 let version = text("version");
                 let packages = snapshot.stored_packages()?;
-                packages.into_iter().rfind(|one| {
-                    (one.id.name == name || one.id.file_name() == name)
-                        && (group.is_empty() || one.id.group == group)
-                        && (version.is_empty() || one.id.version == version)
+                packages.into_iter().rfind(|candidate| {
+                    (candidate.id.name == name || candidate.id.file_name() == name)
+                        && (group.is_empty() || candidate.id.group == group)
+                        && (version.is_empty() || candidate.id.version == version)
                 })
             }
         };
-        found.ok_or_else(|| RequestFailure::new(StatusCode::NOT_FOUND, "no package"))
+        stored_package.ok_or_else(|| RequestFailure::new(StatusCode::NOT_FOUND, "no package"))
     }
 }
 
@@ -155,20 +155,21 @@ async fn serve_command(
     request: Request,
 ) -> Result<Response> {
     let is_write = request.method() == Method::POST;
-    let asked = PackageManagerRequest::read(&instance, request).await?;
+    let package_request = PackageManagerRequest::read(&instance, request).await?;
     if !is_write {
         let message = "package commands are sent with POST";
         return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
-    let done = instance.run_work(move |instance| Ok(run_command(instance, asked))).await?;
+    let done =
+        instance.run_work(move |instance| Ok(run_command(instance, package_request))).await?;
     match done {
         Ok(PackageCommandOutcome { message, path, details }) => {
-            let mut answer = json!({ "success": true, "msg": message });
-            if let Some(answer) = answer.as_object_mut() {
-                answer.extend(path.map(|path| ("path".to_owned(), path.as_str().into())));
-                answer.extend(details.map(|details| ("details".to_owned(), details)));
+            let mut response_body = json!({ "success": true, "msg": message });
+            if let Some(response_body) = response_body.as_object_mut() {
+                response_body.extend(path.map(|path| ("path".to_owned(), path.as_str().into())));
+                response_body.extend(details.map(|details| ("details".to_owned(), details)));
             }
-            Ok(Json(answer).into_response())
+            Ok(Json(response_body).into_response())
         }
         Err(failure) if is_package_refusal(&failure) => {
             Ok(Json(json!({ "success": false, "msg": failure.message })).into_response())
@@ -202,20 +203,24 @@ impl PackageCommandOutcome {
     }
 }
 
-fn run_command(instance: &Instance, asked: PackageManagerRequest) -> Result<PackageCommandOutcome> {
-    let viewer = asked.viewer.clone();
-    match asked.command() {
+fn run_command(
+    instance: &Instance,
+    package_request: PackageManagerRequest,
+) -> Result<PackageCommandOutcome> {
+    let viewer = package_request.viewer.clone();
+    match package_request.command() {
         "upload" => {
-            let is_installed = is_parameter_true(&asked.parameters, "install");
-            let stored = upload_package(instance, asked, is_installed)?;
+            let is_installed = is_parameter_true(&package_request.parameters, "install");
+            let stored = upload_package(instance, package_request, is_installed)?;
             Ok(PackageCommandOutcome {
                 path: Some(stored.path),
                 ..PackageCommandOutcome::without_details("Package uploaded")
             })
         }
         "install" | "inst" => {
-            let stored = asked.find_package(instance)?;
-            let report = install_stored_package(instance, &viewer, &stored, &asked.options())?;
+            let stored = package_request.find_package(instance)?;
+            let report =
+                install_stored_package(instance, &viewer, &stored, &package_request.options())?;
             let details = json!({ "warnings": report.warnings });
             Ok(PackageCommandOutcome {
                 details: Some(details),
@@ -223,7 +228,7 @@ fn run_command(instance: &Instance, asked: PackageManagerRequest) -> Result<Pack
             })
         }
         "uninstall" | "uninst" => {
-            let stored = asked.find_package(instance)?;
+            let stored = package_request.find_package(instance)?;
             let done = uninstall_stored_package(instance, &viewer, &stored, true)?;
             let details = serde_json::to_value(done).ok();
             Ok(PackageCommandOutcome {
@@ -232,43 +237,47 @@ fn run_command(instance: &Instance, asked: PackageManagerRequest) -> Result<Pack
             })
         }
         "delete" | "rm" => {
-            let stored = asked.find_package(instance)?;
+            let stored = package_request.find_package(instance)?;
             remove_stored_package(instance, &viewer, &stored)?;
             Ok(PackageCommandOutcome::without_details("Package deleted"))
         }
-        "create" => create_package(instance, &asked),
+        "create" => create_package(instance, &package_request),
         "build" => {
-            let stored = asked.find_package(instance)?;
+            let stored = package_request.find_package(instance)?;
             rebuild_stored_package(instance, &viewer, &stored)?;
             Ok(PackageCommandOutcome::without_details("Package built"))
         }
         "preview" | "dryrun" => {
-            let stored = asked.find_package(instance)?;
-            let seen = instance.repository.snapshot()?.as_viewer(&viewer);
-            let mut package = seen.open_stored_package(&stored, &PackageLimits::default())?;
-            let difference = package_difference(instance, &viewer, &mut package, &asked.options())?;
+            let stored = package_request.find_package(instance)?;
+            let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
+            let mut package = snapshot.open_stored_package(&stored, &PackageLimits::default())?;
+            let difference =
+                package_difference(instance, &viewer, &mut package, &package_request.options())?;
             let details = serde_json::to_value(difference).ok();
             Ok(PackageCommandOutcome {
                 details,
                 ..PackageCommandOutcome::without_details("Package preview built")
             })
         }
-        other => Err(RequestFailure::bad_request(format!("Unsupported command: {other}"))),
+        command => Err(RequestFailure::bad_request(format!("Unsupported command: {command}"))),
     }
 }
 
 fn upload_package(
     instance: &Instance,
-    mut asked: PackageManagerRequest,
+    mut package_request: PackageManagerRequest,
     is_installed: bool,
 ) -> Result<StoredPackage> {
-    let if_exists =
-        if asked.is_forced() { IfPackageExists::Replace } else { IfPackageExists::Refuse };
-    let options = asked.options();
-    let received = asked.received_package.take();
+    let if_exists = if package_request.is_forced() {
+        IfPackageExists::Replace
+    } else {
+        IfPackageExists::Refuse
+    };
+    let options = package_request.options();
+    let received = package_request.received_package.take();
     let received =
         received.ok_or_else(|| RequestFailure::bad_request("no package in the request"))?;
-    let viewer = &asked.viewer;
+    let viewer = &package_request.viewer;
     let stored = match received.store(instance, viewer, if_exists) {
         Err(failure) if failure.status == StatusCode::PRECONDITION_FAILED => {
             return Err(RequestFailure { message: "Package already exists".into(), ..failure });
@@ -283,9 +292,9 @@ fn upload_package(
 
 fn create_package(
     instance: &Instance,
-    asked: &PackageManagerRequest,
+    package_request: &PackageManagerRequest,
 ) -> Result<PackageCommandOutcome> {
-    let text = |name: &str| asked.parameters.get(name).cloned().unwrap_or_default();
+    let text = |name: &str| package_request.parameters.get(name).cloned().unwrap_or_default();
     let id = PackageId {
         group: text("groupName"),
         name: text("packageName"),
@@ -294,8 +303,8 @@ fn create_package(
     if id.name.is_empty() {
         return Err(RequestFailure::bad_request("the package needs a name"));
     }
-    let stamp = audit_stamp(&asked.viewer);
-    let mut session = instance.repository.session_as(&asked.viewer)?;
+    let stamp = audit_stamp(&package_request.viewer);
+    let mut session = instance.repository.session_as(&package_request.viewer)?;
     let stored = session.create_package(&id, &PackageFilter::default(), &stamp)?;
     session.commit(&format!("create package {id}"), stamp.time)?;
     increment(&instance.metrics.commits);
@@ -323,30 +332,36 @@ fn rebuild_stored_package(
 /// `service.jsp`: the old XML service.
 async fn serve_xml(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let is_write = request.method() == Method::POST;
-    let asked = PackageManagerRequest::read(&instance, request).await?;
-    let command = asked.command().to_owned();
-    let user = asked.viewer.name().to_owned();
-    let viewer = asked.viewer.clone();
+    let package_request = PackageManagerRequest::read(&instance, request).await?;
+    let command = package_request.command().to_owned();
+    let user = package_request.viewer.name().to_owned();
+    let viewer = package_request.viewer.clone();
     if command == "get" {
         return instance
-            .run_work(move |instance| send_package(instance, &asked.find_package(instance)?, false))
+            .run_work(move |instance| {
+                send_package(instance, &package_request.find_package(instance)?, false)
+            })
             .await;
     }
-    let is_list = matches!(command.as_str(), "ls" | "") && asked.received_package.is_none();
-    let echoed = asked.parameters.clone();
+    let is_list =
+        matches!(command.as_str(), "ls" | "") && package_request.received_package.is_none();
+    let echoed = package_request.parameters.clone();
     let done = instance
         .run_work(move |instance| {
             if is_list {
-                let seen = instance.repository.snapshot()?.as_viewer(&viewer);
-                return Ok(Ok(packages_xml(&seen.stored_packages()?)));
+                let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
+                return Ok(Ok(packages_xml(&snapshot.stored_packages()?)));
             }
             if !is_write {
                 let message = "package commands are sent with POST";
                 return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
             }
-            let asked =
-                if asked.received_package.is_some() { into_xml_upload(asked) } else { asked };
-            Ok(run_command(instance, asked)
+            let package_request = if package_request.received_package.is_some() {
+                into_xml_upload(package_request)
+            } else {
+                package_request
+            };
+            Ok(run_command(instance, package_request)
                 .map(|done| format!("<log>{}</log>", escape_xml(done.message))))
         })
         .await?;
@@ -379,12 +394,12 @@ async fn serve_xml(State(instance): State<Arc<Instance>>, request: Request) -> R
 }
 
 /// Converts an upload to the XML service: the file is stored and replaces an existing one.
-fn into_xml_upload(mut asked: PackageManagerRequest) -> PackageManagerRequest {
-    asked.parameters.insert("cmd".into(), "upload".into());
-    if !asked.parameters.contains_key("force") {
-        asked.parameters.insert("force".into(), "true".into());
+fn into_xml_upload(mut package_request: PackageManagerRequest) -> PackageManagerRequest {
+    package_request.parameters.insert("cmd".into(), "upload".into());
+    if !package_request.parameters.contains_key("force") {
+        package_request.parameters.insert("force".into(), "true".into());
     }
-    asked
+    package_request
 }
 
 fn packages_xml(packages: &[StoredPackage]) -> String {
@@ -441,9 +456,9 @@ async fn list_packages(
     State(instance): State<Arc<Instance>>,
     request: Request,
 ) -> Result<Json<Value>> {
-    let asked = PackageManagerRequest::read(&instance, request).await?;
-    let path = asked.parameters.get("path").cloned();
-    let viewer = asked.viewer.clone();
+    let package_request = PackageManagerRequest::read(&instance, request).await?;
+    let path = package_request.parameters.get("path").cloned();
+    let viewer = package_request.viewer.clone();
     let packages = instance
         .run_work(move |instance| {
             Ok(instance.repository.snapshot()?.as_viewer(&viewer).stored_packages()?)
@@ -455,22 +470,22 @@ async fn list_packages(
     };
     let results: Vec<Value> = packages
         .iter()
-        .filter(|one| path.as_deref().is_none_or(|path| path == one.path.as_str()))
-        .map(|one| {
-            let needs: Vec<_> = one.dependencies.iter().map(ToString::to_string).collect();
+        .filter(|package| path.as_deref().is_none_or(|path| path == package.path.as_str()))
+        .map(|package| {
+            let needs: Vec<_> = package.dependencies.iter().map(ToString::to_string).collect();
             json!({
-                "pid": one.id.to_string(),
-                "path": one.path.as_str(),
-                "name": one.id.name,
-                "downloadName": one.id.file_name(),
-                "group": one.id.group,
-                "groupTitle": one.id.group,
-                "version": one.id.version,
-                "created": millis(one.created),
-                "createdBy": one.created_by,
-                "lastUnpacked": millis(one.last_unpacked),
-                "lastUnpackedBy": one.last_unpacked_by,
-                "size": one.size,
+                "pid": package.id.to_string(),
+                "path": package.path.as_str(),
+                "name": package.id.name,
+                "downloadName": package.id.file_name(),
+                "group": package.id.group,
+                "groupTitle": package.id.group,
+                "version": package.id.version,
+                "created": millis(package.created),
+                "createdBy": package.created_by,
+                "lastUnpacked": millis(package.last_unpacked),
+                "lastUnpackedBy": package.last_unpacked_by,
+                "size": package.size,
                 "resolved": true,
                 "dependencies": needs,
             })
@@ -495,10 +510,12 @@ async fn download_package(
     request: Request,
 ) -> Result<Response> {
     let is_head = request.method() == Method::HEAD;
-    let mut asked = PackageManagerRequest::read(&instance, request).await?;
-    let path = asked.parameters.get("path").cloned().unwrap_or_default();
-    asked.path = Some(NodePath::new(&path)?);
+    let mut package_request = PackageManagerRequest::read(&instance, request).await?;
+    let path = package_request.parameters.get("path").cloned().unwrap_or_default();
+    package_request.path = Some(NodePath::new(&path)?);
     instance
-        .run_work(move |instance| send_package(instance, &asked.find_package(instance)?, is_head))
+        .run_work(move |instance| {
+            send_package(instance, &package_request.find_package(instance)?, is_head)
+        })
         .await
 }

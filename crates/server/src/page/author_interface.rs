@@ -45,7 +45,10 @@ pub(crate) async fn serve_interface_file(Path(name): Path<String>, request: Head
     let tag: String =
         file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{tag}\"");
-    if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
+    if request
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|condition| condition.as_bytes() == tag.as_bytes())
+    {
         return StatusCode::NOT_MODIFIED.into_response();
     }
     let lifetime = if name.starts_with("assets/") {

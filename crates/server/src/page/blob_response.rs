@@ -16,10 +16,10 @@ use crate::failure::{RequestFailure, Result};
 pub(crate) fn send_blob(
     repository: &Repository,
     blob: &BlobBody,
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     is_head: bool,
 ) -> Result<Response> {
-    let part = RequestedBlobPart::from_headers(blob, asked);
+    let part = RequestedBlobPart::from_headers(blob, request_headers);
     let body = match part.has_no_body(is_head) {
         true => None,
         false => {
@@ -36,10 +36,10 @@ pub(crate) fn send_blob(
 pub(crate) fn send_available_blob(
     repository: &Repository,
     blob: &BlobBody,
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     is_head: bool,
 ) -> Option<Response> {
-    let part = RequestedBlobPart::from_headers(blob, asked);
+    let part = RequestedBlobPart::from_headers(blob, request_headers);
     let body = match part.has_no_body(is_head) {
         true => None,
         false => {
@@ -54,10 +54,10 @@ pub(crate) fn send_available_blob(
 pub(crate) fn send_blob_to_socket(
     repository: &Repository,
     blob: &BlobBody,
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     is_head: bool,
 ) -> Option<(Response, ReadyResponseBody)> {
-    let part = RequestedBlobPart::from_headers(blob, asked);
+    let part = RequestedBlobPart::from_headers(blob, request_headers);
     let body = match part.has_no_body(is_head) {
         true => ReadyResponseBody::Empty,
         false => {
@@ -88,8 +88,9 @@ struct RequestedBlobPart {
 }
 
 impl RequestedBlobPart {
-    fn from_headers(blob: &BlobBody, asked: &HeaderMap) -> Self {
-        let text = |name| asked.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    fn from_headers(blob: &BlobBody, request_headers: &HeaderMap) -> Self {
+        let text =
+            |name| request_headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let conditions = ConditionalHeaders {
             if_none_match: text(header::IF_NONE_MATCH),
             if_modified_since: text(header::IF_MODIFIED_SINCE),
@@ -172,8 +173,8 @@ mod tests {
         let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
         let blob = BlobBody { id, etag: "\"abc\"".to_owned(), last_modified: Some(modified) };
         let check = |name: http::HeaderName, value: &str, is_head: bool| {
-            let asked = HeaderMap::from_iter([(name, value.parse().unwrap())]);
-            send_blob(&repository, &blob, &asked, is_head).map(|sent| sent.status()).ok()
+            let request_headers = HeaderMap::from_iter([(name, value.parse().unwrap())]);
+            send_blob(&repository, &blob, &request_headers, is_head).map(|sent| sent.status()).ok()
         };
         let date = httpdate::fmt_http_date(modified);
         assert_eq!(check(header::IF_NONE_MATCH, "\"abc\"", false), Some(StatusCode::NOT_MODIFIED));

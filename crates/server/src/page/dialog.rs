@@ -148,15 +148,15 @@ fn composite_fields<'a>(fields: &[&'a Json]) -> Vec<(&'a str, Vec<&'a Json>)> {
 
 /// Returns the stored properties of descendants that fields address by path, such as `image/fileReference`.
 fn nested_field_properties(node: &Node, fields: &[&Json]) -> Result<Vec<(String, Property)>> {
-    let mut found = Vec::new();
+    let mut properties = Vec::new();
     for name in fields.iter().filter_map(|field| field.get("name")?.as_str()) {
         let Some((path, property)) = name.rsplit_once('/') else { continue };
         let holder = node.find_descendant(path)?;
         if let Some(stored) = holder.and_then(|holder| holder.property(property)) {
-            found.push((name.to_owned(), stored));
+            properties.push((name.to_owned(), stored));
         }
     }
-    Ok(found)
+    Ok(properties)
 }
 
 /// Returns the current values of a form: the properties of the resource, and the entries of composite fields, which are
@@ -168,7 +168,7 @@ fn form_values(resource: &Node, fields: &[&Json]) -> Result<serde_json::Map<Stri
     values.extend(
         nested_field_properties(resource, fields)?
             .into_iter()
-            .map(|(name, one)| (name, form_value_json(&one))),
+            .map(|(name, field_property)| (name, form_value_json(&field_property))),
     );
     for (name, inner) in composite_fields(fields) {
         let entries = match resource.find_descendant(name)? {
@@ -343,7 +343,7 @@ fn bool_property(node: &Node, name: &str) -> bool {
 
 /// Converts a property for a form: numbers and booleans as such, all other types as text.
 pub(crate) fn form_value_json(property: &Property) -> Json {
-    let one = |value: &Value| match value {
+    let to_json = |value: &Value| match value {
         Value::Long(number) => json!(number),
         Value::Double(number) => json!(number),
         Value::Boolean(truth) => json!(truth),
@@ -351,8 +351,8 @@ pub(crate) fn form_value_json(property: &Property) -> Json {
     };
     match property {
         Property::Single(value) if value.value_type() == ValueType::Binary => json!("(binary)"),
-        Property::Single(value) => one(value),
-        Property::List(_, values) => values.iter().map(one).collect(),
+        Property::Single(value) => to_json(value),
+        Property::List(_, values) => values.iter().map(to_json).collect(),
     }
 }
 
@@ -408,8 +408,8 @@ mod tests {
         let name = "./steps/one/jcr:title";
         let title = field_node("title", "textfield").with_property("name", name);
         let absent = field_node("absent", "textfield").with_property("name", "./none/text");
-        let one = Subtree::new("one", "nt:unstructured").with_property("jcr:title", "First");
-        let steps = Subtree::new("steps", "nt:unstructured").with_child(one);
+        let step = Subtree::new("one", "nt:unstructured").with_property("jcr:title", "First");
+        let steps = Subtree::new("steps", "nt:unstructured").with_child(step);
         let described = described(vec![title, absent], resource().with_child(steps));
         assert_eq!(described["values"]["steps/one/jcr:title"], "First");
         assert_eq!(described["types"]["steps/one/jcr:title"], "String");

@@ -96,8 +96,8 @@ impl HotResponses {
     /// Returns a shared copy of equal headers, stored once for all responses that have them.
     fn share_headers(&self, headers: HeaderMap) -> Arc<HeaderMap> {
         let mut alike = self.shared_headers.lock();
-        if let Some(known) = alike.iter().rev().find(|known| ***known == headers) {
-            return known.clone();
+        if let Some(shared_headers) = alike.iter().rev().find(|candidate| ***candidate == headers) {
+            return shared_headers.clone();
         }
         let new = Arc::new(headers);
         alike.push_back(new.clone());
@@ -129,8 +129,8 @@ impl Instance {
         if parts.uri.query().is_some() {
             return None;
         }
-        let asked = (&parts.method, parts.uri.path(), &parts.headers);
-        self.serve_hot_response_with(asked, identity, |blob, headers, is_head| {
+        let request_head = (&parts.method, parts.uri.path(), &parts.headers);
+        self.serve_hot_response_with(request_head, identity, |blob, headers, is_head| {
             send_available_blob(&self.repository, blob, headers, is_head)
         })
     }
@@ -148,9 +148,9 @@ impl Instance {
             (method, path, headers),
             None,
             |blob, headers, is_head| {
-                let (response, found) =
+                let (response, socket_body) =
                     send_blob_to_socket(&self.repository, blob, headers, is_head)?;
-                body = found;
+                body = socket_body;
                 Some(response)
             },
         )?;
@@ -171,8 +171,8 @@ impl Instance {
         headers: &HeaderMap,
     ) -> Option<ShortcutResponse> {
         let path = visit.path;
-        let known = &self.hot_responses.get()?.cheap_render_roots;
-        let root = known.get(path)?;
+        let cheap_roots = &self.hot_responses.get()?.cheap_render_roots;
+        let root = cheap_roots.get(path)?;
         if !may_be_hot(self, (&Method::GET, path, headers))
             || self.repository.head_root().ok()? != root
         {
@@ -181,12 +181,13 @@ impl Instance {
         let _place = self.work_gate.try_acquire()?;
         let begin = Instant::now();
         // After a panic the request is rendered on the pool, which handles the error.
-        let drawn = catch_unwind(AssertUnwindSafe(|| render_inline(self, visit))).ok().flatten();
+        let inline_response =
+            catch_unwind(AssertUnwindSafe(|| render_inline(self, visit))).ok().flatten();
         // A path that has become expensive has to prove again that it is cheap.
-        if drawn.is_none() || begin.elapsed() > 4 * INLINE_RENDER_LIMIT {
-            known.remove(path);
+        if inline_response.is_none() || begin.elapsed() > 4 * INLINE_RENDER_LIMIT {
+            cheap_roots.remove(path);
         }
-        let (headers, body) = drawn?;
+        let (headers, body) = inline_response?;
         crate::observe::metrics::increment(&self.metrics.drawn_by_shortcut);
         Some(ShortcutResponse {
             status: StatusCode::OK,
@@ -205,26 +206,26 @@ impl Instance {
         if !may_be_hot(self, (method, path, headers)) {
             return None;
         }
-        let known = self.hot_responses.get()?.responses.get(path)?;
+        let hot_response = self.hot_responses.get()?.responses.get(path)?;
         let ledger = self.dependency_ledger.as_ref()?;
         let ticket = ledger.begin_rendering();
-        if self.repository.head_root().ok()? != known.root {
+        if self.repository.head_root().ok()? != hot_response.root {
             return None;
         }
         if identity.is_some_and(|identity| !self.sees_as_anonymous(identity)) {
             return None;
         }
-        let mut response = send(&known.blob, headers, method == Method::HEAD)?;
+        let mut response = send(&hot_response.blob, headers, method == Method::HEAD)?;
         if !ledger.record_if_known(
-            (ticket, known.root),
+            (ticket, hot_response.root),
             path,
-            known.dependency_digest,
-            &known.fingerprint,
+            hot_response.dependency_digest,
+            &hot_response.fingerprint,
         ) {
             return None;
         }
         let headers = response.headers_mut();
-        known.headers.iter().for_each(|(name, value)| {
+        hot_response.headers.iter().for_each(|(name, value)| {
             headers.insert(name, value.clone());
         });
         crate::observe::metrics::increment(&self.metrics.answered_at_once);
@@ -269,18 +270,18 @@ impl HotResponseCandidate {
     /// Captures the data of a rendering, if it may be reused.
     pub(crate) fn from_rendered(
         instance: &Instance,
-        drawn: &RenderResponse,
+        response: &RenderResponse,
         root: Option<ChunkId>,
         look: Option<&ResponseFingerprint>,
     ) -> Option<Self> {
         instance.hot_responses.get()?;
         let root = root?;
-        let read = instance.dependency_ledger.as_ref()?.digest_dependencies(drawn);
-        let RenderResponseBody::Blob(blob) = &drawn.body else { return None };
-        let is_repeatable = drawn.outcome == RenderOutcome::Ok
-            && drawn.failed_component_count == 0
-            && !drawn.reads.facts.intersects(RequestFacts::HOST)
-            && !drawn.reads.facts.intersects(RequestFacts::ACCOUNTS);
+        let read = instance.dependency_ledger.as_ref()?.digest_dependencies(response);
+        let RenderResponseBody::Blob(blob) = &response.body else { return None };
+        let is_repeatable = response.outcome == RenderOutcome::Ok
+            && response.failed_component_count == 0
+            && !response.reads.facts.intersects(RequestFacts::HOST)
+            && !response.reads.facts.intersects(RequestFacts::ACCOUNTS);
         let look = look.filter(|_| is_repeatable)?.clone();
         Some(Self { root, blob: blob.clone(), dependency_digest: read, fingerprint: look })
     }
@@ -325,17 +326,17 @@ impl HotResponseCandidate {
 pub(crate) fn record_render_cost(
     instance: &Instance,
     (path, root): (&str, Option<ChunkId>),
-    (drawn, look): (&RenderResponse, Option<&ResponseFingerprint>),
+    (response, look): (&RenderResponse, Option<&ResponseFingerprint>),
     spent: Duration,
 ) {
     let (Some(hot), Some(root)) = (instance.hot_responses.get(), root) else { return };
     let is_little = spent <= INLINE_RENDER_LIMIT
         && look.is_some()
         && path.len() <= MAX_CACHED_PATH_BYTES
-        && drawn.outcome == RenderOutcome::Ok
-        && drawn.failed_component_count == 0
-        && drawn.reads.query_count == 0
-        && is_short_text(drawn);
+        && response.outcome == RenderOutcome::Ok
+        && response.failed_component_count == 0
+        && response.reads.query_count == 0
+        && is_short_text(response);
     match is_little {
         true => hot.cheap_render_roots.insert(path.to_owned(), root),
         false => drop(hot.cheap_render_roots.remove(path)),
@@ -343,10 +344,10 @@ pub(crate) fn record_render_cost(
 }
 
 /// Returns true if a response is a page or data rather than a picture or a file.
-fn is_short_text(drawn: &RenderResponse) -> bool {
+fn is_short_text(response: &RenderResponse) -> bool {
     let is_text = ["text/html", "application/json"]
         .iter()
-        .any(|essence| drawn.content_type.starts_with(essence));
-    let RenderResponseBody::Bytes(bytes) = &drawn.body else { return false };
+        .any(|essence| response.content_type.starts_with(essence));
+    let RenderResponseBody::Bytes(bytes) = &response.body else { return false };
     is_text && bytes.len() <= MAX_INLINE_BODY_BYTES
 }

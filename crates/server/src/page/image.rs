@@ -195,8 +195,8 @@ async fn serve_image(
     let anonymous = instance.viewer_of(None)?;
     let path =
         percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
-    let (wished, url) = (address.clone(), parts.uri.path().to_owned());
-    let wanted = instance
+    let (requested_address, url) = (address.clone(), parts.uri.path().to_owned());
+    let render_request = instance
         .run_work(move |instance| {
             let ticket = instance.dependency_ledger.as_ref().map(DependencyLedger::begin_rendering);
             let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
@@ -205,27 +205,28 @@ async fn serve_image(
             if own.as_ref().is_some_and(|own| snapshot.node(own).is_ok_and(|node| node.is_some())) {
                 return Ok(None);
             }
-            let Ok(path) = NodePath::new(&wished.asset) else { return Ok(None) };
+            let Ok(path) = NodePath::new(&requested_address.asset) else { return Ok(None) };
             let Some(asset) =
                 snapshot.node(&path)?.filter(|node| node.primary_type() == ASSET_NODE_TYPE)
             else {
                 return Ok(None);
             };
-            let mut wanted = ImageRenderRequest::resolve_visible(instance, &wished, &asset)?;
+            let mut render_request =
+                ImageRenderRequest::resolve_visible(instance, &requested_address, &asset)?;
             if viewer != anonymous {
-                let seen = instance.repository.snapshot()?.as_viewer(&anonymous);
-                wanted.is_private = seen.node(&path)?.is_none();
+                let anonymous_snapshot = instance.repository.snapshot()?.as_viewer(&anonymous);
+                render_request.is_private = anonymous_snapshot.node(&path)?.is_none();
             }
             let (Some(ledger), Some(ticket)) = (&instance.dependency_ledger, ticket) else {
-                return Ok(Some((wanted, RecordOutcome::Recorded)));
+                return Ok(Some((render_request, RecordOutcome::Recorded)));
             };
             let when = (ticket, snapshot.visible_root_id());
-            Ok(Some((wanted, ledger.record(when, &url, &image_dependencies(path, own)))))
+            Ok(Some((render_request, ledger.record(when, &url, &image_dependencies(path, own)))))
         })
         .await?;
-    let Some((wanted, recorded)) = wanted else { return Ok(None) };
-    let is_private = wanted.is_private;
-    let mut response = image_response(instance, images, parts, &wanted).await?;
+    let Some((render_request, recorded)) = render_request else { return Ok(None) };
+    let is_private = render_request.is_private;
+    let mut response = image_response(instance, images, parts, &render_request).await?;
     add_surrogate_keys(instance, parts.uri.path(), response.headers_mut());
     if is_private && instance.role == InstanceRole::Publish {
         response = page::with_private_cache(response);
@@ -305,14 +306,15 @@ async fn image_response(
     instance: &Arc<Instance>,
     images: &ImageService,
     parts: &Parts,
-    wanted: &ImageRenderRequest,
+    render_request: &ImageRenderRequest,
 ) -> Result<Response> {
-    let tag = wanted.entity_tag();
-    let known = parts.headers.get(header::IF_NONE_MATCH);
-    let mut response = if known.is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
+    let tag = render_request.entity_tag();
+    let condition = parts.headers.get(header::IF_NONE_MATCH);
+    let mut response = if condition.is_some_and(|condition| condition.as_bytes() == tag.as_bytes())
+    {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let picture = find_or_render_image(instance, images, wanted).await?;
+        let picture = find_or_render_image(instance, images, render_request).await?;
         let mut response = match parts.method == Method::HEAD {
             true => StatusCode::OK.into_response(),
             false => picture.bytes.clone().into_response(),
@@ -322,8 +324,8 @@ async fn image_response(
         response
     };
     // A URL with the hash of another original shows the current one, and is not cached permanently.
-    let hash = wanted.address.hash.as_deref();
-    let is_fixed = hash.is_some_and(|hash| wanted.blob.to_string().starts_with(hash));
+    let hash = render_request.address.hash.as_deref();
+    let is_fixed = hash.is_some_and(|hash| render_request.blob.to_string().starts_with(hash));
     let control = match (is_fixed, instance.role) {
         (true, InstanceRole::Publish) => HASHED_CACHE_CONTROL,
         (false, InstanceRole::Publish) => UNHASHED_CACHE_CONTROL,
@@ -333,8 +335,8 @@ async fn image_response(
     set_header(&mut response, header::CACHE_CONTROL, control);
     // Clients can invent hashes and signatures, and each one would add a file to caches.
     let is_made_up = (hash.is_some() && !is_fixed)
-        || (wanted.address.signature.is_some()
-            && !wanted.address.is_signed_by(&images.signing_key));
+        || (render_request.address.signature.is_some()
+            && !render_request.address.is_signed_by(&images.signing_key));
     if is_made_up {
         response.headers_mut().insert("dispatcher", HeaderValue::from_static("no-cache"));
     }
@@ -347,9 +349,9 @@ async fn image_response(
 async fn find_or_render_image(
     instance: &Arc<Instance>,
     images: &ImageService,
-    wanted: &ImageRenderRequest,
+    render_request: &ImageRenderRequest,
 ) -> Result<Arc<RenderedImage>> {
-    let key = wanted.cache_key();
+    let key = render_request.cache_key();
     if let Some(picture) = images.rendered_images.get(&key) {
         increment(&instance.metrics.image_hits);
         return Ok(picture);
@@ -362,7 +364,10 @@ async fn find_or_render_image(
             ..RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
         }
     })?;
-    images.rendered_images.get_or_insert_async(&key, render_image(instance, images, wanted)).await
+    images
+        .rendered_images
+        .get_or_insert_async(&key, render_image(instance, images, render_request))
+        .await
 }
 
 /// Counts a request that is rendering or waiting.
@@ -386,17 +391,17 @@ impl Drop for ImageRequestPermit<'_> {
 async fn render_image(
     instance: &Arc<Instance>,
     images: &ImageService,
-    wanted: &ImageRenderRequest,
+    render_request: &ImageRenderRequest,
 ) -> Result<Arc<RenderedImage>> {
     let closed = || RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
     let permit = Arc::clone(&images.render_permits).acquire_owned().await.map_err(|_| closed())?;
-    let (blob, studio) = (wanted.blob, Arc::clone(&images.rendition_pool));
-    let order = render_order_of(&wanted.address, wanted.focus, images.limits);
+    let (blob, studio) = (render_request.blob, Arc::clone(&images.rendition_pool));
+    let order = render_order_of(&render_request.address, render_request.focus, images.limits);
     let reader = Arc::clone(instance);
-    let drawn = tokio::task::spawn_blocking(move || {
-        let drawn = studio.process_file(&|| open_blob(&reader.repository, &blob), &order);
+    let output = tokio::task::spawn_blocking(move || {
+        let output = studio.process_file(&|| open_blob(&reader.repository, &blob), &order);
         drop(permit);
-        drawn
+        output
     })
     .await?;
     increment(&instance.metrics.images_drawn);
@@ -407,14 +412,14 @@ async fn render_image(
             format!("there is no picture of this asset{reason}"),
         )
     };
-    let drawn = drawn.map_err(|error| match &error {
+    let output = output.map_err(|error| match &error {
         RenditionError::File(reason) => nothing(&format!(": {reason}")),
         other => match repair_hint(other) {
             Some(hint) => RequestFailure::damaged_data(hint),
             None => RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, other.to_string()),
         },
     })?;
-    let rendition = drawn.renditions.into_iter().next().ok_or_else(|| nothing(""))?;
+    let rendition = output.renditions.into_iter().next().ok_or_else(|| nothing(""))?;
     Ok(Arc::new(RenderedImage { media_type: rendition.media_type, bytes: rendition.bytes.into() }))
 }
 
@@ -489,13 +494,14 @@ impl ExportImageSource for ExportImageRenderer {
         if !is_address_allowed(address, &self.widths, &self.signing_key) {
             return Ok(None);
         }
-        let wanted =
+        let render_request =
             ImageRenderRequest::resolve(address, &asset).map_err(|failure| failure.message)?;
-        let order = render_order_of(address, wanted.focus, self.limits);
-        let drawn =
-            self.rendition_pool.process_file(&|| open_blob(&self.repository, &wanted.blob), &order);
-        let drawn = drawn.map_err(|error| error.to_string())?;
-        let rendition = drawn.renditions.into_iter().next();
+        let order = render_order_of(address, render_request.focus, self.limits);
+        let output = self
+            .rendition_pool
+            .process_file(&|| open_blob(&self.repository, &render_request.blob), &order);
+        let output = output.map_err(|error| error.to_string())?;
+        let rendition = output.renditions.into_iter().next();
         Ok(Some(rendition.ok_or("there is no picture of this asset")?.bytes.into()))
     }
 }
@@ -588,10 +594,10 @@ mod tests {
             let before = put("/dam/a.jpg", b"one");
             let own = Some(path("/dam/a.jpg.width-640.webp"));
             let read = image_dependencies(path("/dam/a.jpg"), own);
-            let other = put("/dam/b.jpg", b"other");
+            let other_state = put("/dam/b.jpg", b"other");
             let between = |before, after| ChangedAspects::between_snapshots(before, after).unwrap();
-            assert!(!between(&before, &other).affects(&read), "{folder}");
-            assert!(between(&other, &put("/dam/a.jpg", b"two")).affects(&read), "{folder}");
+            assert!(!between(&before, &other_state).affects(&read), "{folder}");
+            assert!(between(&other_state, &put("/dam/a.jpg", b"two")).affects(&read), "{folder}");
         }
     }
 

@@ -80,7 +80,9 @@ impl PageRequest {
 
     /// Returns true if the client processes ESI includes.
     pub(super) fn supports_esi(&self) -> bool {
-        self.header(SURROGATE_CAPABILITY).split([',', '"', ' ']).any(|one| one == "SSI/1.0")
+        self.header(SURROGATE_CAPABILITY)
+            .split([',', '"', ' '])
+            .any(|capability| capability == "SSI/1.0")
     }
 
     /// Returns a header's value.
@@ -122,7 +124,7 @@ impl PageRequest {
 
 /// Parses the keywords of `_flex`. There is only one cache, so `online` and `offline` have no effect.
 fn parse_flex(text: &str) -> (FragmentCacheOverride, FragmentCacheClearing) {
-    let has = |one: &str| text.split([',', '+', ' ', ';']).any(|word| word == one);
+    let has = |keyword: &str| text.split([',', '+', ' ', ';']).any(|token| token == keyword);
     let flex = match (has("nocache"), has("recompile")) {
         (true, _) => FragmentCacheOverride::NoCache,
         (_, true) => FragmentCacheOverride::Recompile,

@@ -32,12 +32,12 @@ pub(crate) fn with_private_cache(mut response: Response) -> Response {
 /// Converts a rendering to an HTTP response.
 pub(super) fn to_http_response(
     instance: &Instance,
-    drawn: RenderResponse,
-    (asked, wishes): (&PageRequest, AdminPageOptions),
+    render_response: RenderResponse,
+    (page_request, options): (&PageRequest, AdminPageOptions),
 ) -> Result<Response> {
     let (repository, telling) = (&instance.repository, instance.timing_disclosure);
-    let user = asked.user.as_deref();
-    let is_commented = wishes.is_profiled || telling.comment_audience.includes(user);
+    let user = page_request.user.as_deref();
+    let is_commented = options.is_profiled || telling.comment_audience.includes(user);
     let RenderResponse {
         outcome,
         content_type,
@@ -46,7 +46,7 @@ pub(super) fn to_http_response(
         timing,
         fragment_counts: fragments,
         ..
-    } = drawn;
+    } = render_response;
     let status = match &outcome {
         RenderOutcome::Ok => StatusCode::OK,
         RenderOutcome::Redirect { kind, .. } => match kind {
@@ -64,7 +64,7 @@ pub(super) fn to_http_response(
     };
     let mut response = match body {
         RenderResponseBody::Blob(blob) if status == StatusCode::OK => {
-            send_blob(repository, &blob, &asked.headers, asked.method == "HEAD")?
+            send_blob(repository, &blob, &page_request.headers, page_request.method == "HEAD")?
         }
         RenderResponseBody::Blob(_) | RenderResponseBody::Empty => status.into_response(),
         RenderResponseBody::Bytes(bytes)
@@ -82,7 +82,7 @@ pub(super) fn to_http_response(
     if let RenderOutcome::Redirect { location, .. } = &outcome {
         set_header(target, header::LOCATION, location);
     }
-    let times = match (wishes.is_profiled, telling.header_audience.includes(user)) {
+    let times = match (options.is_profiled, telling.header_audience.includes(user)) {
         (true, _) => Some(timing::to_timing_header(&timing)),
         (false, true) => Some(timing::to_short_timing_header(&timing)),
         (false, false) => None,
@@ -91,7 +91,7 @@ pub(super) fn to_http_response(
         set_header(target, HeaderName::from_static("server-timing"), &times);
     }
     add_common_headers(target);
-    if wishes.is_administrator {
+    if options.is_administrator {
         let counts = timing::fragment_counts_text(fragments);
         set_header(target, HeaderName::from_static("x-tympan-fragments"), &counts);
         return Ok(with_no_store(response));
@@ -107,11 +107,11 @@ pub(super) fn add_render_headers(
 ) {
     match content_type {
         Cow::Borrowed("") => {}
-        Cow::Borrowed(known) => {
-            drop(target.insert(header::CONTENT_TYPE, HeaderValue::from_static(known)))
+        Cow::Borrowed(static_type) => {
+            drop(target.insert(header::CONTENT_TYPE, HeaderValue::from_static(static_type)))
         }
-        Cow::Owned(found) if found.is_empty() => {}
-        Cow::Owned(found) => set_header(target, header::CONTENT_TYPE, &found),
+        Cow::Owned(owned_type) if owned_type.is_empty() => {}
+        Cow::Owned(owned_type) => set_header(target, header::CONTENT_TYPE, &owned_type),
     }
     for (name, value) in headers {
         set_header(target, HeaderName::from_static(name), &value);

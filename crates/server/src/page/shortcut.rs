@@ -80,7 +80,7 @@ impl Shortcut for InstanceShortcut {
         let ShortcutResponse { status, headers, body } = match instance
             .shortcut_hot_response(&method, path, &headers)
         {
-            Some(found) => found,
+            Some(response) => response,
             None if method == Method::GET => {
                 let [host, accept_language, user_agent] =
                     [host, accept_language, user_agent].map(header_text);
@@ -222,29 +222,29 @@ fn parse_plain_head(head: &[u8]) -> Option<PlainRequestHead<'_>> {
         lab_sample: None,
     };
     let mut marks = 0;
-    for one in request.headers.iter() {
-        let is = |name: &HeaderName| one.name.eq_ignore_ascii_case(name.as_str());
+    for header in request.headers.iter() {
+        let is = |name: &HeaderName| header.name.eq_ignore_ascii_case(name.as_str());
         if is(&header::HOST) {
             hosts += 1;
-            plain.host = Some(one.value);
+            plain.host = Some(header.value);
         } else if is(&header::CONNECTION) {
             connections += 1;
-            if !one.value.eq_ignore_ascii_case(b"keep-alive") {
+            if !header.value.eq_ignore_ascii_case(b"keep-alive") {
                 return None;
             }
         } else if is(&header::REFERER) {
-            plain.referer.get_or_insert(one.value);
+            plain.referer.get_or_insert(header.value);
         } else if is(&header::USER_AGENT) {
-            plain.user_agent.get_or_insert(one.value);
+            plain.user_agent.get_or_insert(header.value);
         } else if is(&header::ACCEPT_LANGUAGE) {
-            plain.accept_language.get_or_insert(one.value);
+            plain.accept_language.get_or_insert(header.value);
         } else if is(&sample_mark::SAMPLE_MARK_HEADER) {
             // Two sample marks count as none, as in the regular path.
             marks += 1;
-            plain.lab_sample = sample_mark::parse_sample_mark(one.value).filter(|_| marks == 1);
+            plain.lab_sample = sample_mark::parse_sample_mark(header.value).filter(|_| marks == 1);
         } else if !IGNORED_HEADERS.iter().any(is) {
-            let name = HeaderName::from_bytes(one.name.as_bytes()).ok()?;
-            plain.headers.append(name, HeaderValue::from_bytes(one.value).ok()?);
+            let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
+            plain.headers.append(name, HeaderValue::from_bytes(header.value).ok()?);
         }
     }
     (is_plain && hosts == 1 && connections <= 1).then_some(plain)
@@ -324,8 +324,8 @@ fn write_response_head(
 fn push_ip_address(text: &mut String, address: IpAddr) {
     match address {
         IpAddr::V4(address) => {
-            for (place, byte) in address.octets().into_iter().enumerate() {
-                text.push_str(if place == 0 { "" } else { "." });
+            for (index, byte) in address.octets().into_iter().enumerate() {
+                text.push_str(if index == 0 { "" } else { "." });
                 text.push_str(DecimalDigits::from_number(byte.into()).as_str());
             }
         }

@@ -41,9 +41,11 @@ async fn handle_visitor_form(
     check_same_site(&parts.headers)?;
     let identity = instance.identify(parts).await?;
     let form = read_visitor_form(&parts.headers, body).await?;
-    let asked = PageRequest::from_identity(identity.as_ref(), parts, instance)?.with_form(form);
-    let taken = instance.run_work(move |instance| page::handle_page_form(instance, &asked)).await?;
-    let mut response = taken.ok_or_else(|| {
+    let page_request =
+        PageRequest::from_identity(identity.as_ref(), parts, instance)?.with_form(form);
+    let form_response =
+        instance.run_work(move |instance| page::handle_page_form(instance, &page_request)).await?;
+    let mut response = form_response.ok_or_else(|| {
         RequestFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "publish instances take content from replication only",

@@ -42,16 +42,16 @@ pub(crate) fn check_replication_key(
     headers: &HeaderMap,
     purpose: PairKeyPurpose,
 ) -> Result<()> {
-    let given =
+    let key =
         headers.get(REPLICATION_KEY_HEADER).map(http::HeaderValue::as_bytes).unwrap_or_default();
     let unreadable = |error: std::io::Error| {
         RequestFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     };
-    let is_admitted = match instance.home_pairs.check_key_for(given, purpose).map_err(unreadable)? {
+    let is_admitted = match instance.home_pairs.check_key_for(key, purpose).map_err(unreadable)? {
         Some(is_admitted) => is_admitted,
         None => {
             purpose == PairKeyPurpose::Receive
-                && bool::from(given.ct_eq(instance.replication_key.as_bytes()))
+                && bool::from(key.ct_eq(instance.replication_key.as_bytes()))
         }
     };
     if is_admitted {
@@ -111,10 +111,10 @@ fn check_message_paths(instance: &Instance, message: &ReplicationMessage) -> Res
             refused = Some(ancestor);
         }
     }
-    for gone in &message.taken_away {
-        let gone = NodePath::new(gone)?;
-        if !is_taken(&gone) {
-            refused = Some(gone);
+    for removed_path in &message.taken_away {
+        let removed_path = NodePath::new(removed_path)?;
+        if !is_taken(&removed_path) {
+            refused = Some(removed_path);
         }
     }
     let Some(refused) = refused else { return Ok(()) };

@@ -111,26 +111,26 @@ async fn read_history(
 
 async fn find_missing(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let body = read_authorized_body(&instance, request).await?;
-    let answer = instance
+    let response = instance
         .run_work(move |instance| Ok(find_missing_chunks(&instance.repository, &body)?))
         .await?;
-    Ok(answer.into_response())
+    Ok(response.into_response())
 }
 
 async fn read_chunks(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let body = read_authorized_body(&instance, request).await?;
-    let answer = instance
+    let response = instance
         .run_work(move |instance| Ok(read_store_chunks(&instance.repository, &body)?))
         .await?;
-    Ok(answer.into_response())
+    Ok(response.into_response())
 }
 
 async fn read_blobs(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let body = read_authorized_body(&instance, request).await?;
-    let answer = instance
+    let response = instance
         .run_work(move |instance| Ok(read_store_blobs(&instance.repository, &body)?))
         .await?;
-    Ok(answer.into_response())
+    Ok(response.into_response())
 }
 
 async fn read_blob(

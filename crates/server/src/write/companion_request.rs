@@ -28,29 +28,30 @@ pub(crate) struct AccompaniedRequests {
 
 impl AccompaniedRequests {
     /// Creates a set of requests without companions.
-    pub(crate) fn without_companions(wishes: Vec<ReplicationRequest>) -> Self {
-        Self { requests: wishes, companion_count: 0, skipped_companions: Vec::new() }
+    pub(crate) fn without_companions(requests: Vec<ReplicationRequest>) -> Self {
+        Self { requests, companion_count: 0, skipped_companions: Vec::new() }
     }
 }
 
 /// Adds requests for documents that the activated documents reference and that are not published yet. These come first,
 /// so that no document is published before the documents it depends on.
 pub(crate) fn with_companions(
-    seen: &Snapshot,
-    wishes: Vec<ReplicationRequest>,
+    snapshot: &Snapshot,
+    requests: Vec<ReplicationRequest>,
 ) -> Result<AccompaniedRequests> {
     let (mut along, mut left) = (BTreeMap::new(), BTreeSet::new());
-    let said: BTreeSet<&NodePath> = wishes.iter().map(|wish| &wish.path).collect();
-    for wish in wishes.iter().filter(|wish| wish.action == ReplicationAction::Activate) {
-        let found = list_referenced_documents(seen, &wish.path, wish.depth, MAX_COMPANIONS + 1)?;
-        for companion in found.into_iter().filter(|companion| companion.is_preselected) {
+    let said: BTreeSet<&NodePath> = requests.iter().map(|request| &request.path).collect();
+    for request in requests.iter().filter(|request| request.action == ReplicationAction::Activate) {
+        let documents =
+            list_referenced_documents(snapshot, &request.path, request.depth, MAX_COMPANIONS + 1)?;
+        for companion in documents.into_iter().filter(|companion| companion.is_preselected) {
             let path = companion.document.path;
             if said.contains(&path) {
                 continue;
             }
-            if seen.has_privileges(&path, Privileges::REPLICATE)? {
+            if snapshot.has_privileges(&path, Privileges::REPLICATE)? {
                 let depth = SubtreeScope::Document;
-                along.insert(path.clone(), ReplicationRequest { path, depth, ..wish.clone() });
+                along.insert(path.clone(), ReplicationRequest { path, depth, ..request.clone() });
             } else {
                 left.insert(path);
             }
@@ -63,9 +64,9 @@ pub(crate) fn with_companions(
         return Err(RequestFailure::unprocessable(message));
     }
     let companions = along.len();
-    let wishes = along.into_values().chain(wishes).collect();
+    let requests = along.into_values().chain(requests).collect();
     Ok(AccompaniedRequests {
-        requests: wishes,
+        requests,
         companion_count: companions,
         skipped_companions: left.into_iter().collect(),
     })
@@ -75,7 +76,7 @@ pub(crate) fn with_companions(
 /// it, in the order of the work. The operation completes even if the client disconnects.
 pub(crate) async fn with_replication_requests<T, F>(
     instance: &Arc<Instance>,
-    wishes: Vec<ReplicationRequest>,
+    requests: Vec<ReplicationRequest>,
     work: F,
 ) -> Result<T>
 where
@@ -88,17 +89,19 @@ where
     let task = async move {
         let now = SystemTime::now();
         let turn = instance.replicator.lock_requests().await;
-        let held = store_held_jobs(&instance.repository, &instance.queues, &wishes, now).await?;
-        let noted = held.immediate_requests(wishes);
-        let worked = instance.run_work(move |instance| work(instance, &noted, now)).await;
+        let held_jobs =
+            store_held_jobs(&instance.repository, &instance.queues, &requests, now).await?;
+        let immediate_requests = held_jobs.immediate_requests(requests);
+        let worked =
+            instance.run_work(move |instance| work(instance, &immediate_requests, now)).await;
         let (value, root) = match worked {
             Ok(worked) => worked,
             Err(failure) => {
-                held.discard(&instance.queues).await?;
+                held_jobs.discard(&instance.queues).await?;
                 return Err(failure);
             }
         };
-        held.release(&instance.queues, root, now).await?;
+        held_jobs.release(&instance.queues, root, now).await?;
         drop(turn);
         instance.replicator.wake_workers();
         Ok(value)

@@ -41,17 +41,17 @@ impl PlacedComponents {
         &mut self,
         from: &NodePath,
         to: &NodePath,
-        way: RelocationKind,
+        kind: RelocationKind,
         operation: usize,
     ) {
         let inside = self.0.iter().filter_map(|(path, by)| Some((path.rebase(from, to)?, *by)));
         let there: Vec<_> = inside.collect();
-        if way == RelocationKind::Move {
+        if kind == RelocationKind::Move {
             self.0.retain(|(path, _)| !path.is_within(from));
         }
         self.0.extend(there);
         // Renaming a node within its container does not change its placement.
-        if way == RelocationKind::Copy || from.parent() != to.parent() {
+        if kind == RelocationKind::Copy || from.parent() != to.parent() {
             self.add(to, operation);
         }
     }
@@ -62,7 +62,7 @@ impl PlacedComponents {
     /// 422 with component, container and rule; errors of the store.
     pub(crate) fn check_placements(
         &self,
-        begun: &Snapshot,
+        base: &Snapshot,
         pending: &Snapshot,
     ) -> Result<(), OperationRefusal> {
         let pending = pending.as_viewer(&Viewer::system());
@@ -76,7 +76,7 @@ impl PlacedComponents {
             judged.insert(path.clone(), *operation);
         }
         for (path, operation) in judged {
-            check_placement(begun, &pending, &path)
+            check_placement(base, &pending, &path)
                 .map_err(|failure| OperationRefusal::new(operation, failure))?;
         }
         Ok(())
@@ -94,7 +94,7 @@ fn components_in_container(pending: &Snapshot, path: &NodePath) -> Result<Vec<No
 }
 
 /// Checks one node against the container that it is in.
-fn check_placement(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Result<()> {
+fn check_placement(base: &Snapshot, pending: &Snapshot, path: &NodePath) -> Result<()> {
     let Some(node) = pending.node(path)? else { return Ok(()) };
     let Some(resource_type) = node.resource_type() else { return Ok(()) };
     let Some(container) = node.parent()? else { return Ok(()) };
@@ -102,7 +102,7 @@ fn check_placement(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Res
         return Ok(());
     }
     let Some(policy) = ContainerPolicy::of_container(&container)? else { return Ok(()) };
-    if policy.allows(pending, &resource_type)? || was_placed_there(begun, &node, &container)? {
+    if policy.allows(pending, &resource_type)? || was_placed_there(base, &node, &container)? {
         return Ok(());
     }
     let kind = container.resource_type();
@@ -121,9 +121,9 @@ fn check_placement(begun: &Snapshot, pending: &Snapshot, path: &NodePath) -> Res
 }
 
 /// Returns true if the same component was in the same container before.
-fn was_placed_there(begun: &Snapshot, node: &Node, container: &Node) -> Result<bool> {
+fn was_placed_there(base: &Snapshot, node: &Node, container: &Node) -> Result<bool> {
     let is_same = |now: &Node| -> Result<bool> {
-        let before = begun.node(now.path())?;
+        let before = base.node(now.path())?;
         Ok(before.is_some_and(|before| before.resource_type() == now.resource_type()))
     };
     Ok(is_same(node)? && is_same(container)?)

@@ -50,15 +50,15 @@ pub(crate) fn detect_media_type(
 ///
 /// # Errors
 /// Access denied, at the path or its nearest visible ancestor; if content fails.
-pub(crate) fn require_write_access(seen: &Snapshot, place: &NodePath) -> Result<()> {
-    let mut at = place.clone();
-    while seen.node(&at)?.is_none() {
+pub(crate) fn require_write_access(snapshot: &Snapshot, path: &NodePath) -> Result<()> {
+    let mut at = path.clone();
+    while snapshot.node(&at)?.is_none() {
         let Some(parent) = at.parent() else { break };
         at = parent;
     }
     let write =
         Privileges::ADD_CHILD_NODES | Privileges::ADD_PROPERTIES | Privileges::ALTER_PROPERTIES;
-    if (seen.privileges(&at)? & write).is_empty() {
+    if (snapshot.privileges(&at)? & write).is_empty() {
         return Err(Error::AccessDenied { path: at, privilege: "jcr:addChildNodes" }.into());
     }
     Ok(())

@@ -71,16 +71,16 @@ impl RequestedProperties {
         &mut self,
         from: &NodePath,
         to: &NodePath,
-        way: RelocationKind,
+        kind: RelocationKind,
         operation: usize,
     ) {
-        self.placed_components.relocate(from, to, way, operation);
+        self.placed_components.relocate(from, to, kind, operation);
         let inside = |named: &RequestedProperty| {
             let path = named.path.rebase(from, to)?;
             Some(RequestedProperty { path, ..named.clone() })
         };
         let there: Vec<RequestedProperty> = self.properties.iter().filter_map(inside).collect();
-        if way == RelocationKind::Move {
+        if kind == RelocationKind::Move {
             self.properties.retain(|named| !named.path.is_within(from));
         }
         self.properties.extend(there);
@@ -105,13 +105,13 @@ impl RequestedProperties {
     /// With the operation that named it; errors of the store.
     pub(crate) fn check_all(
         &self,
-        begun: &Snapshot,
+        base: &Snapshot,
         session: &mut Session,
     ) -> Result<(), OperationRefusal> {
         if self.properties.is_empty() && self.placed_components.is_empty() {
             return Ok(());
         }
-        let states = ProtectionCheckStates::read_from(begun, session)
+        let states = ProtectionCheckStates::read_from(base, session)
             .map_err(|error| OperationRefusal::new(0, error.into()))?;
         for named in &self.properties {
             let checked = match &*named.name {
@@ -129,13 +129,13 @@ impl RequestedProperties {
     /// With the operation that put it there; errors of the store.
     pub(crate) fn check_placements(
         &self,
-        begun: &Snapshot,
+        base: &Snapshot,
         session: &mut Session,
     ) -> Result<(), OperationRefusal> {
         if self.placed_components.is_empty() {
             return Ok(());
         }
-        let states = ProtectionCheckStates::read_from(begun, session)
+        let states = ProtectionCheckStates::read_from(base, session)
             .map_err(|error| OperationRefusal::new(0, error.into()))?;
         self.placed_components.check_placements(&states.before_unrestricted, &states.pending)
     }
@@ -144,8 +144,8 @@ impl RequestedProperties {
     ///
     /// # Errors
     /// If the store fails.
-    pub(crate) fn revert_protected(&self, begun: &Snapshot, session: &mut Session) -> Result<()> {
-        let states = ProtectionCheckStates::read_from(begun, session)?;
+    pub(crate) fn revert_protected(&self, base: &Snapshot, session: &mut Session) -> Result<()> {
+        let states = ProtectionCheckStates::read_from(base, session)?;
         let mut refused = Vec::new();
         for named in &self.properties {
             match states.check_property(named) {
@@ -198,9 +198,9 @@ struct ProtectionCheckStates {
 }
 
 impl ProtectionCheckStates {
-    fn read_from(begun: &Snapshot, session: &mut Session) -> Result<Self, Error> {
-        let whole = session.repository().snapshot_at(begun.root_id())?;
-        Ok(Self { before: begun.clone(), before_unrestricted: whole, pending: session.snapshot()? })
+    fn read_from(base: &Snapshot, session: &mut Session) -> Result<Self, Error> {
+        let whole = session.repository().snapshot_at(base.root_id())?;
+        Ok(Self { before: base.clone(), before_unrestricted: whole, pending: session.snapshot()? })
     }
 
     fn check_property(&self, named: &RequestedProperty) -> Result<(), Error> {

@@ -34,9 +34,9 @@ const MAX_PUT_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 pub(crate) async fn serve_put(State(instance): State<Arc<Instance>>, request: Request) -> Response {
     match handle_put(&instance, request).await {
         Ok((status, path, identity)) => {
-            let place = [(header::LOCATION, path)];
+            let location_header = [(header::LOCATION, path)];
             let mut response = match status {
-                StatusCode::CREATED => (status, place).into_response(),
+                StatusCode::CREATED => (status, location_header).into_response(),
                 status => status.into_response(),
             };
             response.extensions_mut().insert(identity);

@@ -60,15 +60,15 @@ pub(crate) async fn serve_post(
         .get(http::header::ACCEPT)
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let mut wanted = PostResponseOptions::from_headers(accept, referer);
+    let mut options = PostResponseOptions::from_headers(accept, referer);
     let path = request.uri().path().to_owned();
-    match handle_post(&instance, request, &path, &mut wanted).await {
+    match handle_post(&instance, request, &path, &mut options).await {
         Ok((done, identity)) => {
-            let mut response = response::success_response(&wanted, &done);
+            let mut response = response::success_response(&options, &done);
             response.extensions_mut().insert(identity);
             response
         }
-        Err(failure) => response::failure_response(&wanted, &path, failure),
+        Err(failure) => response::failure_response(&options, &path, failure),
     }
 }
 
@@ -76,7 +76,7 @@ async fn handle_post(
     instance: &Arc<Instance>,
     request: Request,
     path: &str,
-    wanted: &mut PostResponseOptions,
+    options: &mut PostResponseOptions,
 ) -> Result<(PostOutcome, RequestIdentity)> {
     let (parts, body) = request.into_parts();
     let identity = api::require_user(instance, &parts).await?;
@@ -94,7 +94,7 @@ async fn handle_post(
     if header.is_none() {
         check_csrf_token(&identity, fields.command_value(":cq_csrf_token"))?;
     }
-    wanted.read_commands(&fields);
+    options.read_commands(&fields);
     let path = percent_encoding::percent_decode_str(path)
         .decode_utf8()
         .map_err(|_| RequestFailure::bad_request("the path is not UTF-8"))?
@@ -106,7 +106,7 @@ async fn handle_post(
             "activating takes no condition: send no `If-Match`",
         ));
     }
-    let (asked, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
+    let (requested_path, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);
     let asking = viewer.clone();
     if instance.role == InstanceRole::Publish {
         publish_agent::check_agent_change(instance, &viewer, (&path, &operation), &fields)?;
@@ -114,25 +114,29 @@ async fn handle_post(
     let (
         fields,
         AccompaniedRequests {
-            requests: wishes,
+            requests: replication_requests,
             companion_count: companions,
             skipped_companions: left,
         },
     ) = instance
         .run_work(move |instance| {
-            let wishes = replication_requests_of(instance, &asked, &fields, &asking)?;
-            Ok((fields, wishes))
+            let replication_requests =
+                replication_requests_of(instance, &requested_path, &fields, &asking)?;
+            Ok((fields, replication_requests))
         })
         .await?;
     let done = match ReplicationAction::from_name(&operation) {
         Some(action) => {
-            let mut done = replication_outcome(action, &wishes, &left);
-            done.path =
-                wishes.get(companions).map(|wish| wish.path.to_string()).unwrap_or_default();
-            let work = move |instance: &Instance, wishes: &[ReplicationRequest], now| {
-                Ok((done, instance.mark_replication(wishes, now)?))
-            };
-            let done = with_replication_requests(instance, wishes, work).await?;
+            let mut done = replication_outcome(action, &replication_requests, &left);
+            done.path = replication_requests
+                .get(companions)
+                .map(|replication_request| replication_request.path.to_string())
+                .unwrap_or_default();
+            let work =
+                move |instance: &Instance, replication_requests: &[ReplicationRequest], now| {
+                    Ok((done, instance.mark_replication(replication_requests, now)?))
+                };
+            let done = with_replication_requests(instance, replication_requests, work).await?;
             increment(&instance.metrics.activations);
             done
         }
@@ -159,40 +163,40 @@ fn replication_requests_of(
     fields: &PostFields,
     viewer: &Viewer,
 ) -> Result<AccompaniedRequests> {
-    let seen = instance.repository.snapshot()?.as_viewer(viewer);
+    let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
     let operation = fields.command_value(":operation").unwrap_or_default();
     let is_deep = fields.command_value(":deep") == Some("true");
     let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
-    let wish = |action, path, depth| {
-        let wish = ReplicationRequest { action, path, depth, user: viewer.name().to_owned() };
-        require_replicate_permission(&seen, &wish)?;
-        Ok::<_, RequestFailure>(wish)
+    let build_request = |action, path, depth| {
+        let request = ReplicationRequest { action, path, depth, user: viewer.name().to_owned() };
+        require_replicate_permission(&snapshot, &request)?;
+        Ok::<_, RequestFailure>(request)
     };
-    let mut wishes = Vec::new();
+    let mut requests = Vec::new();
     if let Some(action) = ReplicationAction::from_name(operation) {
         for path in operation::operation_targets_or_missing(
-            &seen,
+            &snapshot,
             path,
             fields,
             action == ReplicationAction::Deactivate,
         )? {
-            wishes.push(wish(action, NodePath::new(&path)?, depth)?);
+            requests.push(build_request(action, NodePath::new(&path)?, depth)?);
         }
     }
     match fields.command_value(":companions") == Some("true") {
-        true => with_companions(&seen, wishes),
-        false => Ok(AccompaniedRequests::without_companions(wishes)),
+        true => with_companions(&snapshot, requests),
+        false => Ok(AccompaniedRequests::without_companions(requests)),
     }
 }
 
 /// Describes activations for the response.
 fn replication_outcome(
     action: ReplicationAction,
-    wishes: &[ReplicationRequest],
+    requests: &[ReplicationRequest],
     left: &[NodePath],
 ) -> PostOutcome {
-    let word = if action == ReplicationAction::Activate { "activated" } else { "deactivated" };
-    let done = wishes.iter().map(|wish| (word, vec![wish.path.to_string()]));
+    let keyword = if action == ReplicationAction::Activate { "activated" } else { "deactivated" };
+    let done = requests.iter().map(|request| (keyword, vec![request.path.to_string()]));
     let left = left.iter().map(|path| ("left", vec![path.to_string()]));
     PostOutcome { changes: done.chain(left).collect(), ..PostOutcome::default() }
 }

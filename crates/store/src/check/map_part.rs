@@ -121,14 +121,14 @@ impl MapPartWalk<'_> {
             Ok(chunk) => chunk,
             Err(fault) => return (self.visit_part)(unreadable(fault)),
         };
-        let found = match check_tree_chunk(&chunk, &id, expected) {
-            Ok(found) => found,
+        let parts = match check_tree_chunk(&chunk, &id, expected) {
+            Ok(parts) => parts,
             Err(TreeFault(fault)) => return (self.visit_part)(unreadable(fault.to_owned())),
         };
         if chunk.kind() == ChunkKind::Leaf {
             return self.visit_leaf_records(&chunk, id, span);
         }
-        for child in &found.children {
+        for child in &parts.children {
             if let Some(shared) = span.intersection(&MapKeySpan::of_child(child)) {
                 self.visit_subtree(child.id, Some(child), &shared)?;
             }

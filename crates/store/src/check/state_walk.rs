@@ -75,8 +75,8 @@ impl<'a> StateWalk<'a> {
     }
 
     fn walk_chunk(&mut self, id: ChunkId, at: WalkPosition<'_>) -> Result<bool> {
-        if let Some(known) = self.known_result(&id, at) {
-            return Ok(known);
+        if let Some(result) = self.known_result(&id, at) {
+            return Ok(result);
         }
         let Some(chunk) = self.load_chunk(&id, at)? else {
             return Ok(self.record_result(id, false));
@@ -110,8 +110,8 @@ impl<'a> StateWalk<'a> {
         at: WalkPosition<'_>,
         expected: Option<&ExpectedChild>,
     ) -> Result<bool> {
-        if let Some(known) = self.known_result(&id, at) {
-            return Ok(known);
+        if let Some(result) = self.known_result(&id, at) {
+            return Ok(result);
         }
         let Some(chunk) = self.load_chunk(&id, at)? else {
             return Ok(self.record_result(id, false));
@@ -137,8 +137,8 @@ impl<'a> StateWalk<'a> {
     }
 
     fn walk_body(&mut self, id: ChunkId, at: WalkPosition<'_>) -> Result<bool> {
-        if let Some(known) = self.known_result(&id, at) {
-            return Ok(known);
+        if let Some(result) = self.known_result(&id, at) {
+            return Ok(result);
         }
         let Some(chunk) = self.load_chunk(&id, at)? else {
             return Ok(self.record_result(id, false));

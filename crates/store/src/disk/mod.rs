@@ -130,8 +130,8 @@ pub struct DiskLock {
 impl DiskLock {
     /// Wraps a value that releases the lock when it is dropped.
     #[must_use]
-    pub fn new(held: impl Debug + Send + Sync + 'static) -> Self {
-        Self { _guard: Box::new(held) }
+    pub fn new(guard: impl Debug + Send + Sync + 'static) -> Self {
+        Self { _guard: Box::new(guard) }
     }
 }
 

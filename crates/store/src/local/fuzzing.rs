@@ -21,15 +21,15 @@ pub fn fuzz_records(data: &[u8]) {
     let mut pack = data.to_vec();
     let mut offset = 0;
     while let Some(header) = pack.get(offset..).and_then(RecordHeader::parse) {
-        let place =
+        let position =
             RecordPosition { pack: 1, offset: u32::try_from(offset).expect("inputs are short") };
         let end = offset + header.record_length();
         let Some(bytes) = pack.get_mut(offset..end) else { break };
-        record::write_record_crc(bytes, place);
+        record::write_record_crc(bytes, position);
         let header =
             RecordHeader::parse(bytes).expect("the checksum is no part of what makes it one");
-        assert!(record::is_record_valid(&header, bytes, place));
-        let elsewhere = RecordPosition { offset: place.offset ^ 1, ..place };
+        assert!(record::is_record_valid(&header, bytes, position));
+        let elsewhere = RecordPosition { offset: position.offset ^ 1, ..position };
         assert!(!record::is_record_valid(&header, bytes, elsewhere));
         if let Some(payload) = record::decode_record(&header, &Bytes::copy_from_slice(bytes)) {
             drop(Chunk::parse(payload));
@@ -39,13 +39,13 @@ pub fn fuzz_records(data: &[u8]) {
     let scanned = pack_scan::scan_pack(1, &pack, 0, StoreTables::default());
     let length = pack.len() as u64;
     assert!(scanned.committed_end <= length);
-    let mut seen = BTreeSet::new();
+    let mut starts = BTreeSet::new();
     for (id, location) in scanned.entries.iter().chain(&scanned.uncommitted_entries) {
         let start = location.position.offset as usize;
         let record = pack.get(start..start + RECORD_HEADER_BYTES + location.stored_bytes as usize);
         let header = record.and_then(RecordHeader::parse).expect("a scan finds whole records");
         assert_eq!((header.kind, header.id), (location.kind, *id));
-        assert!(seen.insert(start), "a scan finds each record once");
+        assert!(starts.insert(start), "a scan finds each record once");
     }
     assert!(
         scanned.damaged_ranges.iter().all(|range| range.start < range.end && range.end <= length)

@@ -135,23 +135,26 @@ impl LocalStore {
             roots.push(("the list of revisions".to_owned(), vec![log]));
         }
         roots.extend(self.live_roots(options)?);
-        for (name, kept) in roots_by_ref(&folded.retained) {
-            roots.push((format!("history of `{name}`, {} revisions", kept.len()), kept));
+        for (name, revision_roots) in roots_by_ref(&folded.retained) {
+            roots.push((
+                format!("history of `{name}`, {} revisions", revision_roots.len()),
+                revision_roots,
+            ));
         }
-        for (what, roots) in roots {
+        for (description, roots) in roots {
             let ControlFlow::Continue(bytes) = marks.mark_roots(roots, pace)? else {
                 return Ok(ControlFlow::Break(()));
             };
             marks.report.retainers.extend(
-                (bytes > 0).then_some(StorageRetainer { description: what, retained_bytes: bytes }),
+                (bytes > 0).then_some(StorageRetainer { description, retained_bytes: bytes }),
             );
         }
-        for (what, roots) in self.uncommitted_roots() {
+        for (description, roots) in self.uncommitted_roots() {
             let ControlFlow::Continue(bytes) = marks.mark_available(roots, pace)? else {
                 return Ok(ControlFlow::Break(()));
             };
             marks.report.retainers.extend(
-                (bytes > 0).then_some(StorageRetainer { description: what, retained_bytes: bytes }),
+                (bytes > 0).then_some(StorageRetainer { description, retained_bytes: bytes }),
             );
         }
         for _ in 0..MAX_MARK_CATCH_UPS {
@@ -234,7 +237,9 @@ impl LocalStore {
         let mut roots: Vec<(String, Vec<ChunkId>)> =
             refs.into_iter().map(|(name, root)| (format!("ref `{name}`"), vec![root])).collect();
         let live = leases.filter(|lease| lease.is_live(options.now));
-        roots.extend(live.map(|one| (format!("lease of `{}`", one.holder), vec![one.root])));
+        roots.extend(live.map(|live_lease| {
+            (format!("lease of `{}`", live_lease.holder), vec![live_lease.root])
+        }));
         Ok(roots)
     }
 
@@ -252,7 +257,7 @@ impl LocalStore {
         let mut roots: Vec<ChunkId> =
             self.live_roots(options)?.into_iter().flat_map(|(_, roots)| roots).collect();
         let young = self.history_reader().read_recent_revisions(folded, usize::MAX, |_| true)?;
-        roots.extend(young.into_iter().filter_map(|one| one.update.new_root));
+        roots.extend(young.into_iter().filter_map(|revision| revision.update.new_root));
         Ok(roots)
     }
 
@@ -354,8 +359,8 @@ impl LocalStore {
         self.index.replace_packs(removed, added);
         for pack in removed {
             for file in [index_file::index_file_name(*pack), pack_file_name(*pack)] {
-                let gone = self.disk.remove_file(&file);
-                gone.map_err(|source| Error::FileWrite { file, source })?;
+                let removal = self.disk.remove_file(&file);
+                removal.map_err(|source| Error::FileWrite { file, source })?;
             }
             let (length, live) = condemned.get(pack).copied().unwrap_or_default();
             report.freed_bytes += length - live;
@@ -386,10 +391,10 @@ impl ProgressReporter<'_> {
     }
 }
 
-fn roots_by_ref(kept: &[crate::history::Revision]) -> BTreeMap<&str, Vec<ChunkId>> {
+fn roots_by_ref(revisions: &[crate::history::Revision]) -> BTreeMap<&str, Vec<ChunkId>> {
     let mut by_name: BTreeMap<&str, Vec<ChunkId>> = BTreeMap::new();
-    for one in kept {
-        by_name.entry(&one.update.name).or_default().extend(one.update.new_root);
+    for revision in revisions {
+        by_name.entry(&revision.update.name).or_default().extend(revision.update.new_root);
     }
     by_name
 }
@@ -482,34 +487,36 @@ impl<'a> LocalMarkSet<'a> {
         kind: RecordKind,
         id: &[u8; 32],
     ) -> Result<Option<(RecordLocation, u64)>> {
-        let Some(found) = self.store.index.find_verified(kind, id, RecordLookupPurpose::Read)?
+        let Some(record_match) =
+            self.store.index.find_verified(kind, id, RecordLookupPurpose::Read)?
         else {
             return Ok(None);
         };
-        let bytes = RECORD_HEADER_BYTES as u64 + u64::from(found.location.stored_bytes);
-        let place = found.location.position;
-        let marks = self.packs.get_mut(&place.pack).and_then(|marks| {
+        let bytes = RECORD_HEADER_BYTES as u64 + u64::from(record_match.location.stored_bytes);
+        let position = record_match.location.position;
+        let marks = self.packs.get_mut(&position.pack).and_then(|marks| {
             // A record that was found outside the index is marked by its position all the same, because the pack is
             // about to be removed.
-            let in_index = || marks.index.find_entries(id).find(|(_, at)| at.position == place);
-            let ordinal = found.ordinal.or_else(|| in_index().map(|(ordinal, _)| ordinal))?;
+            let in_index = || marks.index.find_entries(id).find(|(_, at)| at.position == position);
+            let ordinal =
+                record_match.ordinal.or_else(|| in_index().map(|(ordinal, _)| ordinal))?;
             Some((marks, ordinal))
         });
         let Some((marks, ordinal)) = marks else {
             if !self.other_marks.insert(*id) {
-                return Ok(Some((found.location, 0)));
+                return Ok(Some((record_match.location, 0)));
             }
-            *self.other_live_bytes.entry(found.location.position.pack).or_default() += bytes;
-            return Ok(Some((found.location, bytes)));
+            *self.other_live_bytes.entry(record_match.location.position.pack).or_default() += bytes;
+            return Ok(Some((record_match.location, bytes)));
         };
-        let (word, bit) = (ordinal / 64, 1 << (ordinal % 64));
-        let word = marks.bits.get_mut(word).filter(|word| **word & bit == 0);
+        let (word_index, bit) = (ordinal / 64, 1 << (ordinal % 64));
+        let word = marks.bits.get_mut(word_index).filter(|word| **word & bit == 0);
         let Some(word) = word else {
-            return Ok(Some((found.location, 0)));
+            return Ok(Some((record_match.location, 0)));
         };
         *word |= bit;
         marks.live_bytes += bytes;
-        Ok(Some((found.location, bytes)))
+        Ok(Some((record_match.location, bytes)))
     }
 
     /// Checks that the base holds the chunks that the walks left to it, so that a missing chunk is not mistaken for one
@@ -618,27 +625,25 @@ impl CompactedPack {
         let last = packs.files.keys().next_back().copied().filter(|pack| is_collection_pack(*pack));
         let pack = last.map_or(COLLECTION_PACK_FLAG | 1, |last| last + 1);
         let tables = store.tables.read().clone();
-        let begun = begin_pack(store.disk.as_ref(), pack, tables);
+        let result = begin_pack(store.disk.as_ref(), pack, tables);
         let (file, length) =
-            begun.map_err(|source| Error::FileWrite { file: pack_file_name(pack), source })?;
+            result.map_err(|source| Error::FileWrite { file: pack_file_name(pack), source })?;
         Ok(Self { pack, file, length, entries: Vec::new() })
     }
 
     /// Adds a record to the next piece to append.
     pub(super) fn add_record(&mut self, header: &RecordHeader, bytes: &Bytes, piece: &mut Vec<u8>) {
         let offset = u32::try_from(self.length + piece.len() as u64).unwrap_or(u32::MAX);
-        let place = RecordPosition { pack: self.pack, offset };
+        let position = RecordPosition { pack: self.pack, offset };
         let start = piece.len();
         piece.extend_from_slice(bytes);
         if let Some(record) = piece.get_mut(start..) {
-            record::write_record_crc(record, place);
+            record::write_record_crc(record, position);
         }
         let stored = u32::try_from(bytes.len() - RECORD_HEADER_BYTES).unwrap_or(u32::MAX);
         let RecordHeader { kind, is_terminal, id, .. } = *header;
-        self.entries.push((
-            id,
-            RecordLocation { position: place, stored_bytes: stored, kind, is_terminal },
-        ));
+        self.entries
+            .push((id, RecordLocation { position, stored_bytes: stored, kind, is_terminal }));
     }
 
     pub(super) fn append_records(&mut self, piece: &mut Vec<u8>) -> Result<()> {

@@ -47,15 +47,15 @@ impl HistoryReader<'_> {
     ) -> Result<Vec<Revision>> {
         let log = self.log;
         let before = before.unwrap_or(u64::MAX);
-        let is_wanted = |one: &Revision| {
-            one.sequence < before && name.is_none_or(|name| one.update.name == name)
+        let is_wanted = |revision: &Revision| {
+            revision.sequence < before && name.is_none_or(|name| revision.update.name == name)
         };
-        let mut found = self.read_recent_revisions(log.folded_below, limit, is_wanted)?;
-        if found.len() < limit {
-            found.extend(self.read_folded(name)?.into_iter().filter(is_wanted));
+        let mut revisions = self.read_recent_revisions(log.folded_below, limit, is_wanted)?;
+        if revisions.len() < limit {
+            revisions.extend(self.read_folded(name)?.into_iter().filter(is_wanted));
         }
-        found.truncate(limit);
-        Ok(found)
+        revisions.truncate(limit);
+        Ok(revisions)
     }
 
     /// Returns about `limit` revisions from sequence number `since` on, which are not in the map yet, newest first.
@@ -65,9 +65,9 @@ impl HistoryReader<'_> {
         limit: usize,
         is_wanted: impl Fn(&Revision) -> bool,
     ) -> Result<Vec<Revision>> {
-        let mut found = Vec::new();
+        let mut recent_revisions = Vec::new();
         for location in self.index.commits_since(since) {
-            if found.len() >= limit {
+            if recent_revisions.len() >= limit {
                 break;
             }
             let (header, record) = self.index.read_record(location)?;
@@ -79,11 +79,11 @@ impl HistoryReader<'_> {
                 file: pack_file_name(location.position.pack),
                 fault: "a commit record is damaged; run `tympan repo check`",
             })?;
-            let is_young = |one: &Revision| one.sequence >= since;
+            let is_young = |revision: &Revision| revision.sequence >= since;
             let revisions = commit.into_revisions().rev();
-            found.extend(revisions.filter(is_young).filter(&is_wanted));
+            recent_revisions.extend(revisions.filter(is_young).filter(&is_wanted));
         }
-        Ok(found)
+        Ok(recent_revisions)
     }
 
     /// Returns the revisions in the map, newest first.
@@ -96,7 +96,7 @@ impl HistoryReader<'_> {
         });
         let start = prefix.as_deref().map_or(Bound::Unbounded, Bound::Included);
         let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut found = Vec::new();
+        let mut revisions = Vec::new();
         for entry in self.log.map.range(self.chunk_reader, (start, end)) {
             let (key, value) = entry?;
             let sequence = key.last_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
@@ -105,10 +105,10 @@ impl HistoryReader<'_> {
                 file: "history".to_owned(),
                 fault: "a revision does not decode; run `tympan repo check`",
             })?;
-            found.push(Revision { sequence, update });
+            revisions.push(Revision { sequence, update });
         }
-        found.sort_unstable_by_key(|one| std::cmp::Reverse(one.sequence));
-        Ok(found)
+        revisions.sort_unstable_by_key(|item| std::cmp::Reverse(item.sequence));
+        Ok(revisions)
     }
 }
 
@@ -122,10 +122,10 @@ impl LocalStore {
     ) -> Result<Vec<Revision>> {
         loop {
             let past = self.history_reader();
-            let found = past.read_revisions(name, before, limit);
+            let revisions = past.read_revisions(name, before, limit);
             // A collection that has folded in between removes revisions not yet read, or the packs they are read from.
             if self.tables.read().log == past.log {
-                return found;
+                return revisions;
             }
         }
     }
@@ -145,38 +145,45 @@ impl LocalStore {
         let log = self.tables.read().log;
         let all = self.read_history(None, None, usize::MAX)?;
         let mut by_name: BTreeMap<&str, Vec<&Revision>> = BTreeMap::new();
-        for one in &all {
-            by_name.entry(&one.update.name).or_default().push(one);
+        for revision in &all {
+            by_name.entry(&revision.update.name).or_default().push(revision);
         }
         let mut edits = BTreeMap::new();
-        let mut kept = Vec::new();
+        let mut retained_revisions = Vec::new();
         let mut dropped = 0;
         for revisions in by_name.values() {
-            let times = revisions.iter().map(|one| (one.sequence, one.update.updated_at));
+            let times =
+                revisions.iter().map(|revision| (revision.sequence, revision.update.updated_at));
             let stays = options.retention.select_retained(times, options.now);
-            for one in revisions {
-                let is_followed =
-                    one.update.new_root.is_some_and(|root| options.retained_roots.contains(&root));
-                if is_followed || stays.contains(&one.sequence) {
-                    kept.push(Revision::clone(one));
-                    if one.sequence >= log.folded_below {
-                        edits.insert(revision_key(one), Some(revision_value(one)));
+            for revision in revisions {
+                let is_followed = revision
+                    .update
+                    .new_root
+                    .is_some_and(|root| options.retained_roots.contains(&root));
+                if is_followed || stays.contains(&revision.sequence) {
+                    retained_revisions.push(Revision::clone(revision));
+                    if revision.sequence >= log.folded_below {
+                        edits.insert(revision_key(revision), Some(revision_value(revision)));
                     }
                 } else {
                     dropped += 1;
-                    if one.sequence < log.folded_below {
-                        edits.insert(revision_key(one), None);
+                    if revision.sequence < log.folded_below {
+                        edits.insert(revision_key(revision), None);
                     }
                 }
             }
         }
-        kept.sort_unstable_by_key(|one| std::cmp::Reverse(one.sequence));
-        let folded =
-            all.iter().map(|one| one.sequence + 1).max().unwrap_or(0).max(log.folded_below);
+        retained_revisions.sort_unstable_by_key(|revision| std::cmp::Reverse(revision.sequence));
+        let folded = all
+            .iter()
+            .map(|revision| revision.sequence + 1)
+            .max()
+            .unwrap_or(0)
+            .max(log.folded_below);
         let map = log.map.edit(self as &dyn ReadChunks, batch, edits)?;
         Ok(FoldedHistory {
             log: RevisionLog { map, folded_below: folded, generation: log.generation + 1 },
-            retained: kept,
+            retained: retained_revisions,
             dropped_count: dropped,
         })
     }

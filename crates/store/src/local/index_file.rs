@@ -127,12 +127,12 @@ fn encode_filter(entries: &[&PackIndexEntry]) -> Vec<u8> {
 
 /// Returns the bits of an id, as byte and mask. Ids are hashes, so their own bytes select the bits.
 fn filter_bits(id: &[u8; 32], blocks: usize) -> impl Iterator<Item = (usize, u8)> {
-    let word = |at: usize| {
+    let read_u64 = |at: usize| {
         let bytes = id.get(at..).and_then(|rest| rest.first_chunk::<8>());
         bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
     };
-    let (place, bits) = (word(12), word(20));
-    let block = (u128::from(place) * blocks as u128) >> 64;
+    let (block_hash, bits) = (read_u64(12), read_u64(20));
+    let block = (u128::from(block_hash) * blocks as u128) >> 64;
     let start = usize::try_from(block).unwrap_or(0) * FILTER_BLOCK_BYTES;
     (0..FILTER_PROBE_COUNT).map(move |probe| {
         let bit = (bits >> (probe * 9)) & 511;
@@ -184,24 +184,28 @@ impl PackIndexFile {
 
     pub(super) fn parse(bytes: MappedFile) -> Option<Self> {
         let header = bytes.first_chunk::<INDEX_HEADER_BYTES>()?;
-        let word = |at: usize| -> Option<u32> {
+        let read_u32 = |at: usize| -> Option<u32> {
             Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?))
         };
         let covered = u64::from_le_bytes(*header.get(16..)?.first_chunk()?);
-        let [count, blocks, commits, tables] =
-            [word(24)? as usize, word(28)? as usize, word(32)? as usize, word(36)? as usize];
+        let [count, blocks, commits, tables] = [
+            read_u32(24)? as usize,
+            read_u32(28)? as usize,
+            read_u32(32)? as usize,
+            read_u32(36)? as usize,
+        ];
         let tables_at = INDEX_HEADER_BYTES
             .checked_add(blocks.checked_mul(FILTER_BLOCK_BYTES)?)?
             .checked_add(count.checked_mul(INDEX_ENTRY_BYTES)?)?
             .checked_add(commits.checked_mul(INDEX_COMMIT_BYTES)?)?;
         let is_sound = header.starts_with(&INDEX_MAGIC)
-            && crc32c::crc32c(header.get(..44)?) == word(44)?
+            && crc32c::crc32c(header.get(..44)?) == read_u32(44)?
             && tables_at.checked_add(tables)? == bytes.len();
         if !is_sound {
             return None;
         }
         let tables = StoreTables::decode(bytes.get(tables_at..)?)?;
-        let (pack, flags, body_crc) = (word(8)?, word(12)?, word(40)?);
+        let (pack, flags, body_crc) = (read_u32(8)?, read_u32(12)?, read_u32(40)?);
         let is_sealed = flags & SEALED_FLAG != 0;
         Some(Self {
             pack,
@@ -378,10 +382,10 @@ mod tests {
     use super::*;
 
     fn entry(id: [u8; 32], offset: u32) -> PackIndexEntry {
-        let place = RecordPosition { pack: 3, offset };
+        let position = RecordPosition { pack: 3, offset };
         let is_terminal = offset.is_multiple_of(2);
         let location = RecordLocation {
-            position: place,
+            position,
             stored_bytes: 0xAB_CDEF,
             kind: RecordKind::Chunk,
             is_terminal,
@@ -393,9 +397,9 @@ mod tests {
         let mut entries: Vec<PackIndexEntry> =
             ids.iter().zip(0..).map(|(id, offset)| entry(*id, offset)).collect();
         for offset in [900, 700] {
-            let place = RecordPosition { pack: 3, offset };
+            let position = RecordPosition { pack: 3, offset };
             let location = RecordLocation {
-                position: place,
+                position,
                 stored_bytes: 9,
                 kind: RecordKind::Commit,
                 is_terminal: false,
@@ -433,9 +437,9 @@ mod tests {
             let commits: Vec<u32> = index.commits().map(|at| at.position.offset).collect();
             assert_eq!(commits, [700, 900]);
             for (id, offset) in ids.iter().zip(0..) {
-                let found: Vec<RecordLocation> =
+                let locations: Vec<RecordLocation> =
                     index.find_entries(id).map(|(_, location)| location).collect();
-                assert_eq!(found, [entry(*id, offset).1]);
+                assert_eq!(locations, [entry(*id, offset).1]);
                 let mut near = *id;
                 near[11] ^= 1;
                 if !ids.iter().any(|id| id[..12] == near[..12]) {
@@ -448,15 +452,15 @@ mod tests {
 
     #[test]
     fn ids_that_begin_alike_are_all_found() {
-        let twins: Vec<[u8; 32]> = (0..3_u8)
+        let ids: Vec<[u8; 32]> = (0..3_u8)
             .map(|n| {
                 let mut id = [7; 32];
                 id[31] = n;
                 id
             })
             .collect();
-        let index = parse_index_bytes(encoded(&twins)).unwrap();
-        assert_eq!(index.find_entries(&twins[1]).count(), 3);
+        let index = parse_index_bytes(encoded(&ids)).unwrap();
+        assert_eq!(index.find_entries(&ids[1]).count(), 3);
     }
 
     #[test]

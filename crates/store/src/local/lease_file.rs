@@ -127,9 +127,9 @@ mod tests {
         write_lease(&disk, LEASE_FOLDER, &lease("a/../b", Some(7))).unwrap();
         write_lease(&disk, LEASE_FOLDER, &lease("other", None)).unwrap();
         write_lease(&disk, LEASE_FOLDER, &lease("a/../b", Some(9))).unwrap();
-        let mut found = read_leases(&disk, LEASE_FOLDER).unwrap();
-        found.sort_by(|left, right| left.holder.cmp(&right.holder));
-        assert_eq!(found, [lease("a/../b", Some(9)), lease("other", None)]);
+        let mut leases = read_leases(&disk, LEASE_FOLDER).unwrap();
+        leases.sort_by(|left, right| left.holder.cmp(&right.holder));
+        assert_eq!(leases, [lease("a/../b", Some(9)), lease("other", None)]);
         disk.put_file("leases/half.tmp", vec![1]);
         remove_lease(&disk, LEASE_FOLDER, "other").unwrap();
         remove_lease(&disk, LEASE_FOLDER, "other").unwrap();

@@ -41,12 +41,12 @@ impl LocalHolds {
     }
 
     /// Records that these were reported to a writer as present.
-    pub(super) fn record_hits(&self, found: impl Iterator<Item = (RecordKind, [u8; 32])>) {
+    pub(super) fn record_hits(&self, hits: impl Iterator<Item = (RecordKind, [u8; 32])>) {
         let mut state = self.state.lock();
         let Some(newest) = state.open_packs.keys().next_back().copied() else {
             return;
         };
-        state.hits.extend(found.map(|found| (found, newest)));
+        state.hits.extend(hits.map(|hit| (hit, newest)));
         if state.hits.len() > state.prune_threshold {
             let oldest = state.open_packs.keys().next().copied().unwrap_or(newest);
             state.hits.retain(|_, hold| *hold >= oldest);

@@ -253,11 +253,11 @@ impl LocalStore {
         if header.is_some_and(|header| header.id != *id) {
             // The cause is a collision of two id prefixes, or damage.
             let surely = self.index.find_verified(kind, id, RecordLookupPurpose::Read)?;
-            let Some(found) = surely else {
+            let Some(record_match) = surely else {
                 return Ok(Some((location, None, record)));
             };
-            let (header, record) = self.read_record(found.location)?;
-            return Ok(Some((found.location, header, record)));
+            let (header, record) = self.read_record(record_match.location)?;
+            return Ok(Some((record_match.location, header, record)));
         }
         Ok(Some((location, header, record)))
     }
@@ -289,8 +289,8 @@ impl LocalStore {
     }
 
     fn load_chunk(&self, id: &ChunkId) -> Result<Chunk> {
-        let found = self.find_record(RecordKind::Chunk, id.as_bytes())?;
-        let (_, header, record) = found.ok_or(Error::ChunkMissing { id: *id })?;
+        let entry = self.find_record(RecordKind::Chunk, id.as_bytes())?;
+        let (_, header, record) = entry.ok_or(Error::ChunkMissing { id: *id })?;
         let damaged = |fault| {
             let error = Error::ChunkDamaged { id: *id, fault };
             self.disable_writes(format!("{error}"));
@@ -552,14 +552,14 @@ fn is_collection_pack(pack: u32) -> bool {
 /// Returns the file name of a pack.
 fn pack_file_name(pack: u32) -> String {
     let number = pack & !COLLECTION_PACK_FLAG;
-    let word = if is_collection_pack(pack) { "live" } else { "pack" };
-    format!("{word}-{number:06}")
+    let prefix = if is_collection_pack(pack) { "live" } else { "pack" };
+    format!("{prefix}-{number:06}")
 }
 
 /// Returns the pack number in a file name, or `None` if the name is not that of a pack.
 fn parse_pack_number(name: &str) -> Option<u32> {
-    let (word, number) = name.split_once('-')?;
+    let (prefix, number) = name.split_once('-')?;
     let number: u32 = number.parse().ok()?;
-    let pack = if word == "live" { number | COLLECTION_PACK_FLAG } else { number };
+    let pack = if prefix == "live" { number | COLLECTION_PACK_FLAG } else { number };
     (pack_file_name(pack) == name).then_some(pack)
 }

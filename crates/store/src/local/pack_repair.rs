@@ -131,15 +131,15 @@ impl LocalStore {
     pub(crate) fn readable_revisions(&self, survey: &PackSurvey) -> Result<ReadableRevisions> {
         let tables = self.tables.read().clone();
         let folded = tables.log.folded_below;
-        let mut found = BTreeMap::new();
+        let mut revisions_by_sequence = BTreeMap::new();
         for location in self.index.commits_since(folded) {
             let Some(commit) = self.read_commit_record(location, survey)? else { continue };
-            let young = commit.into_revisions().filter(|one| one.sequence >= folded);
-            found.extend(young.map(|one| (one.sequence, one)));
+            let young = commit.into_revisions().filter(|revision| revision.sequence >= folded);
+            revisions_by_sequence.extend(young.map(|revision| (revision.sequence, revision)));
         }
         let mut faults = Vec::new();
         let mut next = folded;
-        for sequence in found.keys().copied().chain([tables.next_sequence]) {
+        for sequence in revisions_by_sequence.keys().copied().chain([tables.next_sequence]) {
             if sequence > next {
                 faults.push(format!("the revisions {next} to {} cannot be read", sequence - 1));
             }
@@ -152,7 +152,7 @@ impl LocalStore {
                     let sequence = key.last_chunk::<8>().map(|bytes| u64::from_be_bytes(*bytes));
                     match sequence.zip(decode_update(&value.bytes)) {
                         Some((sequence, update)) => {
-                            found.insert(sequence, Revision { sequence, update });
+                            revisions_by_sequence.insert(sequence, Revision { sequence, update });
                         }
                         None => faults.push("a folded revision does not decode".to_owned()),
                     }
@@ -165,7 +165,10 @@ impl LocalStore {
             }
             Ok(())
         })?;
-        Ok(ReadableRevisions { revisions: found.into_values().rev().collect(), faults })
+        Ok(ReadableRevisions {
+            revisions: revisions_by_sequence.into_values().rev().collect(),
+            faults,
+        })
     }
 
     fn read_commit_record(
@@ -185,8 +188,10 @@ impl LocalStore {
 
     /// Replaces the contents of the log with these revisions.
     pub(crate) fn rewrite_revision_log(&self, revisions: &[Revision]) -> Result<()> {
-        let records: BTreeMap<_, _> =
-            revisions.iter().map(|one| (revision_key(one), revision_value(one))).collect();
+        let records: BTreeMap<_, _> = revisions
+            .iter()
+            .map(|revision| (revision_key(revision), revision_value(revision)))
+            .collect();
         let mut batch = ChunkBatch::new();
         let map = SortedMap::build(&mut batch, records.into_iter())?;
         self.commit(batch)?;
@@ -214,16 +219,23 @@ impl LocalStore {
         let mut piece = Vec::new();
         let tables = self.tables.read().clone();
         while let Some(item) = reader.next_item() {
-            let PackItem::Record(found) = item else { continue };
-            let is_content = matches!(found.header.kind, RecordKind::Chunk | RecordKind::Blob);
-            if !is_content || check_record_payload(&found.header, found.record).is_err() {
+            let PackItem::Record(scanned_record) = item else { continue };
+            let is_content =
+                matches!(scanned_record.header.kind, RecordKind::Chunk | RecordKind::Blob);
+            if !is_content
+                || check_record_payload(&scanned_record.header, scanned_record.record).is_err()
+            {
                 continue;
             }
             let to = match &mut output {
                 Some(open) => open,
                 None => output.insert(CompactedPack::begin_pack(self)?),
             };
-            to.add_record(&found.header, &Bytes::copy_from_slice(found.record), &mut piece);
+            to.add_record(
+                &scanned_record.header,
+                &Bytes::copy_from_slice(scanned_record.record),
+                &mut piece,
+            );
             *moved += 1;
             if piece.len() >= MOVE_BATCH_BYTES {
                 to.append_records(&mut piece).inspect_err(|_| to.discard_pack(self))?;

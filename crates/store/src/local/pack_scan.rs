@@ -67,11 +67,11 @@ impl<'a> PackSlice<'a> {
         let pack = self.pack;
         let header = RecordHeader::parse(rest)?;
         let record = rest.get(..header.record_length())?;
-        let place = RecordPosition { pack, offset: u32::try_from(offset).ok()? };
-        record::is_record_valid(&header, record, place).then_some(ScannedRecord {
+        let position = RecordPosition { pack, offset: u32::try_from(offset).ok()? };
+        record::is_record_valid(&header, record, position).then_some(ScannedRecord {
             header,
             record,
-            position: place,
+            position,
         })
     }
 }
@@ -88,7 +88,7 @@ pub(super) fn scan_slice(part: PackSlice<'_>, start: u64, tables: StoreTables) -
     let mut pending = Vec::new();
     let mut offset = usize::try_from(start).unwrap_or(usize::MAX);
     while offset < part.end() {
-        let Some(found) = part.record_at(offset) else {
+        let Some(scanned_record) = part.record_at(offset) else {
             let Some(next) = find_resume_offset(part, offset) else {
                 break;
             };
@@ -96,14 +96,14 @@ pub(super) fn scan_slice(part: PackSlice<'_>, start: u64, tables: StoreTables) -
             offset = next;
             continue;
         };
-        offset = found.end();
-        let commit = match found.header.kind {
+        offset = scanned_record.end();
+        let commit = match scanned_record.header.kind {
             RecordKind::Chunk | RecordKind::Blob => {
-                pending.push(index_entry(&found));
+                pending.push(index_entry(&scanned_record));
                 continue;
             }
             RecordKind::Head => {
-                let head = found.payload().and_then(|bytes| PackHead::decode(&bytes));
+                let head = scanned_record.payload().and_then(|bytes| PackHead::decode(&bytes));
                 let Some(head) = head.filter(|head| head.pack == pack) else {
                     break;
                 };
@@ -111,8 +111,8 @@ pub(super) fn scan_slice(part: PackSlice<'_>, start: u64, tables: StoreTables) -
                 None
             }
             RecordKind::Commit => {
-                pending.push(index_entry(&found));
-                match found.payload().and_then(|bytes| CommitRecord::decode(&bytes)) {
+                pending.push(index_entry(&scanned_record));
+                match scanned_record.payload().and_then(|bytes| CommitRecord::decode(&bytes)) {
                     Some(commit) => Some(commit),
                     None => break,
                 }
@@ -123,9 +123,9 @@ pub(super) fn scan_slice(part: PackSlice<'_>, start: u64, tables: StoreTables) -
             }
         };
         if let Some(commit) = &commit {
-            let known = scanned.tables.next_sequence;
-            if commit.first_sequence > known {
-                scanned.lost_sequences.push(known..commit.first_sequence);
+            let next_sequence = scanned.tables.next_sequence;
+            if commit.first_sequence > next_sequence {
+                scanned.lost_sequences.push(next_sequence..commit.first_sequence);
             }
             scanned.tables.apply_commit(commit);
         }
@@ -145,21 +145,21 @@ fn find_resume_offset(part: PackSlice<'_>, fault: usize) -> Option<usize> {
     let mut first = None;
     let mut offset = fault + 1;
     while offset + RECORD_HEADER_BYTES <= part.end() {
-        let Some(found) = part.record_at(offset) else {
+        let Some(scanned_record) = part.record_at(offset) else {
             offset += 1;
             continue;
         };
         first.get_or_insert(offset);
-        let synced = match found.header.kind {
+        let synced = match scanned_record.header.kind {
             RecordKind::Commit | RecordKind::Seal => {
-                found.payload().and_then(|bytes| synced_length(&bytes))
+                scanned_record.payload().and_then(|bytes| synced_length(&bytes))
             }
             RecordKind::Head | RecordKind::Chunk | RecordKind::Blob => None,
         };
         if synced.is_some_and(|synced| synced > fault as u64) {
             return first;
         }
-        offset = found.end();
+        offset = scanned_record.end();
     }
     None
 }
@@ -168,15 +168,15 @@ fn synced_length(payload: &[u8]) -> Option<u64> {
     payload.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-pub(super) fn index_entry(found: &ScannedRecord<'_>) -> PackIndexEntry {
-    let stored = found.record.len() - RECORD_HEADER_BYTES;
+pub(super) fn index_entry(scanned_record: &ScannedRecord<'_>) -> PackIndexEntry {
+    let stored = scanned_record.record.len() - RECORD_HEADER_BYTES;
     let location = RecordLocation {
-        position: found.position,
+        position: scanned_record.position,
         stored_bytes: u32::try_from(stored).unwrap_or(u32::MAX),
-        kind: found.header.kind,
-        is_terminal: found.header.is_terminal,
+        kind: scanned_record.header.kind,
+        is_terminal: scanned_record.header.is_terminal,
     };
-    (found.header.id, location)
+    (scanned_record.header.id, location)
 }
 
 /// Returns true if a payload matches the id of its record.

@@ -71,8 +71,8 @@ impl PackSurvey {
     }
 
     /// Returns true if the record at a position cannot be read.
-    pub(super) fn is_position_damaged(&self, place: RecordPosition) -> bool {
-        self.damaged_positions.contains(&(place.pack, place.offset))
+    pub(super) fn is_position_damaged(&self, position: RecordPosition) -> bool {
+        self.damaged_positions.contains(&(position.pack, position.offset))
     }
 }
 
@@ -115,8 +115,8 @@ impl LocalStore {
     /// Returns the number of bytes of a pack that its index file covers; `None` without an index file that passes its
     /// checksum.
     fn indexed_length(&self, pack: u32) -> Result<Option<u64>> {
-        let known = PackIndexFile::open(self.disk.as_ref(), pack)?;
-        Ok(known.filter(PackIndexFile::is_intact).map(|index| index.covered_bytes()))
+        let pack_index = PackIndexFile::open(self.disk.as_ref(), pack)?;
+        Ok(pack_index.filter(PackIndexFile::is_intact).map(|index| index.covered_bytes()))
     }
 
     /// Returns true if the survey found the record of the chunk to be damaged.
@@ -134,12 +134,12 @@ impl LocalStore {
     /// Returns the pack of a chunk and the chunk's ordinal in the pack's index file; `None` if it is in no final index
     /// file. The index of the open pack is replaced, and its ordinals change.
     pub(crate) fn index_ordinal(&self, id: &ChunkId) -> Option<(u32, usize)> {
-        let found =
+        let record_match =
             self.index.find_verified(RecordKind::Chunk, id.as_bytes(), RecordLookupPurpose::Read);
-        let found = found.ok().flatten()?;
-        let pack = found.location.position.pack;
+        let record_match = record_match.ok().flatten()?;
+        let pack = record_match.location.position.pack;
         let is_final = self.index.packs().indexes.get(&pack).is_some_and(|index| index.is_sealed());
-        is_final.then_some((pack, found.ordinal?))
+        is_final.then_some((pack, record_match.ordinal?))
     }
 
     /// Returns an error if an index file fails its checksum, because a wrong index must not decide what is garbage.
@@ -160,12 +160,12 @@ impl PackSurvey {
     fn survey_pack(
         &mut self,
         mut reader: PackReader<'_>,
-        known: Option<&PackIndexFile>,
+        pack_index: Option<&PackIndexFile>,
         index: &RecordIndex,
     ) -> Result<()> {
         let pack = reader.pack;
-        let mut sheet = PackChecklist::new(index, pack, known);
-        if known.is_some() && !sheet.is_index_trusted {
+        let mut sheet = PackChecklist::new(index, pack, pack_index);
+        if pack_index.is_some() && !sheet.is_index_trusted {
             self.record_index_fault(pack, "fails its checksum");
         }
         self.pack_bytes += reader.end;
@@ -178,16 +178,18 @@ impl PackSurvey {
                     self.damaged_packs.insert(pack);
                     sheet.damaged_ranges.push(start..end);
                 }
-                PackItem::Record(found) => self.survey_record(&found, &mut sheet, index),
+                PackItem::Record(scanned_record) => {
+                    self.survey_record(&scanned_record, &mut sheet, index)
+                }
             }
         }
         sheet.damaged_ranges.push(reader.end..u64::MAX);
         let left: Vec<RecordLocation> =
             std::mem::take(&mut sheet.unmatched_locations).into_values().collect();
         for location in left {
-            let (word, at) = (location.kind.label(), location.position.offset);
+            let (label, at) = (location.kind.label(), location.position.offset);
             if sheet.damaged_ranges.iter().any(|range| range.contains(&u64::from(at))) {
-                self.record_fault(format!("`{name}`: the {word} at byte {at} cannot be read"));
+                self.record_fault(format!("`{name}`: the {label} at byte {at} cannot be read"));
                 self.damaged_positions.insert((pack, at));
                 self.damaged_packs.insert(pack);
             } else {
@@ -202,12 +204,12 @@ impl PackSurvey {
 
     fn survey_record(
         &mut self,
-        found: &ScannedRecord<'_>,
+        scanned_record: &ScannedRecord<'_>,
         sheet: &mut PackChecklist,
         index: &RecordIndex,
     ) {
-        let RecordHeader { kind, id, .. } = found.header;
-        let RecordPosition { pack, offset: at } = found.position;
+        let RecordHeader { kind, id, .. } = scanned_record.header;
+        let RecordPosition { pack, offset: at } = scanned_record.position;
         match kind {
             RecordKind::Chunk => self.chunk_count += 1,
             RecordKind::Blob => self.blob_count += 1,
@@ -216,9 +218,9 @@ impl PackSurvey {
         }
         let is_listed =
             sheet.unmatched_locations.remove(&at).is_some_and(|location| location.kind == kind);
-        if let Err(fault) = check_record_payload(&found.header, found.record) {
-            let (name, word) = (pack_file_name(pack), kind.label());
-            self.record_fault(format!("`{name}`: the {word} at byte {at} {fault}"));
+        if let Err(fault) = check_record_payload(&scanned_record.header, scanned_record.record) {
+            let (name, label) = (pack_file_name(pack), kind.label());
+            self.record_fault(format!("`{name}`: the {label} at byte {at} {fault}"));
             self.damaged_positions.insert((pack, at));
             self.damaged_packs.insert(pack);
             return;
@@ -233,7 +235,7 @@ impl PackSurvey {
         if sheet.is_index_trusted && !is_indexed {
             self.record_index_fault(pack, "lacks records");
         }
-        sheet.record_entries.push(index_entry(found));
+        sheet.record_entries.push(index_entry(scanned_record));
     }
 
     fn record_index_fault(&mut self, pack: u32, fault: &str) {
@@ -269,10 +271,10 @@ struct PackChecklist {
 }
 
 impl PackChecklist {
-    fn new(index: &RecordIndex, pack: u32, known: Option<&PackIndexFile>) -> Self {
-        let is_trusted = known.is_none_or(PackIndexFile::is_intact);
+    fn new(index: &RecordIndex, pack: u32, pack_index: Option<&PackIndexFile>) -> Self {
+        let is_trusted = pack_index.is_none_or(PackIndexFile::is_intact);
         let in_memory = index.open_pack_entries(pack).into_iter().map(|(_, location)| location);
-        let in_file = known.filter(|_| is_trusted).into_iter();
+        let in_file = pack_index.filter(|_| is_trusted).into_iter();
         let in_file = in_file.flat_map(|index| index.entries().chain(index.commits()));
         let listed = in_memory.chain(in_file).map(|location| (location.position.offset, location));
         Self {
@@ -334,18 +336,19 @@ impl<'a> PackReader<'a> {
             return Some(PackItem::Damaged(start..self.offset));
         };
         self.offset = start + bytes as u64;
-        let place = self.record_position(start)?;
+        let position = self.record_position(start)?;
         let record = self.read_range(start, bytes)?;
         let header = RecordHeader::parse(record)?;
-        Some(PackItem::Record(ScannedRecord { header, record, position: place }))
+        Some(PackItem::Record(ScannedRecord { header, record, position }))
     }
 
     /// Returns the length of the record at `offset` if it is valid.
     fn valid_record_length(&mut self, offset: u64) -> Option<usize> {
-        let place = self.record_position(offset)?;
+        let position = self.record_position(offset)?;
         let header = RecordHeader::parse(self.read_range(offset, RECORD_HEADER_BYTES)?)?;
         let length = header.record_length();
-        record::is_record_valid(&header, self.read_range(offset, length)?, place).then_some(length)
+        record::is_record_valid(&header, self.read_range(offset, length)?, position)
+            .then_some(length)
     }
 
     fn record_position(&self, offset: u64) -> Option<RecordPosition> {

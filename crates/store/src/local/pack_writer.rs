@@ -215,8 +215,8 @@ impl LocalPackWriter {
         }
         self.ensure_open_pack(session)?;
         let mut segment = AppendBuffer::default();
-        for one in records.iter() {
-            let is_full = self.length + (segment.length + one.length) as u64 > self.pack_limit;
+        for record in records.iter() {
+            let is_full = self.length + (segment.length + record.length) as u64 > self.pack_limit;
             // A pack with only a head accepts any record; otherwise a record above the limit would start new packs
             // forever.
             if is_full && (self.has_records || segment.length > 0) {
@@ -224,7 +224,7 @@ impl LocalPackWriter {
                 self.seal_open_pack(session)?;
                 self.ensure_open_pack(session)?;
             }
-            segment.add_record(one, self.pack, self.length, bytes);
+            segment.add_record(record, self.pack, self.length, bytes);
         }
         if !batch.has_updates() {
             self.append(&segment.take_slice(bytes), session.index)?;
@@ -301,7 +301,7 @@ impl LocalPackWriter {
     ) -> (Vec<u8>, PackIndexEntry) {
         let payload = commit.encode();
         let id = ChunkId::hash_of(&payload);
-        let place = self.next_position(before);
+        let position = self.next_position(before);
         let mut bytes = Vec::new();
         record::encode_record(
             RecordKind::Commit,
@@ -310,10 +310,10 @@ impl LocalPackWriter {
             RecordCompression::None,
             &mut bytes,
         );
-        record::write_record_crc(&mut bytes, place);
+        record::write_record_crc(&mut bytes, position);
         let stored = to_stored_length(bytes.len());
         let location = RecordLocation {
-            position: place,
+            position,
             stored_bytes: stored,
             kind: RecordKind::Commit,
             is_terminal: false,
@@ -504,13 +504,13 @@ pub(super) fn write_pack_index(disk: &dyn Disk, index: &RecordIndex, due: &Unind
 pub(super) fn collect_pack_entries(index: &RecordIndex, pack: u32) -> Result<Vec<PackIndexEntry>> {
     let mut entries = index.open_pack_entries(pack);
     let packs = index.packs();
-    let (Some(known), Some(file)) = (packs.indexes.get(&pack), packs.files.get(&pack)) else {
+    let (Some(pack_index), Some(file)) = (packs.indexes.get(&pack), packs.files.get(&pack)) else {
         return Ok(entries);
     };
     let bytes = file
         .map_content()
         .map_err(|source| Error::FileRead { file: pack_file_name(pack), source })?;
-    for location in known.entries().chain(known.commits()) {
+    for location in pack_index.entries().chain(pack_index.commits()) {
         let header = bytes.get(location.position.offset as usize..).and_then(RecordHeader::parse);
         let header = header.ok_or_else(|| Error::FileMalformed {
             file: pack_file_name(pack),
@@ -579,20 +579,28 @@ struct AppendSlice<'a> {
 
 impl AppendBuffer {
     /// Assigns a record its position after the others.
-    fn add_record(&mut self, one: &PendingRecord, pack: u32, pack_length: u64, bytes: &mut [u8]) {
-        let place =
+    fn add_record(
+        &mut self,
+        pending_record: &PendingRecord,
+        pack: u32,
+        pack_length: u64,
+        bytes: &mut [u8],
+    ) {
+        let position =
             RecordPosition { pack, offset: to_record_offset(pack_length + self.length as u64) };
-        if let Some(record) = bytes.get_mut(one.start..one.start + one.length) {
-            record::write_record_crc(record, place);
+        if let Some(record) =
+            bytes.get_mut(pending_record.start..pending_record.start + pending_record.length)
+        {
+            record::write_record_crc(record, position);
         }
         let location = RecordLocation {
-            position: place,
-            stored_bytes: to_stored_length(one.length),
-            kind: one.kind,
-            is_terminal: one.is_terminal,
+            position,
+            stored_bytes: to_stored_length(pending_record.length),
+            kind: pending_record.kind,
+            is_terminal: pending_record.is_terminal,
         };
-        self.entries.push((one.id, location));
-        self.length += one.length;
+        self.entries.push((pending_record.id, location));
+        self.length += pending_record.length;
     }
 
     /// Returns the gathered records and starts a new slice after them.

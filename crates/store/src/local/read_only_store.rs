@@ -144,19 +144,19 @@ impl ReadOnlyLocalStore {
 
     /// Scans the folder for packs that were added or removed, and for new commits in the last packs.
     fn scan_folder(&self) -> Result<()> {
-        let mut seen = self.pack_scans.lock();
+        let mut scans = self.pack_scans.lock();
         let failed = |source| Error::FileRead { file: self.display_name(), source };
         let names = self.disk.list_folder("").map_err(failed)?;
         let packs: BTreeSet<u32> =
             names.iter().filter_map(|name| parse_pack_number(name)).collect();
         let mut is_new = false;
         for pack in &packs {
-            let known = seen.get(pack).cloned().unwrap_or_default();
-            let before = match seen.range(..pack).next_back() {
+            let previous_scan = scans.get(pack).cloned().unwrap_or_default();
+            let before = match scans.range(..pack).next_back() {
                 Some((_, before)) if !is_collection_pack(*pack) => before.tables.clone(),
                 _ => StoreTables::default(),
             };
-            let now = match self.scan_pack(*pack, &known, before) {
+            let now = match self.scan_pack(*pack, &previous_scan, before) {
                 Ok(now) => now,
                 // The pack was collected since the folder was listed; the next scan finds its replacement.
                 Err(Error::FileRead { source, .. }) if source.kind() == ErrorKind::NotFound => {
@@ -165,12 +165,12 @@ impl ReadOnlyLocalStore {
                 }
                 Err(error) => return Err(error),
             };
-            is_new |= now.scanned_end != known.scanned_end
-                || now.index_fingerprint != known.index_fingerprint;
-            seen.insert(*pack, now);
+            is_new |= now.scanned_end != previous_scan.scanned_end
+                || now.index_fingerprint != previous_scan.index_fingerprint;
+            scans.insert(*pack, now);
         }
         let is_there = |pack: &u32| packs.contains(pack) && !is_collection_pack(*pack);
-        let last = seen.iter().rev().find(|(pack, one)| is_there(pack) && one.scanned_end > 0);
+        let last = scans.iter().rev().find(|(pack, scan)| is_there(pack) && scan.scanned_end > 0);
         if let Some((_, last)) = last
             && *self.tables.read() != last.tables
         {
@@ -178,10 +178,11 @@ impl ReadOnlyLocalStore {
         }
         // Removed after the tables have changed, because readers of the history detect by the tables that a pack was
         // removed.
-        let gone: Vec<u32> = seen.keys().filter(|pack| !packs.contains(pack)).copied().collect();
-        for pack in gone {
+        let removed_packs: Vec<u32> =
+            scans.keys().filter(|pack| !packs.contains(pack)).copied().collect();
+        for pack in removed_packs {
             self.index.remove_pack(pack);
-            seen.remove(&pack);
+            scans.remove(&pack);
             is_new = true;
         }
         if is_new {
@@ -194,19 +195,19 @@ impl ReadOnlyLocalStore {
     fn scan_pack(
         &self,
         pack: u32,
-        known: &PackScanState,
+        previous_scan: &PackScanState,
         before: StoreTables,
     ) -> Result<PackScanState> {
-        if known.index_fingerprint.is_some() && !is_collection_pack(pack) {
-            return Ok(known.clone());
+        if previous_scan.index_fingerprint.is_some() && !is_collection_pack(pack) {
+            return Ok(previous_scan.clone());
         }
-        let found = PackIndexFile::open(self.disk.as_ref(), pack)?;
-        if let Some(index) = found.as_ref().filter(|index| index.is_sealed()) {
+        let pack_index = PackIndexFile::open(self.disk.as_ref(), pack)?;
+        if let Some(index) = pack_index.as_ref().filter(|index| index.is_sealed()) {
             let stamp = Some(index.fingerprint());
-            if stamp == known.index_fingerprint {
-                return Ok(known.clone());
+            if stamp == previous_scan.index_fingerprint {
+                return Ok(previous_scan.clone());
             }
-            let seen = PackScanState {
+            let scan = PackScanState {
                 scanned_end: index.covered_bytes(),
                 tables: index.tables().clone(),
                 is_complete: true,
@@ -216,34 +217,36 @@ impl ReadOnlyLocalStore {
                 // A pack with the same number may have been removed before this one was created.
                 self.index.remove_pack(pack);
             }
-            self.open_pack_file(pack, known)?;
-            if let Some(index) = found {
+            self.open_pack_file(pack, previous_scan)?;
+            if let Some(index) = pack_index {
                 self.index.add_pack_index(pack, index);
             }
-            return Ok(seen);
+            return Ok(scan);
         }
-        let file = self.open_pack_file(pack, known)?;
+        let file = self.open_pack_file(pack, previous_scan)?;
         if is_collection_pack(pack) && !has_pack_seal(pack, file.as_ref())? {
             // The pack is being created, and nothing relies on it yet.
             self.index.remove_pack(pack);
             return Ok(PackScanState::default());
         }
-        if known.is_complete {
-            return Ok(known.clone());
+        if previous_scan.is_complete {
+            return Ok(previous_scan.clone());
         }
         let failed = |source| Error::FileRead { file: pack_file_name(pack), source };
-        if file.len().map_err(failed)? < known.scanned_end {
+        if file.len().map_err(failed)? < previous_scan.scanned_end {
             // The writer lost power and truncated the bytes it had not synced.
             self.index.remove_pack(pack);
             return self.scan_pack(pack, &PackScanState::default(), before);
         }
-        let (start, tables) = match found.filter(|_| known.scanned_end == 0) {
+        let (start, tables) = match pack_index.filter(|_| previous_scan.scanned_end == 0) {
             Some(index) if self.is_index_usable(pack, file.as_ref(), &index)? => {
                 let start = (index.covered_bytes(), index.tables().clone());
                 self.index.add_pack_index(pack, index);
                 start
             }
-            _ if known.scanned_end > 0 => (known.scanned_end, known.tables.clone()),
+            _ if previous_scan.scanned_end > 0 => {
+                (previous_scan.scanned_end, previous_scan.tables.clone())
+            }
             _ => (0, before),
         };
         self.scan_growth(pack, file.as_ref(), start, tables)
@@ -261,8 +264,12 @@ impl ReadOnlyLocalStore {
     }
 
     /// Returns the file of a pack, reopened if it may have been replaced.
-    fn open_pack_file(&self, pack: u32, known: &PackScanState) -> Result<Arc<dyn DiskFile>> {
-        let is_certain = known.scanned_end > 0 && !is_collection_pack(pack);
+    fn open_pack_file(
+        &self,
+        pack: u32,
+        previous_scan: &PackScanState,
+    ) -> Result<Arc<dyn DiskFile>> {
+        let is_certain = previous_scan.scanned_end > 0 && !is_collection_pack(pack);
         if let Some(file) = self.index.pack_file(pack).filter(|_| is_certain) {
             return Ok(file);
         }
@@ -283,18 +290,18 @@ impl ReadOnlyLocalStore {
     ) -> Result<PackScanState> {
         let failed = |source| Error::FileRead { file: pack_file_name(pack), source };
         let length = file.len().map_err(failed)?;
-        let mut seen = PackScanState { scanned_end: start, tables, ..PackScanState::default() };
+        let mut scan = PackScanState { scanned_end: start, tables, ..PackScanState::default() };
         let mut piece = SCAN_PIECE_BYTES;
-        while seen.scanned_end < length && !seen.is_complete {
+        while scan.scanned_end < length && !scan.is_complete {
             let part =
-                read_file_range(file, seen.scanned_end, piece.min(length - seen.scanned_end))
+                read_file_range(file, scan.scanned_end, piece.min(length - scan.scanned_end))
                     .map_err(failed)?;
-            let base = usize::try_from(seen.scanned_end).unwrap_or(usize::MAX);
+            let base = usize::try_from(scan.scanned_end).unwrap_or(usize::MAX);
             let part = PackSlice { pack, start: base, bytes: &part };
-            if seen.scanned_end == 0 {
+            if scan.scanned_end == 0 {
                 check_pack_head(part)?;
             }
-            let scanned = pack_scan::scan_slice(part, seen.scanned_end, seen.tables.clone());
+            let scanned = pack_scan::scan_slice(part, scan.scanned_end, scan.tables.clone());
             let PackScan {
                 entries,
                 tables,
@@ -308,19 +315,19 @@ impl ReadOnlyLocalStore {
                 tracing::error!(file = pack_file_name(pack), start, end, "a pack is damaged");
             }
             self.index.publish_entries(&entries);
-            if end == seen.scanned_end && piece >= length - seen.scanned_end {
+            if end == scan.scanned_end && piece >= length - scan.scanned_end {
                 break;
             }
             // Either the next piece begins after a commit, or the commit is larger than the piece.
-            piece = if end == seen.scanned_end { piece * 2 } else { SCAN_PIECE_BYTES };
-            seen = PackScanState {
+            piece = if end == scan.scanned_end { piece * 2 } else { SCAN_PIECE_BYTES };
+            scan = PackScanState {
                 scanned_end: end,
                 tables,
                 is_complete: is_sealed,
                 index_fingerprint: None,
             };
         }
-        Ok(seen)
+        Ok(scan)
     }
 
     /// Repeats a query until it returns a value, or until a new scan finds nothing new.
@@ -328,14 +335,14 @@ impl ReadOnlyLocalStore {
         let mut looks = 0;
         loop {
             let version = self.scan_version.load(Ordering::SeqCst);
-            let answer = ask();
-            if matches!(answer, Ok(Some(_))) || looks == MAX_FOLDER_SCANS {
-                return answer;
+            let result = ask();
+            if matches!(result, Ok(Some(_))) || looks == MAX_FOLDER_SCANS {
+                return result;
             }
             self.scan_folder()?;
             looks += 1;
             if self.scan_version.load(Ordering::SeqCst) == version {
-                return answer;
+                return result;
             }
         }
     }
@@ -372,11 +379,12 @@ impl ReadOnlyLocalStore {
         {
             return Ok(Some((location, header, record)));
         }
-        let Some(found) = self.index.find_verified(kind, id, RecordLookupPurpose::Read)? else {
+        let Some(record_match) = self.index.find_verified(kind, id, RecordLookupPurpose::Read)?
+        else {
             return Ok(None);
         };
-        let (header, record) = self.index.read_record(found.location)?;
-        Ok(Some((found.location, header, record)))
+        let (header, record) = self.index.read_record(record_match.location)?;
+        Ok(Some((record_match.location, header, record)))
     }
 }
 
@@ -391,8 +399,8 @@ fn read_file_range(file: &dyn DiskFile, start: u64, length: u64) -> std::io::Res
 
 /// Returns an error for a pack that a program of another format wrote.
 fn check_pack_head(part: PackSlice<'_>) -> Result<()> {
-    let head = part.record_at(0).filter(|found| found.header.kind == RecordKind::Head);
-    let payload = head.and_then(|found| found.payload());
+    let head = part.record_at(0).filter(|record| record.header.kind == RecordKind::Head);
+    let payload = head.and_then(|record| record.payload());
     if payload.is_some_and(|bytes| super::record_payload::PackHead::decode(&bytes).is_none()) {
         let file = pack_file_name(part.pack);
         return Err(Error::FileMalformed { file, fault: "it is a pack of another format version" });
@@ -410,7 +418,7 @@ fn has_pack_seal(pack: u32, file: &dyn DiskFile) -> Result<bool> {
     let bytes = read_file_range(file, start, SEAL_RECORD_BYTES as u64).map_err(failed)?;
     let base = usize::try_from(start).unwrap_or(usize::MAX);
     let seal = PackSlice { pack, start: base, bytes: &bytes }.record_at(base);
-    Ok(seal.is_some_and(|found| found.header.kind == RecordKind::Seal))
+    Ok(seal.is_some_and(|record| record.header.kind == RecordKind::Seal))
 }
 
 impl ReadChunks for ReadOnlyLocalStore {
@@ -445,12 +453,12 @@ impl BaseStore for ReadOnlyLocalStore {
         let mut present = vec![false; ids.len()];
         self.retry_after_scan(|| {
             for (id, present) in ids.iter().zip(&mut present).filter(|(_, present)| !**present) {
-                let found = self.index.find_verified(
+                let record_match = self.index.find_verified(
                     RecordKind::Chunk,
                     id.as_bytes(),
                     RecordLookupPurpose::Read,
                 )?;
-                *present = found.is_some();
+                *present = record_match.is_some();
             }
             Ok(present.iter().all(|present| *present).then_some(()))
         })?;
@@ -488,9 +496,9 @@ impl BaseStore for ReadOnlyLocalStore {
         let read = || {
             let log = self.tables.read().log;
             let past = HistoryReader { index: &self.index, log, chunk_reader: self };
-            let found = past.read_revisions(Some(name), before, limit)?;
+            let revisions = past.read_revisions(Some(name), before, limit)?;
             let is_whole = self.tables.read().log == log;
-            Ok(is_whole.then_some(found))
+            Ok(is_whole.then_some(revisions))
         };
         Ok(self.retry_after_scan(read)?.unwrap_or_default())
     }

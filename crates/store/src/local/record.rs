@@ -82,7 +82,7 @@ impl RecordHeader {
         }
         let header = bytes.first_chunk::<RECORD_HEADER_BYTES>()?;
         let (fixed, id) = header.split_first_chunk::<ID_OFFSET>()?;
-        let word = |at: usize| -> Option<u32> {
+        let read_u32 = |at: usize| -> Option<u32> {
             Some(u32::from_le_bytes(*fixed.get(at..)?.first_chunk::<4>()?))
         };
         let &[_, _, _, _, kind, encoding, flags, 0, ..] = fixed else {
@@ -92,9 +92,9 @@ impl RecordHeader {
             kind: RecordKind::from_code(kind)?,
             is_terminal: flags & TERMINAL_FLAG != 0,
             encoding,
-            stored_bytes: word(8)?,
-            plain_bytes: word(12)?,
-            crc: word(CRC_OFFSET)?,
+            stored_bytes: read_u32(8)?,
+            plain_bytes: read_u32(12)?,
+            crc: read_u32(CRC_OFFSET)?,
             id: *id.first_chunk()?,
         };
         let is_sound = encoding <= ENCODING_LZ4
@@ -135,8 +135,8 @@ pub(super) fn encode_record(
     let body = to.len();
     if compression == RecordCompression::Lz4 {
         to.resize(body + lz4_flex::block::get_maximum_output_size(payload.len()), 0);
-        let room = to.get_mut(body..).unwrap_or_default();
-        let packed = lz4_flex::block::compress_into(payload, room).unwrap_or(usize::MAX);
+        let destination = to.get_mut(body..).unwrap_or_default();
+        let packed = lz4_flex::block::compress_into(payload, destination).unwrap_or(usize::MAX);
         if packed <= payload.len() - payload.len() / 8 && !payload.is_empty() {
             to.truncate(body + packed);
             if let Some(header) = to.get_mut(start..) {
@@ -156,14 +156,18 @@ pub(super) fn set_terminal_flag(record: &mut [u8]) {
 }
 
 /// Writes the checksum of a whole record for its position.
-pub(super) fn write_record_crc(record: &mut [u8], place: RecordPosition) {
-    let crc = record_checksum(record, place).to_le_bytes();
+pub(super) fn write_record_crc(record: &mut [u8], position: RecordPosition) {
+    let crc = record_checksum(record, position).to_le_bytes();
     write_at(record, CRC_OFFSET, &crc);
 }
 
 /// Returns true if a whole record is valid at its position.
-pub(super) fn is_record_valid(header: &RecordHeader, record: &[u8], place: RecordPosition) -> bool {
-    header.crc == record_checksum(record, place)
+pub(super) fn is_record_valid(
+    header: &RecordHeader,
+    record: &[u8],
+    position: RecordPosition,
+) -> bool {
+    header.crc == record_checksum(record, position)
 }
 
 /// Returns the decoded payload of a whole record; `None` if decoding fails.
@@ -178,9 +182,9 @@ pub(super) fn decode_record(header: &RecordHeader, record: &Bytes) -> Option<Byt
     (length == plain).then(|| Bytes::from(bytes))
 }
 
-fn record_checksum(record: &[u8], place: RecordPosition) -> u32 {
-    let crc = crc32c::crc32c(&place.pack.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc, &place.offset.to_le_bytes());
+fn record_checksum(record: &[u8], position: RecordPosition) -> u32 {
+    let crc = crc32c::crc32c(&position.pack.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &position.offset.to_le_bytes());
     let crc = crc32c::crc32c_append(crc, record.get(..CRC_OFFSET).unwrap_or_default());
     crc32c::crc32c_append(crc, record.get(ID_OFFSET..).unwrap_or_default())
 }
@@ -191,7 +195,7 @@ fn encode_length(bytes: usize) -> [u8; 4] {
 }
 
 fn write_at(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
+    if let Some(target) = bytes.get_mut(at..at + value.len()) {
+        target.copy_from_slice(value);
     }
 }

@@ -79,16 +79,17 @@ impl RecordIndex {
         kind: RecordKind,
         id: &[u8; 32],
     ) -> Option<(RecordLocation, Arc<dyn DiskFile>)> {
-        let mut found = None;
-        let searched = self.visit_locations(kind, id, RecordLookupPurpose::Read, |packs, one| {
-            found = packs
-                .files
-                .get(&one.location.position.pack)
-                .map(|file| (one.location, file.clone()));
-            Ok(found.is_some())
-        });
+        let mut located_file = None;
+        let searched =
+            self.visit_locations(kind, id, RecordLookupPurpose::Read, |packs, record_match| {
+                located_file = packs
+                    .files
+                    .get(&record_match.location.position.pack)
+                    .map(|file| (record_match.location, file.clone()));
+                Ok(located_file.is_some())
+            });
         debug_assert!(searched.is_ok(), "nothing fails without asking the disk");
-        found
+        located_file
     }
 
     /// Finds a chunk or blob, and verifies it by its header on the disk.
@@ -101,15 +102,16 @@ impl RecordIndex {
         id: &[u8; 32],
         purpose: RecordLookupPurpose,
     ) -> Result<Option<RecordMatch>> {
-        let mut found = None;
-        self.visit_locations(kind, id, purpose, |packs, one| {
-            let is_it = one.ordinal.is_none() || packs.matches_header(one.location, kind, id)?;
+        let mut verified_match = None;
+        self.visit_locations(kind, id, purpose, |packs, record_match| {
+            let is_it = record_match.ordinal.is_none()
+                || packs.matches_header(record_match.location, kind, id)?;
             if is_it {
-                found = Some(one);
+                verified_match = Some(record_match);
             }
             Ok(is_it)
         })?;
-        Ok(found)
+        Ok(verified_match)
     }
 
     /// Passes the possible locations of a record to `visit` until it accepts one.
@@ -142,8 +144,8 @@ impl RecordIndex {
             let stays = |ordinal| live.is_none_or(|live| is_ordinal_live(live, ordinal));
             for (ordinal, location) in index.find_entries(id).filter(|(ordinal, _)| stays(*ordinal))
             {
-                let found = RecordMatch { location, ordinal: Some(ordinal) };
-                if is_kind(&location) && visit(&packs, found)? {
+                let record_match = RecordMatch { location, ordinal: Some(ordinal) };
+                if is_kind(&location) && visit(&packs, record_match)? {
                     return Ok(());
                 }
             }
@@ -235,16 +237,16 @@ impl RecordIndex {
         if !self.packs.load().files.contains_key(&pack) {
             return;
         }
-        let mut known = OpenPackIndex::default();
+        let mut open_index = OpenPackIndex::default();
         for (id, location) in entries {
             if location.kind == RecordKind::Commit {
-                known.commits.push(*location);
+                open_index.commits.push(*location);
             } else {
-                known.records.insert(ChunkId::from_bytes(*id), *location);
+                open_index.records.insert(ChunkId::from_bytes(*id), *location);
             }
         }
         let mut open = self.open_packs.write();
-        open.insert(pack, known);
+        open.insert(pack, open_index);
         self.packs.rcu(|packs| {
             let mut packs = PackSet::clone(packs);
             packs.indexes.remove(&pack);
@@ -305,9 +307,10 @@ impl RecordIndex {
                 commits.extend(index.commits().rev());
             }
         }
-        let place = |location: &RecordLocation| (location.position.pack, location.position.offset);
-        commits.sort_by_key(|location| std::cmp::Reverse(place(location)));
-        commits.dedup_by_key(|location| place(location));
+        let sort_key =
+            |location: &RecordLocation| (location.position.pack, location.position.offset);
+        commits.sort_by_key(|location| std::cmp::Reverse(sort_key(location)));
+        commits.dedup_by_key(|location| sort_key(location));
         commits
     }
 

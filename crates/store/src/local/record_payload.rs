@@ -216,9 +216,10 @@ impl StoreTables {
 pub(crate) fn check_updates(updates: &[RefUpdate], leases: &[LeaseUpdate]) -> Result<()> {
     updates.iter().try_for_each(check_update)?;
     leases.iter().try_for_each(check_lease_update)?;
-    let bytes_of = |one: &RefUpdate| one.name.len() + one.author.len() + one.message.len();
+    let bytes_of =
+        |update: &RefUpdate| update.name.len() + update.author.len() + update.message.len();
     let texts: usize = updates.iter().map(bytes_of).sum();
-    let holders: usize = leases.iter().map(|one| one.holder().len()).sum();
+    let holders: usize = leases.iter().map(|lease_update| lease_update.holder().len()).sum();
     let length = texts + holders + (updates.len() + leases.len() + 1) * MAX_UPDATE_BYTES;
     let (what, limit) = ("list of moves in one commit", MAX_PAYLOAD_BYTES);
     if length < limit { Ok(()) } else { Err(Error::TooLong { what, length, limit }) }
@@ -462,7 +463,10 @@ mod tests {
             RevisionLog { map: SortedMap::from_root(Some(root)), folded_below: 8, generation: 3 };
         let tables = StoreTables {
             refs: RefTable::from([("main".to_owned(), root), ("b/x".to_owned(), root)]),
-            leases: leases.iter().map(|one| (one.holder.clone(), one.clone())).collect(),
+            leases: leases
+                .iter()
+                .map(|root_lease| (root_lease.holder.clone(), root_lease.clone()))
+                .collect(),
             log,
             next_sequence: 12,
         };

@@ -80,8 +80,9 @@ pub(super) fn recover_store(
         recovered.damage_found.push(format!("`{file}`, which follows `{before}`, is gone"));
     }
     if let Some(pack) = orphans.into_iter().filter(|pack| *pack > last).max() {
-        if let Some(known) = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact) {
-            keep_newest_tables(&mut recovered.tables, known.tables().clone());
+        if let Some(pack_index) = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact)
+        {
+            keep_newest_tables(&mut recovered.tables, pack_index.tables().clone());
         }
         // The next write starts a pack after the missing one, with all refs in its head.
         recovered.writer.pack = pack;
@@ -101,8 +102,8 @@ fn unusable_indexes<'a>(
         let name = index_file::index_file_name(*pack);
         // A check verifies the body of an index. Only the index of the last pack is verified here, because a wrong one
         // would be extended.
-        let known = PackIndexFile::open(disk, *pack)?;
-        let is_usable = known.is_some_and(|index| Some(*pack) != last || index.is_intact());
+        let pack_index = PackIndexFile::open(disk, *pack)?;
+        let is_usable = pack_index.is_some_and(|index| Some(*pack) != last || index.is_intact());
         if !is_usable && disk.open_file(&name).is_ok() {
             tracing::warn!(file = name, "a damaged index file is made again");
             notes.push(format!("`{name}` was damaged; it is made again from its pack"));
@@ -137,8 +138,8 @@ impl LastPackOpener<'_> {
         let Self { disk, index, pack_limit: limit } = *self;
         let mut notes = Vec::new();
         let file = open_pack_file(disk, last)?;
-        let found = scan_open_pack(disk, last, file.as_ref(), tables.clone())?;
-        if found.pack_scan.committed_end == 0 {
+        let scan = scan_open_pack(disk, last, file.as_ref(), tables.clone())?;
+        if scan.pack_scan.committed_end == 0 {
             let was_used = check_unused_pack(disk, last, file.as_ref(), tables)?;
             drop(file);
             if !was_used {
@@ -152,7 +153,7 @@ impl LastPackOpener<'_> {
                 quarantine_file(disk, &file)?;
                 damage.push(format!("nothing in `{file}` could be read; it is set aside"));
             }
-            let tables = found.pack_scan.tables;
+            let tables = scan.pack_scan.tables;
             let number = if was_used { last + 1 } else { last };
             let created = create_pack_writer(disk, index, limit, number, &tables);
             // A full disk must not prevent reading the store.
@@ -169,18 +170,18 @@ impl LastPackOpener<'_> {
                 recovery_notes: notes,
             });
         }
-        describe_damage(last, &found.pack_scan, &mut damage);
-        if found.is_truncated {
+        describe_damage(last, &scan.pack_scan, &mut damage);
+        if scan.is_truncated {
             let file = pack_file_name(last);
             damage.push(format!("`{file}` is shorter than its index file says"));
         } else {
-            notes.extend(truncate_pack(last, file.as_ref(), found.pack_scan.committed_end)?);
-            if found.indexed_length < found.pack_scan.committed_end {
+            notes.extend(truncate_pack(last, file.as_ref(), scan.pack_scan.committed_end)?);
+            if scan.indexed_length < scan.pack_scan.committed_end {
                 sync_pack(disk, last, file.as_ref())?;
             }
         }
-        let tables = found.pack_scan.tables.clone();
-        let writer = self.pack_writer(last, file, found);
+        let tables = scan.pack_scan.tables.clone();
+        let writer = self.pack_writer(last, file, scan);
         Ok(RecoveredStore { writer, tables, damage_found: damage, recovery_notes: notes })
     }
 
@@ -189,19 +190,19 @@ impl LastPackOpener<'_> {
         &self,
         pack: u32,
         file: Arc<dyn DiskFile>,
-        found: OpenPackScan,
+        scan: OpenPackScan,
     ) -> LocalPackWriter {
         let OpenPackScan {
             pack_scan: scanned,
             indexed_length: checkpoint,
-            index: known,
+            index: pack_index,
             is_truncated: is_cut_off,
-        } = found;
+        } = scan;
         self.index.add_pack_file(pack, &file);
-        let has_index = known.as_ref().is_some_and(PackIndexFile::is_sealed);
-        let has_records = known.is_some() || !scanned.entries.is_empty();
-        if let Some(known) = known {
-            self.index.add_pack_index(pack, known);
+        let has_index = pack_index.as_ref().is_some_and(PackIndexFile::is_sealed);
+        let has_records = pack_index.is_some() || !scanned.entries.is_empty();
+        if let Some(pack_index) = pack_index {
+            self.index.add_pack_index(pack, pack_index);
         }
         self.index.publish_entries(&scanned.entries);
         let mut unindexed = Vec::new();
@@ -311,11 +312,11 @@ fn open_sealed_pack(
 ) -> Result<StoreTables> {
     let file = open_pack_file(disk, pack)?;
     index.add_pack_file(pack, &file);
-    let known = PackIndexFile::open(disk, pack)?;
-    let known = match known.filter(PackIndexFile::is_sealed) {
-        Some(found) => {
-            let tables = found.tables().clone();
-            index.add_pack_index(pack, found);
+    let pack_index = PackIndexFile::open(disk, pack)?;
+    let pack_index = match pack_index.filter(PackIndexFile::is_sealed) {
+        Some(sealed_index) => {
+            let tables = sealed_index.tables().clone();
+            index.add_pack_index(pack, sealed_index);
             return Ok(tables);
         }
         None => PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact),
@@ -325,11 +326,11 @@ fn open_sealed_pack(
     scanned.entries.append(&mut scanned.uncommitted_entries);
     describe_damage(pack, &scanned, damage);
     let length = pack_length(pack, file.as_ref())?;
-    if let Some(known) = known.filter(|known| known.covered_bytes() > length) {
+    if let Some(pack_index) = pack_index.filter(|pack_index| pack_index.covered_bytes() > length) {
         // The index file is retained as the proof until a repair.
         let file = pack_file_name(pack);
         damage.push(format!("`{file}` is shorter than its index file says"));
-        keep_newest_tables(&mut scanned.tables, known.tables().clone());
+        keep_newest_tables(&mut scanned.tables, pack_index.tables().clone());
         index.publish_entries(&scanned.entries);
     } else {
         write_scanned_index(disk, index, pack, &mut scanned);
@@ -346,11 +347,11 @@ fn open_collection_pack(
     damage: &mut Vec<String>,
 ) -> Result<StoreTables> {
     let file = open_pack_file(disk, pack)?;
-    let found = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_sealed);
-    if let Some(found) = found {
-        let tables = found.tables().clone();
+    let sealed_index = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_sealed);
+    if let Some(sealed_index) = sealed_index {
+        let tables = sealed_index.tables().clone();
         index.add_pack_file(pack, &file);
-        index.add_pack_index(pack, found);
+        index.add_pack_index(pack, sealed_index);
         return Ok(tables);
     }
     // The seal is written after everything before it is durable, and nothing is removed before the seal is durable.
@@ -402,7 +403,7 @@ fn write_scanned_index(disk: &dyn Disk, index: &RecordIndex, pack: u32, scanned:
     };
     let written = index_file::write_index_file(disk, contents);
     match written.and_then(|()| PackIndexFile::open(disk, pack)) {
-        Ok(Some(found)) => index.add_pack_index(pack, found),
+        Ok(Some(pack_index)) => index.add_pack_index(pack, pack_index),
         Ok(None) => index.publish_entries(&scanned.entries),
         Err(error) => {
             tracing::warn!(file = pack_file_name(pack), reason = %error, "index not written");
@@ -428,8 +429,8 @@ fn scan_open_pack(
     before: StoreTables,
 ) -> Result<OpenPackScan> {
     let length = pack_length(pack, file)?;
-    let known = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact);
-    let Some(index) = known.filter(|index| index.covered_bytes() <= length) else {
+    let pack_index = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact);
+    let Some(index) = pack_index.filter(|index| index.covered_bytes() <= length) else {
         let mut scanned = scan_whole_pack(pack, file, before)?;
         let longer = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact);
         let is_cut_off = longer.is_some();
@@ -483,7 +484,7 @@ fn check_unused_pack(
     let failed = |source| Error::FileRead { file: pack_file_name(pack), source };
     let bytes = file.map_content().map_err(failed)?;
     let is_head =
-        record_at(pack, &bytes, 0).is_some_and(|found| found.header.kind == RecordKind::Head);
+        record_at(pack, &bytes, 0).is_some_and(|record| record.header.kind == RecordKind::Head);
     if is_head {
         return Err(Error::FileMalformed {
             file: pack_file_name(pack),

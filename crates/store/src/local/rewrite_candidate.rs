@@ -44,30 +44,35 @@ pub(super) fn choose_rewrites(
     pack_limit: u64,
 ) -> BTreeMap<u32, (u64, u64)> {
     let (mut chosen, mut others): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|one| one.live_share() < min_live);
+        candidates.into_iter().partition(|candidate| candidate.live_share() < min_live);
     let small = choose_small_packs(&others, pack_limit / SMALL_PACK_DIVISOR);
-    others.retain(|one| !small.contains(one));
+    others.retain(|candidate| !small.contains(candidate));
     chosen.extend(small);
     others.sort_unstable_by(|left, right| left.live_share().total_cmp(&right.live_share()));
     let mut garbage: u64 = others.iter().map(RewriteCandidate::garbage_bytes).sum();
-    for one in others {
+    for candidate in others {
         if ratio(garbage, live) <= MAX_GARBAGE_SHARE {
             break;
         }
-        garbage -= one.garbage_bytes();
-        chosen.push(one);
+        garbage -= candidate.garbage_bytes();
+        chosen.push(candidate);
     }
-    chosen.into_iter().map(|one| (one.pack, (one.length, one.live_bytes))).collect()
+    chosen
+        .into_iter()
+        .map(|candidate| (candidate.pack, (candidate.length, candidate.live_bytes)))
+        .collect()
 }
 
 /// Returns the small packs if there are too many. Excludes packs larger than all the smaller ones together; otherwise
 /// every few small packs would cause a large one to be moved again.
 fn choose_small_packs(candidates: &[RewriteCandidate], limit: u64) -> Vec<RewriteCandidate> {
     let mut small: Vec<RewriteCandidate> =
-        candidates.iter().copied().filter(|one| one.length < limit).collect();
-    small.sort_unstable_by_key(|one| one.length);
-    let mut total: u64 = small.iter().map(|one| one.length).sum();
-    while let Some(largest) = small.last().filter(|one| one.length > total - one.length) {
+        candidates.iter().copied().filter(|candidate| candidate.length < limit).collect();
+    small.sort_unstable_by_key(|candidate| candidate.length);
+    let mut total: u64 = small.iter().map(|candidate| candidate.length).sum();
+    while let Some(largest) =
+        small.last().filter(|candidate| candidate.length > total - candidate.length)
+    {
         total -= largest.length;
         small.pop();
     }

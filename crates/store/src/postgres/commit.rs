@@ -207,8 +207,8 @@ impl PostgresStoreState {
         token: i64,
     ) -> Result<Vec<RefMove>, CommitFailure> {
         let failed = database_error("cannot commit");
-        let begun = connection.begin_with(self.lock_keys.begin_write_statement()).await;
-        let mut transaction = begun.map_err(&failed)?;
+        let result = connection.begin_with(self.lock_keys.begin_write_statement()).await;
+        let mut transaction = result.map_err(&failed)?;
         let generation = self.rescue_condemned(&mut transaction, prepared).await?;
         let mut moves = Vec::with_capacity(prepared.batch.ref_updates().len());
         for update in prepared.batch.ref_updates() {
@@ -264,9 +264,9 @@ impl PostgresStoreState {
         connection: &mut PgConnection,
         update: &RefUpdate,
     ) -> Result<Error, CommitFailure> {
-        let place = read_ref_position(connection, &update.name).await?;
+        let position = read_ref_position(connection, &update.name).await?;
         let name = update.name.clone();
-        if let Some((root, sequence)) = place {
+        if let Some((root, sequence)) = position {
             // A caller that retries with a new read must not read the old root again.
             self.ref_cache.record_moves([RefMove {
                 name: name.clone(),
@@ -274,7 +274,7 @@ impl PostgresStoreState {
                 sequence,
             }]);
         }
-        let actual = place.map(|(root, _)| root);
+        let actual = position.map(|(root, _)| root);
         Ok(Error::RefMoved { name, expected: update.expected_root, actual })
     }
 

@@ -59,7 +59,7 @@ impl PostgresStoreState {
     /// Determines the outcome of a commit within the configured wait time.
     pub(super) async fn find_outcome(&self, number: i64) -> Option<PostgresCommitOutcome> {
         self.counters.outcome_lookups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let found = async {
+        let lookup = async {
             loop {
                 match self.query_outcome(number).await {
                     Ok(outcome) => break outcome,
@@ -68,15 +68,15 @@ impl PostgresStoreState {
                 tokio::time::sleep(OUTCOME_RETRY_DELAY).await;
             }
         };
-        tokio::time::timeout(self.options.wait_timeout, found).await.ok()
+        tokio::time::timeout(self.options.wait_timeout, lookup).await.ok()
     }
 
     /// Continues to determine the outcome of a commit after its caller has returned.
     pub(super) async fn find_outcome_later(self: Arc<Self>, number: i64, name: String) {
         let outcome = loop {
             // On a connection that no longer responds, the result would never arrive.
-            let patience = self.options.statement_timeout.max(self.options.wait_timeout);
-            match tokio::time::timeout(patience, self.query_outcome(number)).await {
+            let query_timeout = self.options.statement_timeout.max(self.options.wait_timeout);
+            match tokio::time::timeout(query_timeout, self.query_outcome(number)).await {
                 Ok(Ok(outcome)) => break outcome,
                 Ok(Err(_)) | Err(_) => tokio::time::sleep(OUTCOME_RETRY_DELAY * 10).await,
             }

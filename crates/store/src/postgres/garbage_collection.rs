@@ -156,7 +156,7 @@ impl PostgresCollection<'_> {
     ) -> Result<ControlFlow<()>> {
         let roots =
             self.run_step(|_, lead| Box::pin(async { Ok(std::mem::take(&mut lead.roots)) }))?;
-        for (what, roots) in roots {
+        for (description, roots) in roots {
             let before = self.report.live_bytes;
             let ControlFlow::Continue(_) =
                 self.mark_roots(roots, MissingChunkPolicy::Refuse, pace)?
@@ -165,9 +165,7 @@ impl PostgresCollection<'_> {
             };
             let bytes = self.report.live_bytes - before;
             if bytes > 0 {
-                self.report
-                    .retainers
-                    .push(StorageRetainer { description: what, retained_bytes: bytes });
+                self.report.retainers.push(StorageRetainer { description, retained_bytes: bytes });
             }
         }
         for _ in 0..MAX_MARK_CATCH_UPS {
@@ -175,7 +173,7 @@ impl PostgresCollection<'_> {
             let mut records = 0;
             for (roots, gaps) in newer {
                 match self.mark_roots(roots, gaps, pace)? {
-                    ControlFlow::Continue(found) => records += found,
+                    ControlFlow::Continue(record_count) => records += record_count,
                     ControlFlow::Break(()) => return Ok(ControlFlow::Break(())),
                 }
             }
@@ -219,9 +217,9 @@ impl PostgresCollection<'_> {
     /// # Errors
     /// A failed read or write, or damage: nothing has changed then.
     pub fn activate_condemned(&mut self) -> Result<()> {
-        let found = self.run_step(|shared, lead| Box::pin(lead.activate_condemned(shared)))?;
-        self.report.live_records += found.record_count;
-        self.report.live_bytes += found.byte_count;
+        let counts = self.run_step(|shared, lead| Box::pin(lead.activate_condemned(shared)))?;
+        self.report.live_records += counts.record_count;
+        self.report.live_bytes += counts.byte_count;
         Ok(())
     }
 
@@ -268,7 +266,7 @@ impl PostgresCollection<'_> {
         })?;
         let mut records = 0;
         loop {
-            let found = self.run_step(move |shared, lead| {
+            let counts = self.run_step(move |shared, lead| {
                 Box::pin(async move {
                     if lead.marks.is_complete() {
                         return Ok(None);
@@ -276,7 +274,7 @@ impl PostgresCollection<'_> {
                     lead.marks.mark_references(shared, &mut lead.connection, gaps).await.map(Some)
                 })
             })?;
-            let Some(CollectionStepCount { record_count: new, byte_count: bytes }) = found else {
+            let Some(CollectionStepCount { record_count: new, byte_count: bytes }) = counts else {
                 return Ok(ControlFlow::Continue(records));
             };
             records += new;
@@ -455,9 +453,12 @@ impl CollectionLeader {
             roots.push((format!("lease of `{}`", lease.holder), vec![*lease.root.as_bytes()]));
         }
         roots.push(("readers".to_owned(), self.query_hashes(PINNED_ROOTS_QUERY).await?));
-        let kept = self.thin_history().await?;
-        for (name, kept) in kept {
-            roots.push((format!("history of `{name}`, {} revisions", kept.len()), kept));
+        let histories = self.thin_history().await?;
+        for (name, revision_roots) in histories {
+            roots.push((
+                format!("history of `{name}`, {} revisions", revision_roots.len()),
+                revision_roots,
+            ));
         }
         let replaced = self.recent_revision_roots().await?;
         roots.push(("states that were replaced just now".to_owned(), replaced));
@@ -484,7 +485,7 @@ impl CollectionLeader {
                 (name, options.retention.select_retained(all.iter().copied(), options.now))
             })
             .collect();
-        let mut kept: BTreeMap<String, Vec<[u8; 32]>> = BTreeMap::new();
+        let mut retained_roots: BTreeMap<String, Vec<[u8; 32]>> = BTreeMap::new();
         let mut dropped: Vec<i64> = Vec::new();
         for row in &rows {
             let sequence: i64 = row.try_get(0).map_err(&failed)?;
@@ -496,7 +497,7 @@ impl CollectionLeader {
             let root = root_from_row(row, 2)?;
             let is_followed = root.is_some_and(|root| options.retained_roots.contains(&root));
             if is_kept || is_young || is_followed {
-                kept.entry(name).or_default().extend(root.map(|root| *root.as_bytes()));
+                retained_roots.entry(name).or_default().extend(root.map(|root| *root.as_bytes()));
                 self.retained_revisions += 1;
             } else {
                 dropped.push(sequence);
@@ -507,7 +508,7 @@ impl CollectionLeader {
             let drop = sqlx::query("delete from revision where sequence = any($1)").bind(dropped);
             drop.execute(&mut self.connection).await.map_err(&failed)?;
         }
-        Ok(kept)
+        Ok(retained_roots)
     }
 
     async fn live_leases(&mut self) -> Result<Vec<crate::root_retention::RootLease>> {
@@ -636,9 +637,9 @@ impl CollectionLeader {
         for (roots, gaps) in newer {
             roots.into_iter().for_each(|root| self.marks.add_root(root));
             while !self.marks.is_complete() {
-                let found = self.marks.mark_references(shared, &mut self.connection, gaps).await?;
-                total.record_count += found.record_count;
-                total.byte_count += found.byte_count;
+                let counts = self.marks.mark_references(shared, &mut self.connection, gaps).await?;
+                total.record_count += counts.record_count;
+                total.byte_count += counts.byte_count;
             }
         }
         let (chunks, blobs) = self.marks.take_new_marks();

@@ -113,11 +113,11 @@ impl PostgresMarkSet {
                 return Err(Error::ChunkMissing { id: ChunkId::from_bytes(*missing) });
             }
         }
-        let mut found = CollectionStepCount { record_count: rows.len() as u64, byte_count: 0 };
+        let mut counts = CollectionStepCount { record_count: rows.len() as u64, byte_count: 0 };
         let mut blobs = Vec::new();
         for row in &rows {
             let bytes: i64 = row.try_get(2).map_err(&failed)?;
-            found.byte_count += u64::try_from(bytes).unwrap_or(0);
+            counts.byte_count += u64::try_from(bytes).unwrap_or(0);
             let data: Option<&[u8]> = row.try_get(1).map_err(&failed)?;
             if data.is_none() {
                 continue;
@@ -137,9 +137,9 @@ impl PostgresMarkSet {
             let row =
                 sqlx::query(query).bind(blobs).fetch_one(connection).await.map_err(&failed)?;
             let number = |column| row.try_get::<i64, _>(column).map_err(&failed);
-            found.record_count += u64::try_from(number(0)?).unwrap_or(0);
-            found.byte_count += u64::try_from(number(1)?).unwrap_or(0);
+            counts.record_count += u64::try_from(number(0)?).unwrap_or(0);
+            counts.byte_count += u64::try_from(number(1)?).unwrap_or(0);
         }
-        Ok(found)
+        Ok(counts)
     }
 }

@@ -412,12 +412,12 @@ impl ReadChunks for PostgresStore {
     }
 
     fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
-        let found: Vec<Option<Chunk>> =
+        let cached_chunks: Vec<Option<Chunk>> =
             ids.iter().map(|id| self.state.find_cached_chunk(id)).collect();
-        if found.iter().all(Option::is_some) {
-            return Ok(found.into_iter().flatten().collect());
+        if cached_chunks.iter().all(Option::is_some) {
+            return Ok(cached_chunks.into_iter().flatten().collect());
         }
-        let pairs = ids.iter().copied().zip(found).collect();
+        let pairs = ids.iter().copied().zip(cached_chunks).collect();
         self.run_blocking(|shared| async move { shared.load_missing_chunks(pairs).await })
     }
 
@@ -444,10 +444,10 @@ impl ChunkStore for PostgresStore {
 
     fn contains_blob(&self, id: &BlobId) -> Result<bool> {
         let hash = *id.digest();
-        let found = self.run_blocking(|shared| async move {
+        let presence = self.run_blocking(|shared| async move {
             shared.contains_hashes(store_query::HashKind::Blob, vec![hash]).await
         })?;
-        Ok(found == [true])
+        Ok(presence == [true])
     }
 
     fn commit(&self, batch: ChunkBatch) -> Result<()> {
@@ -462,8 +462,8 @@ impl ChunkStore for PostgresStore {
     }
 
     fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {
-        if let Some(known) = self.state.ref_cache.find_ref(name) {
-            return Ok(known);
+        if let Some(root) = self.state.ref_cache.find_ref(name) {
+            return Ok(root);
         }
         let name = name.to_owned();
         self.run_blocking(|shared| async move { shared.load_ref(&name).await })
@@ -491,8 +491,8 @@ impl ChunkStore for PostgresStore {
 
     fn begin_hold(&self) -> Result<CollectionHold> {
         self.state.check_writable()?;
-        let held = self.run_blocking(PostgresStoreState::begin_hold)?;
-        Ok(CollectionHold::new(held))
+        let hold = self.run_blocking(PostgresStoreState::begin_hold)?;
+        Ok(CollectionHold::new(hold))
     }
 
     fn collect_garbage(

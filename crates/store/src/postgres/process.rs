@@ -42,7 +42,8 @@ impl StoreProcess {
         keys: AdvisoryLockKeys,
     ) -> Result<Self> {
         let failed = database_error("cannot register this process with the database");
-        let wanted = options.max_connections.saturating_add(PostgresOptions::EXTRA_CONNECTIONS);
+        let requested_connections =
+            options.max_connections.saturating_add(PostgresOptions::EXTRA_CONNECTIONS);
         let mut transaction = connection.begin().await.map_err(&failed)?;
         let lock = format!("select pg_advisory_xact_lock({})", keys.registry);
         transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
@@ -60,16 +61,16 @@ impl StoreProcess {
             let number: i64 = row.try_get(column).map_err(&failed)?;
             Ok::<u32, Error>(u32::try_from(number).unwrap_or(0))
         };
-        let (taken, allowed) = (number(0)?, number(1)?);
-        if taken.saturating_add(wanted) > allowed {
+        let (used_connections, allowed) = (number(0)?, number(1)?);
+        if used_connections.saturating_add(requested_connections) > allowed {
             return Err(Error::TooManyConnections {
-                requested: wanted,
-                in_use: taken,
+                requested: requested_connections,
+                in_use: used_connections,
                 server_limit: allowed,
             });
         }
         let insert = "insert into process (connections) values ($1) returning id";
-        let row = sqlx::query(insert).bind(i64::from(wanted));
+        let row = sqlx::query(insert).bind(i64::from(requested_connections));
         let row = row.fetch_one(&mut *transaction).await.map_err(&failed)?;
         let id: i64 = row.try_get(0).map_err(&failed)?;
         sqlx::query("select set_config('application_name', $1, false)")
@@ -167,9 +168,10 @@ impl PostgresStoreState {
         let id = self.process.id();
         let mut transaction =
             connection.begin_with(self.lock_keys.begin_write_statement()).await.map_err(&failed)?;
-        let seen = "update process set seen = clock_timestamp() where id = $1";
-        let seen = sqlx::query(seen).bind(id).execute(&mut *transaction).await.map_err(&failed)?;
-        if seen.rows_affected() == 0 {
+        let update = "update process set seen = clock_timestamp() where id = $1";
+        let result =
+            sqlx::query(update).bind(id).execute(&mut *transaction).await.map_err(&failed)?;
+        if result.rows_affected() == 0 {
             drop(transaction);
             return self.reregister_process(connection).await;
         }
@@ -216,10 +218,14 @@ impl PostgresStoreState {
             return self.check_writable();
         }
         let failed = database_error("cannot register this process again");
-        let wanted =
+        let requested_connections =
             self.options.max_connections.saturating_add(PostgresOptions::EXTRA_CONNECTIONS);
         let row = sqlx::query("insert into process (connections) values ($1) returning id");
-        let row = row.bind(i64::from(wanted)).fetch_one(connection).await.map_err(&failed)?;
+        let row = row
+            .bind(i64::from(requested_connections))
+            .fetch_one(connection)
+            .await
+            .map_err(&failed)?;
         self.process.id.store(row.try_get(0).map_err(&failed)?, Ordering::SeqCst);
         tracing::warn!("this process was silent for long and has registered again");
         Ok(())
@@ -233,23 +239,23 @@ impl PostgresStoreState {
 
     pub(super) async fn begin_hold(self: Arc<Self>) -> Result<ProcessHoldGuard> {
         // Added here first, because a heartbeat ends holds in the database that are not in this list.
-        let held = self.process.holds.begin_hold();
+        let hold = self.process.holds.begin_hold();
         let failed = database_error("cannot begin a hold");
         for _ in 0..MAX_TRANSACTION_ATTEMPTS {
             let mut connection = self.acquire_connection().await?;
             let id = self.process.id();
-            let begun = async {
+            let insertion = async {
                 let mut transaction =
                     connection.begin_with(self.lock_keys.begin_write_statement()).await?;
                 let insert = "insert into hold (process, number, generation) \
                               select $1, $2, generation from collection \
                               where exists (select 1 from process where id = $1) on conflict do nothing";
-                let insert = sqlx::query(insert).bind(id).bind(held.hold_number);
+                let insert = sqlx::query(insert).bind(id).bind(hold.hold_number);
                 let done = insert.execute(&mut *transaction).await?.rows_affected();
                 transaction.commit().await.map(|()| done)
             };
-            match begun.await {
-                Ok(1) => return Ok(held),
+            match insertion.await {
+                Ok(1) => return Ok(hold),
                 Ok(_) => {
                     drop(connection);
                     self.check_registered().await?;

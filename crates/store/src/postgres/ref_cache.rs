@@ -79,7 +79,7 @@ impl RefCache {
     #[expect(clippy::option_option, reason = "unknown and absent are two things")]
     pub(super) fn find_ref(&self, name: &str) -> Option<Option<ChunkId>> {
         let state = self.0.lock();
-        state.is_live.then(|| state.positions.get(name).and_then(|place| place.root))
+        state.is_live.then(|| state.positions.get(name).and_then(|position| position.root))
     }
 
     /// Returns all refs, sorted by name; `None` if they must be queried.
@@ -88,8 +88,10 @@ impl RefCache {
         if !state.is_live {
             return None;
         }
-        let present =
-            state.positions.iter().filter_map(|(name, place)| Some((name.clone(), place.root?)));
+        let present = state
+            .positions
+            .iter()
+            .filter_map(|(name, position)| Some((name.clone(), position.root?)));
         let mut all: Vec<_> = present.collect();
         drop(state);
         all.sort_unstable();
@@ -99,11 +101,11 @@ impl RefCache {
     /// Records completed updates.
     pub(super) fn record_moves(&self, moves: impl IntoIterator<Item = RefMove>) {
         let mut state = self.0.lock();
-        for one in moves {
+        for ref_move in moves {
             if !state.is_live {
-                state.pending_moves.push(one.clone());
+                state.pending_moves.push(ref_move.clone());
             }
-            state.apply_move(one);
+            state.apply_move(ref_move);
         }
     }
 
@@ -114,23 +116,23 @@ impl RefCache {
     }
 
     /// Replaces the cached refs with those read from the database, and applies the updates since.
-    fn replace_positions(&self, known: HashMap<String, RefPosition>) {
+    fn replace_positions(&self, positions: HashMap<String, RefPosition>) {
         let mut state = self.0.lock();
-        state.positions = known;
-        for one in std::mem::take(&mut state.pending_moves) {
-            state.apply_move(one);
+        state.positions = positions;
+        for ref_move in std::mem::take(&mut state.pending_moves) {
+            state.apply_move(ref_move);
         }
         state.is_live = true;
     }
 }
 
 impl RefCacheState {
-    fn apply_move(&mut self, one: RefMove) {
-        let RefMove { name, root, sequence } = one;
-        let place = RefPosition { root, sequence };
-        let known = self.positions.entry(name).or_insert(place);
-        if known.sequence < sequence {
-            *known = place;
+    fn apply_move(&mut self, ref_move: RefMove) {
+        let RefMove { name, root, sequence } = ref_move;
+        let position = RefPosition { root, sequence };
+        let entry = self.positions.entry(name).or_insert(position);
+        if entry.sequence < sequence {
+            *entry = position;
         }
     }
 }
@@ -164,16 +166,16 @@ async fn listen_for_moves(shared: &PostgresStoreState) -> Result<()> {
     let query = format!("select name, root, sequence from \"{schema}\".ref");
     let rows =
         listener.fetch_all(sqlx::query(sqlx::AssertSqlSafe(query))).await.map_err(&failed)?;
-    let mut known = HashMap::with_capacity(rows.len());
+    let mut positions = HashMap::with_capacity(rows.len());
     for row in &rows {
         let name: String = row.try_get(0).map_err(&failed)?;
         let sequence = row.try_get(2).map_err(&failed)?;
-        known.insert(name, RefPosition { root: root_from_row(row, 1)?, sequence });
+        positions.insert(name, RefPosition { root: root_from_row(row, 1)?, sequence });
     }
-    shared.ref_cache.replace_positions(known);
+    shared.ref_cache.replace_positions(positions);
     let silence = shared.options.heartbeat_interval * MAX_MISSED_HEARTBEATS;
-    while let Ok(heard) = tokio::time::timeout(silence, listener.try_recv()).await {
-        let Some(notification) = heard.map_err(&failed)? else {
+    while let Ok(event) = tokio::time::timeout(silence, listener.try_recv()).await {
+        let Some(notification) = event.map_err(&failed)? else {
             return Ok(());
         };
         shared.ref_cache.record_moves(RefMove::from_message(notification.payload()));
@@ -198,8 +200,8 @@ mod tests {
 
     #[test]
     fn messages_are_read_back() {
-        for one in [moved("main", Some(b"a"), 7), moved("a/b c é", None, i64::MAX)] {
-            assert_eq!(RefMove::from_message(&one.to_message()), Some(one));
+        for ref_move in [moved("main", Some(b"a"), 7), moved("a/b c é", None, i64::MAX)] {
+            assert_eq!(RefMove::from_message(&ref_move.to_message()), Some(ref_move));
         }
         for message in ["", "beat", "main\u{1f}zz\u{1f}1", "main\u{1f}\u{1f}x"] {
             assert_eq!(RefMove::from_message(message), None, "{message:?}");

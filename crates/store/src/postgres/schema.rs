@@ -41,10 +41,10 @@ pub(super) async fn migrate_schema(
     let lock = format!("select pg_advisory_xact_lock({})", keys.migration);
     transaction.execute(AssertSqlSafe(lock)).await.map_err(&failed)?;
     // The search path is set when a connection begins, and the schema is its first entry.
-    let found = sqlx::query("select to_regclass('format') is not null");
-    let found = found.fetch_one(&mut *transaction).await.map_err(&failed)?;
+    let table_query = sqlx::query("select to_regclass('format') is not null");
+    let table_row = table_query.fetch_one(&mut *transaction).await.map_err(&failed)?;
     let mut done = 0;
-    if found.try_get(0).map_err(&failed)? {
+    if table_row.try_get(0).map_err(&failed)? {
         let row = sqlx::query("select version from format");
         let row = row.fetch_one(&mut *transaction).await.map_err(&failed)?;
         done = usize::try_from(row.try_get::<i32, _>(0).map_err(&failed)?).unwrap_or(0);
@@ -53,9 +53,9 @@ pub(super) async fn migrate_schema(
         transaction.execute(AssertSqlSafe(make)).await.map_err(&failed)?;
     }
     if done > SCHEMA_STEPS.len() {
-        let room = "the chunk store".to_owned();
+        let table_group = "the chunk store".to_owned();
         return Err(Error::StateDatabaseNewer {
-            table_group: room,
+            table_group,
             applied_steps: done,
             known_steps: SCHEMA_STEPS.len(),
         });

@@ -46,8 +46,8 @@ impl HashKind {
 
 impl PostgresStoreState {
     pub(super) async fn ping(&self) -> Result<()> {
-        let asked = self.query_rows("cannot ask the database", || sqlx::query("select 1")).await;
-        asked.map(drop)
+        let result = self.query_rows("cannot ask the database", || sqlx::query("select 1")).await;
+        result.map(drop)
     }
 
     /// Runs a read-only query; retries it once on another connection if the first was lost.
@@ -88,13 +88,14 @@ impl PostgresStoreState {
         &self,
         pairs: Vec<(ChunkId, Option<Chunk>)>,
     ) -> Result<Vec<Chunk>> {
-        let absent = pairs.iter().filter(|(_, found)| found.is_none());
-        let mut wanted: Vec<[u8; 32]> = absent.map(|(id, _)| *id.as_bytes()).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
+        let absent = pairs.iter().filter(|(_, cached_chunk)| cached_chunk.is_none());
+        let mut missing_hashes: Vec<[u8; 32]> = absent.map(|(id, _)| *id.as_bytes()).collect();
+        missing_hashes.sort_unstable();
+        missing_hashes.dedup();
         let rows: Vec<PgRow> = self
             .query_rows("cannot read chunks", || {
-                sqlx::query("select hash, data from chunk where hash = any($1)").bind(&wanted)
+                sqlx::query("select hash, data from chunk where hash = any($1)")
+                    .bind(&missing_hashes)
             })
             .await?;
         self.counters.read_round_trips.fetch_add(1, Ordering::Relaxed);
@@ -108,8 +109,8 @@ impl PostgresStoreState {
         if let Some(near) = &self.disk_cache {
             near.add_chunks(read.values());
         }
-        let chunks = pairs.into_iter().map(|(id, found)| {
-            found.or_else(|| read.get(&id).cloned()).ok_or(Error::ChunkMissing { id })
+        let chunks = pairs.into_iter().map(|(id, cached_chunk)| {
+            cached_chunk.or_else(|| read.get(&id).cloned()).ok_or(Error::ChunkMissing { id })
         });
         chunks.collect()
     }

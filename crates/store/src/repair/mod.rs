@@ -155,38 +155,38 @@ pub struct RepairedRevision {
 /// Only what prevents the inspection, such as a failed read.
 pub fn plan_repair<D: DeriveMaps>(
     store: &LocalStore,
-    found: &StoreInspection,
+    inspection: &StoreInspection,
     maps: &D,
 ) -> Result<StoreRepairReport, D::Error> {
     let mut repaired = StoreRepairReport {
-        quarantined_files: found.survey.packs_to_quarantine(),
-        rebuilt_indexes: found.survey.indexes_to_rebuild(),
-        history_faults: store.readable_revisions(&found.survey)?.faults,
+        quarantined_files: inspection.survey.packs_to_quarantine(),
+        rebuilt_indexes: inspection.survey.indexes_to_rebuild(),
+        history_faults: store.readable_revisions(&inspection.survey)?.faults,
         ..StoreRepairReport::default()
     };
-    let salvage = StateSalvager::new(store, &found.survey, maps, None);
-    let StoreInspection { survey, checked_at: now, .. } = found;
+    let salvage = StateSalvager::new(store, &inspection.survey, maps, None);
+    let StoreInspection { survey, checked_at: now, .. } = inspection;
     RepairContext { store, survey, salvager: &salvage, now: *now }.salvage_states(&mut repaired)?;
     Ok(salvage.complete_report(repaired))
 }
 
 /// Repairs a store. Afterwards the store checks clean, unless a ref could not be restored at all.
 ///
-/// `found` must be of this store, with nothing written since.
+/// `inspection` must be of this store, with nothing written since.
 ///
 /// # Errors
 /// [`Error::WriteDisabled`]: open the store again first. A failed read or write: the repair can be run again.
 pub fn repair_store<D: DeriveMaps>(
     store: &LocalStore,
-    found: &StoreInspection,
+    inspection: &StoreInspection,
     maps: &D,
     now: SystemTime,
 ) -> Result<StoreRepairReport, D::Error> {
-    if found.report.is_clean() {
+    if inspection.report.is_clean() {
         return Ok(StoreRepairReport::default());
     }
     let _turn = store.lock_collections()?;
-    let survey = &found.survey;
+    let survey = &inspection.survey;
     // The faults go into the report; the repair replaces a damaged list with a complete one.
     let history = store.readable_revisions(survey)?.faults;
     let mended = store.repair_packs(survey)?;
@@ -198,7 +198,7 @@ pub fn repair_store<D: DeriveMaps>(
         ..StoreRepairReport::default()
     };
     let salvage = StateSalvager::new(store, survey, maps, Some(now));
-    let job = RepairContext { store, survey, salvager: &salvage, now: found.checked_at };
+    let job = RepairContext { store, survey, salvager: &salvage, now: inspection.checked_at };
     let replaced = job.salvage_states(&mut repaired)?;
     let mut repaired = salvage.complete_report(repaired);
     job.commit_repair(&mut repaired, &replaced, now)?;
@@ -292,17 +292,17 @@ impl<D: DeriveMaps> RepairContext<'_, D> {
     ) -> Result<()> {
         let own = self.store.next_sequence();
         let mut batch = ChunkBatch::new();
-        for one in &repaired.refs {
-            let Some(root) = one.new_root else { continue };
+        for repaired_ref in &repaired.refs {
+            let Some(root) = repaired_ref.new_root else { continue };
             batch.add_ref_update(RefUpdate {
-                name: one.name.clone(),
-                expected_root: Some(one.damaged_root),
+                name: repaired_ref.name.clone(),
+                expected_root: Some(repaired_ref.damaged_root),
                 new_root: Some(root),
                 updated_at: now,
                 author: "repair".to_owned(),
                 message: format!(
                     "repair: the state `{}` could not be read in full",
-                    one.damaged_root
+                    repaired_ref.damaged_root
                 ),
             });
         }
@@ -316,19 +316,19 @@ impl<D: DeriveMaps> RepairContext<'_, D> {
         if replaced.is_empty() && is_whole {
             return self.store.flush();
         }
-        readable.revisions.retain_mut(|one| {
-            if one.sequence >= own {
+        readable.revisions.retain_mut(|revision| {
+            if revision.sequence >= own {
                 return true;
             }
-            if let Some(root) = one.update.expected_root.and_then(|root| replaced.get(&root)) {
-                one.update.expected_root = root.stored_root();
+            if let Some(root) = revision.update.expected_root.and_then(|root| replaced.get(&root)) {
+                revision.update.expected_root = root.stored_root();
             }
-            let Some(new) = one.update.new_root.and_then(|root| replaced.get(&root)) else {
+            let Some(new) = revision.update.new_root.and_then(|root| replaced.get(&root)) else {
                 return true;
             };
-            one.update.new_root = new.stored_root();
-            append_repaired_suffix(&mut one.update.message);
-            one.update.new_root.is_some()
+            revision.update.new_root = new.stored_root();
+            append_repaired_suffix(&mut revision.update.message);
+            revision.update.new_root.is_some()
         });
         self.store.rewrite_revision_log(&readable.revisions)
     }

@@ -25,10 +25,10 @@ pub(super) fn ref_states(
         RefState { root: *root, revision: None, is_current: true }.with_ref_name(name)
     });
     let mut chains: BTreeMap<String, Vec<RefState>> = current.collect();
-    for one in revisions {
-        let Some(root) = one.update.new_root else { continue };
-        let chain = chains.entry(one.update.name.clone()).or_default();
-        let revision = Some((one.sequence, one.update.updated_at));
+    for entry in revisions {
+        let Some(root) = entry.update.new_root else { continue };
+        let chain = chains.entry(entry.update.name.clone()).or_default();
+        let revision = Some((entry.sequence, entry.update.updated_at));
         match chain.last_mut() {
             // Consecutive equal states count as one; the newest revision of them determines its time.
             Some(last) if last.root == root => last.revision = last.revision.or(revision),

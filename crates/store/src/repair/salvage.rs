@@ -149,9 +149,9 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         for (index, source) in sources.iter().enumerate() {
             let root = source.state.root;
             if source.is_clean {
-                let known = self.source_maps(source)?.cloned();
-                neighbor =
-                    known.map(|root| SalvagedNeighbor { original: root.clone(), salvaged: root });
+                let source_root = self.source_maps(source)?.cloned();
+                neighbor = source_root
+                    .map(|root| SalvagedNeighbor { original: root.clone(), salvaged: root });
                 continue;
             }
             if replaced.contains_key(&root) {
@@ -320,14 +320,14 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         from: usize,
         out: &mut SalvagedMapWriter<'_>,
     ) -> Result<Option<u64>> {
-        let mut found = None;
+        let mut candidate = None;
         for (index, source) in target.sources.iter().enumerate().skip(from) {
             if let Some(root) = self.source_maps(source)? {
-                found = Some((index, source, root.map(target.map_name)));
+                candidate = Some((index, source, root.map(target.map_name)));
                 break;
             }
         }
-        let Some((index, source, map)) = found else {
+        let Some((index, source, map)) = candidate else {
             self.record_outcome(target, &span.start, RepairedPartOutcome::Lost);
             return Ok(None);
         };
@@ -394,21 +394,21 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         let read = |id: &ChunkId| self.store.read_surveyed_chunk(id, self.survey);
         for source in target.sources.iter().skip(from) {
             let Some(root) = self.source_maps(source)? else { continue };
-            let mut found = Ok(None);
+            let mut result = Ok(None);
             visit_map_parts(
                 &read,
                 root.map(target.map_name),
                 &MapKeySpan::of_key(key),
                 &mut |part| {
                     match part {
-                        MapPart::Record(_, value) => found = Ok(Some(value)),
-                        MapPart::Unreadable(_) => found = Err(()),
+                        MapPart::Record(_, value) => result = Ok(Some(value)),
+                        MapPart::Unreadable(_) => result = Err(()),
                         MapPart::Skipped => {}
                     }
                     Ok(())
                 },
             )?;
-            match found {
+            match result {
                 Ok(Some(value)) if self.is_body_readable(&value)? => {
                     self.record_restored(target, key, source);
                     return out.put_edit(key.to_vec(), Some(value));

@@ -122,7 +122,7 @@ impl<'a> OldTree<'a> {
     /// Reads a chunk of a level, whatever its position.
     pub(super) fn read_chunk_at_level(&self, id: &ChunkId, level: u8) -> Result<Chunk> {
         let chunk = match self.checked_interiors.get(id) {
-            Some(known) => known.chunk.clone(),
+            Some(interior) => interior.chunk.clone(),
             None => self.chunk_reader.read_chunk(id)?,
         };
         TreeNode::from_chunk(&chunk, id, level.checked_add(1))?;
@@ -161,12 +161,12 @@ impl<'a> OldTree<'a> {
     /// Reads the chunk at the cursor.
     pub(super) fn read_chunk_at(&mut self, cursor: &LevelCursor) -> Result<Chunk> {
         let damaged = |fault| Error::ChunkDamaged { id: cursor.chunk_id, fault };
-        let place = cursor.path.last().map(|step| (step.chunk_id, step.index));
-        if let Some(known) = self.checked_interiors.get(&cursor.chunk_id) {
-            if known.parent_position != place {
+        let parent_position = cursor.path.last().map(|step| (step.chunk_id, step.index));
+        if let Some(interior) = self.checked_interiors.get(&cursor.chunk_id) {
+            if interior.parent_position != parent_position {
                 return Err(damaged("it stands at two places of a tree"));
             }
-            return Ok(known.chunk.clone());
+            return Ok(interior.chunk.clone());
         }
         let level = cursor.level(self.height);
         let chunk = self.read_chunk_at_level(&cursor.chunk_id, level)?;
@@ -177,10 +177,8 @@ impl<'a> OldTree<'a> {
             return Err(damaged("its parent counts another number of records"));
         }
         if level > 0 {
-            self.checked_interiors.insert(
-                cursor.chunk_id,
-                CheckedInterior { chunk: chunk.clone(), parent_position: place },
-            );
+            self.checked_interiors
+                .insert(cursor.chunk_id, CheckedInterior { chunk: chunk.clone(), parent_position });
         }
         Ok(chunk)
     }
@@ -217,15 +215,14 @@ impl LevelCursor {
 
     /// Returns the bounds of the keys of the chunk.
     pub(super) fn bounds(&self) -> KeyBounds {
-        KeyBounds::from_path(self.path.iter().rev().map(|place| (&place.chunk, place.index)))
+        KeyBounds::from_path(self.path.iter().rev().map(|step| (&step.chunk, step.index)))
     }
 
     /// Returns the chunk as its parent lists it.
     pub(super) fn as_child(&self) -> TreeChild {
         let parent = self.path.last();
-        let count = parent.map_or(0, |place| {
-            InteriorView::view_chunk(&place.chunk).child_record_count(place.index)
-        });
+        let count = parent
+            .map_or(0, |step| InteriorView::view_chunk(&step.chunk).child_record_count(step.index));
         TreeChild { id: self.chunk_id, record_count: count }
     }
 }

@@ -162,9 +162,9 @@ impl<'a> MapDiff<'a> {
             (left.unshared_children(right, window), right.unshared_children(left, window));
         let ids: Vec<ChunkId> = from_left.iter().chain(&from_right).map(|(_, id)| *id).collect();
         let mut chunks = self.chunk_reader.read_chunks(&ids)?.into_iter();
-        for (frame, places) in [(left, from_left), (right, from_right)] {
-            let places = places.into_iter().map(|(index, _)| index);
-            frame.prefetched.extend(places.zip(chunks.by_ref()));
+        for (frame, children) in [(left, from_left), (right, from_right)] {
+            let indexes = children.into_iter().map(|(index, _)| index);
+            frame.prefetched.extend(indexes.zip(chunks.by_ref()));
         }
         Ok(())
     }
@@ -207,9 +207,9 @@ impl<'a> MapDiff<'a> {
     /// Selects the step for two different subtrees: descends into the one that cannot have a counterpart, otherwise
     /// into the taller one.
     fn choose_descent(&self, left: u8, right: u8) -> DiffStep {
-        let ends_before = |one: &DiffSide, other: &DiffSide| {
-            let upper = one.upper_separator();
-            upper.is_some_and(|upper| upper <= other.lower_separator())
+        let ends_before = |first: &DiffSide, second: &DiffSide| {
+            let upper = first.upper_separator();
+            upper.is_some_and(|upper| upper <= second.lower_separator())
         };
         if ends_before(&self.left, &self.right) {
             return DiffStep::DescendLeft;
@@ -262,17 +262,17 @@ impl DiffFrame {
     /// Returns the next children that `other` does not list and that have not been read. A child that begins after
     /// `other` ends is excluded, because it can be equal to one that follows `other`.
     fn unshared_children(&self, other: &Self, count: usize) -> Vec<(usize, ChunkId)> {
-        let (ours, theirs) =
+        let (own_view, other_view) =
             (InteriorView::view_chunk(&self.chunk), InteriorView::view_chunk(&other.chunk));
         let listed: HashSet<ChunkId> =
-            (other.index..theirs.len()).map(|index| theirs.child(index)).collect();
+            (other.index..other_view.len()).map(|index| other_view.child(index)).collect();
         let first = self.prefetched.back().map_or(self.index, |(last, _)| last + 1).max(self.index);
         let end = other
             .bounds
             .upper
             .as_ref()
-            .map_or(ours.len(), |upper| ours.find_last_child_below(upper) + 1);
-        let next = (first..end).map(|index| (index, ours.child(index)));
+            .map_or(own_view.len(), |upper| own_view.find_last_child_below(upper) + 1);
+        let next = (first..end).map(|index| (index, own_view.child(index)));
         next.filter(|(_, id)| !listed.contains(id)).take(count).collect()
     }
 }

@@ -73,8 +73,8 @@ pub(super) fn prepare_edit(
         return Ok(MapEditOutcome::Unchanged(map));
     };
     // The old root was the only chunk of its level. It is part of the new level if all new chunks come after it.
-    let kept = (!splice.start.is_empty()).then(|| (Vec::new(), tree.root_as_child()));
-    let tops: Vec<(Vec<u8>, TreeChild)> = kept.into_iter().chain(splice.entries).collect();
+    let retained_root = (!splice.start.is_empty()).then(|| (Vec::new(), tree.root_as_child()));
+    let tops: Vec<(Vec<u8>, TreeChild)> = retained_root.into_iter().chain(splice.entries).collect();
     let height = tree.height();
     Ok(match tops.as_slice() {
         [] => MapEditOutcome::Unchanged(SortedMap::EMPTY_MAP),
@@ -166,7 +166,7 @@ impl NewTreeChunks {
 
     fn find_chunk(&self, level: u8, id: &ChunkId) -> Option<&bytes::Bytes> {
         let chunks = self.levels.get(usize::from(level))?;
-        chunks.iter().find(|(found, _)| found == id).map(|(_, bytes)| bytes)
+        chunks.iter().find(|(chunk_id, _)| chunk_id == id).map(|(_, bytes)| bytes)
     }
 
     /// Stages the levels up to `height`.
@@ -280,14 +280,14 @@ fn rechunk_level<L: LevelChunker>(
                 }
                 RegionSuccessor::NextChunk(next) => (next, None),
                 RegionSuccessor::RemovedUntil(next) => {
-                    let found = tree.seek_chunk(level, &next)?;
-                    bounds = found.bounds();
+                    let next_cursor = tree.seek_chunk(level, &next)?;
+                    bounds = next_cursor.bounds();
                     if bounds.lower != next {
                         // Some entries of that chunk remain.
-                        cursor = found;
+                        cursor = next_cursor;
                         continue;
                     }
-                    (next, Some(found))
+                    (next, Some(next_cursor))
                 }
             };
             let is_done =
@@ -298,7 +298,7 @@ fn rechunk_level<L: LevelChunker>(
                 break;
             }
             cursor = match ahead {
-                Some(found) => found,
+                Some(next_cursor) => next_cursor,
                 None => tree.next_chunk(cursor)?,
             };
             if is_done {

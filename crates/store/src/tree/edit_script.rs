@@ -42,7 +42,7 @@ impl RemovalReach {
         let is_further = match (&other, &*self) {
             (_, Self::UntilEnd) => false,
             (Self::UntilEnd, Self::UntilKey(_)) => true,
-            (Self::UntilKey(other), Self::UntilKey(this)) => other > this,
+            (Self::UntilKey(other_key), Self::UntilKey(this)) => other_key > this,
         };
         if is_further {
             *self = other;

@@ -111,12 +111,15 @@ impl<'a> InteriorView<'a> {
 
     /// Returns the separator before child `index`, 1 or more, without the prefix.
     fn separator_suffix(&self, index: usize) -> &'a [u8] {
-        let Some(place) = index.checked_sub(1) else {
+        let Some(separator_index) = index.checked_sub(1) else {
             return &[];
         };
-        let start =
-            place.checked_sub(1).map_or(0, |before| column_end(self.separator_ends, before));
-        self.separators.get(start..column_end(self.separator_ends, place)).unwrap_or_default()
+        let start = separator_index
+            .checked_sub(1)
+            .map_or(0, |before| column_end(self.separator_ends, before));
+        self.separators
+            .get(start..column_end(self.separator_ends, separator_index))
+            .unwrap_or_default()
     }
 
     /// Returns the index of the child that contains `key`, if any child does.

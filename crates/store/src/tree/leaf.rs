@@ -111,9 +111,9 @@ impl<'a> LeafView<'a> {
         &self,
         index: usize,
         other: &LeafView<'_>,
-        place: usize,
+        other_index: usize,
     ) -> Ordering {
-        let (suffix, other_suffix) = (self.key_suffix(index), other.key_suffix(place));
+        let (suffix, other_suffix) = (self.key_suffix(index), other.key_suffix(other_index));
         if self.prefix == other.prefix {
             return suffix.cmp(other_suffix);
         }

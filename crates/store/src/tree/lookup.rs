@@ -28,19 +28,19 @@ impl SortedMap {
         reads: &dyn ReadChunks,
         keys: &[K],
     ) -> Result<Vec<Option<MapValue>>> {
-        let mut found = vec![None; keys.len()];
+        let mut values = vec![None; keys.len()];
         let mut sorted: Vec<(&[u8], usize)> =
-            keys.iter().enumerate().map(|(place, key)| (key.as_ref(), place)).collect();
+            keys.iter().enumerate().map(|(index, key)| (key.as_ref(), index)).collect();
         sorted.sort_unstable();
         walk_key_paths(self, reads, &sorted, |chunk, node, below| {
             let TreeNode::Leaf(leaf) = node else { return };
-            for (key, place) in sorted.get(below.key_range.clone()).unwrap_or_default() {
-                if let Some(slot) = found.get_mut(*place) {
+            for (key, index) in sorted.get(below.key_range.clone()).unwrap_or_default() {
+                if let Some(slot) = values.get_mut(*index) {
                     *slot = leaf.find_key(key).ok().map(|at| leaf.value(chunk, at));
                 }
             }
         })?;
-        Ok(found)
+        Ok(values)
     }
 }
 
@@ -59,11 +59,11 @@ impl<'a> PrefetchedChunks<'a> {
         keys: impl Iterator<Item = &'k [u8]>,
     ) -> Result<Self> {
         let keys: Vec<_> = keys.take(MAX_LOOKUP_CHUNKS).map(|key| (key, 0)).collect();
-        let mut held = HashMap::new();
+        let mut chunks = HashMap::new();
         walk_key_paths(map, reads, &keys, |chunk, _, below| {
-            drop(held.insert(below.chunk_id, chunk.clone()))
+            drop(chunks.insert(below.chunk_id, chunk.clone()))
         })?;
-        Ok(Self { chunk_reader: reads, prefetched: held })
+        Ok(Self { chunk_reader: reads, prefetched: chunks })
     }
 }
 

@@ -119,8 +119,8 @@ impl SortedMap {
             let chunk = reads.read_chunk(&id)?;
             match TreeNode::from_chunk(&chunk, &id, below)? {
                 TreeNode::Leaf(leaf) => {
-                    let found = leaf.find_key(key).ok();
-                    return Ok(found.map(|index| leaf.value(&chunk, index)));
+                    let record_index = leaf.find_key(key).ok();
+                    return Ok(record_index.map(|index| leaf.value(&chunk, index)));
                 }
                 TreeNode::Interior(interior) => {
                     id = interior.child(interior.find_child(key));

@@ -24,8 +24,8 @@ impl SortedMap {
             let chunk = reads.read_chunk(&id)?;
             match TreeNode::from_chunk(&chunk, &id, parent)? {
                 TreeNode::Leaf(leaf) => {
-                    let place = leaf.find_key(key).unwrap_or_else(|index| index);
-                    return Ok(below.saturating_add(place as u64));
+                    let position = leaf.find_key(key).unwrap_or_else(|index| index);
+                    return Ok(below.saturating_add(position as u64));
                 }
                 TreeNode::Interior(interior) => {
                     let index = interior.find_child(key);

@@ -48,18 +48,18 @@ pub(super) enum ScanDirection {
 
 impl ScanDirection {
     /// Takes the next of some indexes.
-    fn take_next(self, places: &mut Range<usize>) -> Option<usize> {
+    fn take_next(self, indexes: &mut Range<usize>) -> Option<usize> {
         match self {
-            Self::Forward => places.next(),
-            Self::Backward => places.next_back(),
+            Self::Forward => indexes.next(),
+            Self::Backward => indexes.next_back(),
         }
     }
 
     /// Skips the next `count` of some indexes.
-    fn skip_next(self, places: &mut Range<usize>, count: usize) {
+    fn skip_next(self, indexes: &mut Range<usize>, count: usize) {
         match self {
-            Self::Forward => places.start = places.start.saturating_add(count),
-            Self::Backward => places.end = places.end.saturating_sub(count),
+            Self::Forward => indexes.start = indexes.start.saturating_add(count),
+            Self::Backward => indexes.end = indexes.end.saturating_sub(count),
         }
     }
 }
@@ -154,8 +154,8 @@ impl<'a> MapScan<'a> {
             let id = interior.child(index);
             if frame.prefetched.is_empty() {
                 let window = self.windows.next_window(frame.level - 1);
-                let mut wanted = before;
-                let next = std::iter::from_fn(|| self.direction.take_next(&mut wanted));
+                let mut child_indexes = before;
+                let next = std::iter::from_fn(|| self.direction.take_next(&mut child_indexes));
                 let ids: Vec<ChunkId> = next.take(window).map(|at| interior.child(at)).collect();
                 frame.prefetched = match ids.as_slice() {
                     [id] => VecDeque::from([self.chunk_reader.read_chunk(id)?]),

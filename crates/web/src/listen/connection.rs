@@ -122,10 +122,10 @@ where
 
     async fn serve_stream(mut self, mut stream: TcpStream) -> Result<(), ListenBoxError> {
         stream.set_nodelay(true)?;
-        let patience = self.listener_options.limits.write_timeout;
+        let timeout = self.listener_options.limits.write_timeout;
         if any_network_contains(&self.listener_options.proxies, self.peer.addr.ip()) {
             let proxied =
-                tokio::time::timeout(patience, proxy_protocol::read_proxy_header(&mut stream));
+                tokio::time::timeout(timeout, proxy_protocol::read_proxy_header(&mut stream));
             let proxied = Box::pin(proxied).await??;
             if let Some(client) = proxied.client {
                 self.peer = ConnectionPeer::new(client, self.peer.is_tls || proxied.is_tls);
@@ -139,37 +139,41 @@ where
                 client,
                 max,
             ) {
-                Some(place) => Some(place),
+                Some(permit) => Some(permit),
                 None => return Ok(()),
             },
         };
-        let lane = self.listener_options.fast_path.clone().filter(|lane| lane.is_open());
+        let fast_path =
+            self.listener_options.fast_path.clone().filter(|fast_path| fast_path.is_open());
         // State that few connections need is boxed, because the size of the task is that of its largest state.
         match &self.listener_options.tls {
-            None if lane.is_none() => self.serve_plain_requests(stream).await,
+            None if fast_path.is_none() => self.serve_plain_requests(stream).await,
             None => {
-                Box::pin(self.serve_http1(ConnectionSocket::from_plain(stream), None, lane)).await
+                Box::pin(self.serve_http1(ConnectionSocket::from_plain(stream), None, fast_path))
+                    .await
             }
             Some(tls) => {
                 let handshake = tls.accept(LendableSocket::Handshaking(stream));
-                let mut stream = Box::pin(tokio::time::timeout(patience, handshake)).await??;
+                let mut stream = Box::pin(tokio::time::timeout(timeout, handshake)).await??;
                 let (socket, connection) = stream.get_mut();
                 socket.end_handshake();
                 let handshake = TlsHandshake::from_connection(connection);
                 if connection.alpn_protocol() == Some(HTTP2_ALPN) {
-                    if let Some(lane) = lane {
-                        return Box::pin(
-                            self.serve_http2_with_fast_path(&*lane, stream, handshake),
-                        )
+                    if let Some(fast_path) = fast_path {
+                        return Box::pin(self.serve_http2_with_fast_path(
+                            &*fast_path,
+                            stream,
+                            handshake,
+                        ))
                         .await;
                     }
-                    let stream = WriteTimeoutStream::new(stream, patience);
+                    let stream = WriteTimeoutStream::new(stream, timeout);
                     Box::pin(self.serve_http2(stream, handshake)).await
                 } else {
                     Box::pin(self.serve_http1(
                         ConnectionSocket::from_tls(stream),
                         Some(handshake),
-                        lane,
+                        fast_path,
                     ))
                     .await
                 }
@@ -201,16 +205,16 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
         });
         let graceful = GracefulShutdown::new();
-        let seats = ConnectionLimiter::new(1, Arc::default(), None);
+        let limiter = ConnectionLimiter::new(1, Arc::default(), None);
         let arrival = UnadmittedConnection {
             peer: ConnectionPeer::new(addr, false),
             listener_options: Arc::default(),
             service,
-            connection_limiter: Arc::clone(&seats),
+            connection_limiter: Arc::clone(&limiter),
             end_signal: watch::channel(false).1,
             shutdown_watchers: (graceful.watcher(), graceful.watcher()),
         };
-        let task = arrival.admit(seats.try_acquire().unwrap()).run_connection(stream);
+        let task = arrival.admit(limiter.try_acquire().unwrap()).run_connection(stream);
         let bytes = size_of_val(&task);
         assert!(bytes <= 4096, "{bytes} bytes");
         drop(client);

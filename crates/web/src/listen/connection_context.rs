@@ -35,14 +35,14 @@ impl ConnectionContext {
         front: Arc<ListenerOptions>,
         seated: &ConnectionPermit,
     ) -> Self {
-        let (seats, seat) = (Arc::clone(&seated.limiter), Arc::clone(&seated.activity));
+        let (limiter, activity) = (Arc::clone(&seated.limiter), Arc::clone(&seated.activity));
         let requests = AtomicU64::new(0);
         Self {
             peer,
             handshake,
             listener_options: front,
-            connection_limiter: seats,
-            activity: seat,
+            connection_limiter: limiter,
+            activity,
             request_count: requests,
             more_input_expected: MoreInputExpected::default(),
         }

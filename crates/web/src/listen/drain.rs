@@ -77,13 +77,13 @@ impl ConnectionShutdown {
     pub(super) async fn drain_connections(
         self,
         front: &ListenerOptions,
-        seats: &ConnectionLimiter,
+        limiter: &ConnectionLimiter,
     ) {
         let Self { http1_shutdown: http1, http2_shutdown: http2, end_sender: lanes } = self;
         let (linger, limits) = (front.drain.begin_stop(), &front.limits);
         let end = async {
             let lingering = async {
-                tokio::time::timeout(linger, seats.wait_empty(limits.max_connections)).await.ok();
+                tokio::time::timeout(linger, limiter.wait_empty(limits.max_connections)).await.ok();
                 lanes.send_replace(true);
                 http1.shutdown().await;
             };

@@ -43,15 +43,15 @@ where
         self,
         wire: ConnectionSocket,
         handshake: Option<TlsHandshake>,
-        lane: Option<Arc<dyn FastPath>>,
+        fast_path: Option<Arc<dyn FastPath>>,
     ) -> Result<(), ListenBoxError> {
-        match lane {
+        match fast_path {
             None => {
                 let stream =
                     WriteTimeoutStream::new(wire, self.listener_options.limits.write_timeout);
                 self.serve_http1_stream(stream, handshake).await
             }
-            Some(lane) => self.alternate_with_fast_path(&*lane, wire, handshake).await,
+            Some(fast_path) => self.alternate_with_fast_path(&*fast_path, wire, handshake).await,
         }
     }
 
@@ -72,11 +72,11 @@ where
             ..
         } = self;
         let builder = http1_builder(&front.limits);
-        let asked = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
+        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
         seated.activity.record_first_wait();
-        let stream = asked.lingering_stream(stream);
+        let stream = context.lingering_stream(stream);
         let connection =
-            builder.serve_connection(TokioIo::new(stream), http1_service(asked, service));
+            builder.serve_connection(TokioIo::new(stream), http1_service(context, service));
         let outcome = watcher.watch(connection).await;
         drop(seated);
         Ok(outcome?)
@@ -95,9 +95,9 @@ where
             end_signal: ending,
             shutdown_watchers: watchers,
         } = self;
-        let asked = Arc::new(ConnectionContext::new((peer, None), front, &seated));
-        let (limits, seat) = (&asked.listener_options.limits, &*seated.activity);
-        seat.record_first_wait();
+        let context = Arc::new(ConnectionContext::new((peer, None), front, &seated));
+        let (limits, activity) = (&context.listener_options.limits, &*seated.activity);
+        activity.record_first_wait();
         let (mut stream, mut unread) =
             (WriteTimeoutStream::new(stream, limits.write_timeout), Vec::new());
         // Reuse both for many requests: creating and dropping them for each costs more than reading a head.
@@ -107,8 +107,8 @@ where
         let mut is_leaving = false;
         loop {
             let now = Instant::now();
-            if asked.request_count.load(Ordering::Relaxed) > 0 {
-                seat.record_idle(now);
+            if context.request_count.load(Ordering::Relaxed) > 0 {
+                activity.record_idle(now);
             }
             let deadline = now + limits.header_timeout;
             let next =
@@ -117,13 +117,13 @@ where
                 biased;
                 next = next => next?,
                 () = &mut ended => KeepAliveInput::End,
-                () = seat.wait_eviction(), if !is_leaving => {
+                () = activity.wait_eviction(), if !is_leaving => {
                     // Data that has arrived by now is handled as the last request.
                     is_leaving = true;
                     if !unread.is_empty() || !has_no_unread_input(stream.get_ref()) {
                         continue;
                     }
-                    asked.listener_options.counters.evicted.fetch_add(1, Ordering::Relaxed);
+                    context.listener_options.counters.evicted.fetch_add(1, Ordering::Relaxed);
                     KeepAliveInput::End
                 }
                 () = sleep_until_deadline(timer.as_mut(), deadline) => {
@@ -140,15 +140,15 @@ where
             match next {
                 KeepAliveInput::End => return Ok(stream.shutdown().await?),
                 KeepAliveInput::Request(length) => {
-                    seat.record_active();
+                    activity.record_active();
                     let head = unread.get(..length).unwrap_or_default();
-                    if let Some((ready, is_last)) = asked.try_shortcut(head) {
+                    if let Some((ready, is_last)) = context.try_shortcut(head) {
                         send_ready_response(stream.get_ref(), ready, limits.write_timeout).await?;
                         unread.drain(..length);
                         if is_last {
-                            asked.more_input_expected.set(!unread.is_empty());
+                            context.more_input_expected.set(!unread.is_empty());
                             return Ok(
-                                Box::pin(finish_stream(asked.lingering_stream(stream))).await?
+                                Box::pin(finish_stream(context.lingering_stream(stream))).await?
                             );
                         }
                         if unread.is_empty() {
@@ -160,26 +160,28 @@ where
                         }
                         continue;
                     }
-                    let service = http1_service(Arc::clone(&asked), service.clone());
+                    let service = http1_service(Arc::clone(&context), service.clone());
                     // The data has been read already, so the lingering stream does not see it.
-                    asked.more_input_expected.set(true);
-                    let lingering = asked.lingering_stream(stream);
-                    let one = SingleRequestStream::with_first_request(
+                    context.more_input_expected.set(true);
+                    let lingering = context.lingering_stream(stream);
+                    let request_stream = SingleRequestStream::with_first_request(
                         lingering,
                         std::mem::take(&mut unread),
                         length,
                     );
-                    match Box::pin(serve_single_request(limits, one, service, &ending)).await? {
+                    match Box::pin(serve_single_request(limits, request_stream, service, &ending))
+                        .await?
+                    {
                         Some(left) => (stream, unread) = left,
                         None => return Ok(()),
                     }
                 }
                 KeepAliveInput::Other => {
-                    let service = http1_service(Arc::clone(&asked), service.clone());
-                    asked.more_input_expected.set(true);
-                    seat.record_active();
+                    let service = http1_service(Arc::clone(&context), service.clone());
+                    context.more_input_expected.set(true);
+                    activity.record_active();
                     let all = TokioIo::new(SingleRequestStream::with_all_bytes(
-                        asked.lingering_stream(stream),
+                        context.lingering_stream(stream),
                         unread,
                     ));
                     let connection = http1_builder(limits).serve_connection(all, service);
@@ -192,7 +194,7 @@ where
     /// Lets the fast path serve the connection, and the service each request that the fast path returns.
     async fn alternate_with_fast_path(
         self,
-        lane: &dyn FastPath,
+        fast_path: &dyn FastPath,
         wire: ConnectionSocket,
         handshake: Option<TlsHandshake>,
     ) -> Result<(), ListenBoxError> {
@@ -208,36 +210,39 @@ where
         let stopped = front.drain.subscribe_stop();
         let (builder, closing) =
             (http1_builder(&limits), KeepAlivePolicy::new(stopped, &seated.limiter));
-        let asked = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
+        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
         let mut current = (wire, Vec::new());
         loop {
-            let lent = LentConnection {
+            let lent_connection = LentConnection {
                 socket: current.0.detach_from_runtime()?,
                 unread: current.1,
                 peer,
                 requests_left: limits
                     .max_requests
-                    .saturating_sub(asked.request_count.load(Ordering::Relaxed)),
+                    .saturating_sub(context.request_count.load(Ordering::Relaxed)),
                 idle_timeout: limits.header_timeout,
                 write_timeout: limits.write_timeout,
                 keep_alive_policy: closing.clone(),
                 end_signal: ending.clone(),
                 http2: None,
             };
-            let Some(handed) = lane.serve_connection(lent).await else { return Ok(()) };
+            let Some(handed) = fast_path.serve_connection(lent_connection).await else {
+                return Ok(());
+            };
             let answered = limits.max_requests.saturating_sub(handed.requests_left);
-            asked.request_count.store(answered, Ordering::Relaxed);
+            context.request_count.store(answered, Ordering::Relaxed);
             let stream =
                 WriteTimeoutStream::new(handed.socket.attach_to_runtime()?, limits.write_timeout);
-            asked.more_input_expected.set(true);
-            let stream = asked.lingering_stream(stream);
-            let service = http1_service(Arc::clone(&asked), service.clone());
+            context.more_input_expected.set(true);
+            let stream = context.lingering_stream(stream);
+            let service = http1_service(Arc::clone(&context), service.clone());
             let Some(length) = handed.request_bytes else {
                 let all = TokioIo::new(SingleRequestStream::with_all_bytes(stream, handed.unread));
                 return Ok(watchers.0.watch(builder.serve_connection(all, service)).await?);
             };
-            let one = SingleRequestStream::with_first_request(stream, handed.unread, length);
-            match serve_single_request(&limits, one, service, &ending).await? {
+            let request_stream =
+                SingleRequestStream::with_first_request(stream, handed.unread, length);
+            match serve_single_request(&limits, request_stream, service, &ending).await? {
                 Some((stream, unread)) => current = (stream.into_inner(), unread),
                 None => return Ok(()),
             }
@@ -282,7 +287,7 @@ async fn wait_for_end_signal(ending: &mut watch::Receiver<bool>) {
 /// another one; otherwise the connection has ended.
 async fn serve_single_request<T, S, B>(
     limits: &ListenerLimits,
-    one: SingleRequestStream<LingeringStream<T>>,
+    request_stream: SingleRequestStream<LingeringStream<T>>,
     service: S,
     ending: &watch::Receiver<bool>,
 ) -> Result<Option<(T, Vec<u8>)>, ListenBoxError>
@@ -293,18 +298,19 @@ where
     B: Body + 'static,
     B::Error: Into<ListenBoxError>,
 {
-    let mut connection = http1_builder(limits).serve_connection(TokioIo::new(one), service);
+    let mut connection =
+        http1_builder(limits).serve_connection(TokioIo::new(request_stream), service);
     // Do not use `without_shutdown`: it drops a connection that is to end before written data is sent.
     (&mut connection).await?;
-    let mut one = connection.into_parts().io.into_inner();
-    if !one.is_answered() {
+    let mut request_stream = connection.into_parts().io.into_inner();
+    if !request_stream.is_answered() {
         return Ok(None);
     }
     if *ending.borrow() {
-        one.shutdown_inner().await?;
+        request_stream.shutdown_inner().await?;
         return Ok(None);
     }
-    let (stream, unread) = one.into_parts();
+    let (stream, unread) = request_stream.into_parts();
     Ok(Some((stream.into_inner(), unread)))
 }
 
@@ -321,7 +327,7 @@ fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
 
 /// Returns the service of one HTTP/1.1 connection.
 fn http1_service<S, B>(
-    asked: Arc<ConnectionContext>,
+    context: Arc<ConnectionContext>,
     service: S,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
@@ -337,15 +343,15 @@ where
     B::Error: Into<ListenBoxError>,
 {
     hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (asked, service) = (Arc::clone(&asked), service.clone());
+        let (context, service) = (Arc::clone(&context), service.clone());
         async move {
-            asked.more_input_expected.set(!request.body().is_end_stream());
-            let answering = ResponseInProgress::begin(&asked.activity);
-            let is_last = asked.request_count.fetch_add(1, Ordering::Relaxed) + 1
-                >= asked.listener_options.limits.max_requests;
-            let mut response = asked.serve_request(request, service).await?;
+            context.more_input_expected.set(!request.body().is_end_stream());
+            let answering = ResponseInProgress::begin(&context.activity);
+            let is_last = context.request_count.fetch_add(1, Ordering::Relaxed) + 1
+                >= context.listener_options.limits.max_requests;
+            let mut response = context.serve_request(request, service).await?;
             drop(answering);
-            if is_last || asked.must_close() {
+            if is_last || context.must_close() {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(header::CONNECTION, close);
             }
@@ -358,9 +364,9 @@ where
 struct ResponseInProgress<'a>(&'a ConnectionActivity);
 
 impl<'a> ResponseInProgress<'a> {
-    fn begin(seat: &'a ConnectionActivity) -> Self {
-        seat.record_active();
-        Self(seat)
+    fn begin(activity: &'a ConnectionActivity) -> Self {
+        activity.record_active();
+        Self(activity)
     }
 }
 
@@ -392,24 +398,25 @@ mod tests {
         let answering = tokio::spawn(async move {
             let stream: LingeringStream<DuplexStream> =
                 LingeringStream::new(near, MoreInputExpected::default());
-            let one = SingleRequestStream::with_first_request(stream, unread.clone(), unread.len());
+            let request_stream =
+                SingleRequestStream::with_first_request(stream, unread.clone(), unread.len());
             let service = service_fn(|_: Request<Incoming>| async {
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"body"))))
             });
-            serve_single_request(&ListenerLimits::default(), one, service, &ending.1)
+            serve_single_request(&ListenerLimits::default(), request_stream, service, &ending.1)
                 .await
                 .is_ok_and(|left| left.is_some())
         });
-        let mut answer = String::new();
-        far.read_to_string(&mut answer).await.unwrap();
-        (answer, answering.await.unwrap())
+        let mut response = String::new();
+        far.read_to_string(&mut response).await.unwrap();
+        (response, answering.await.unwrap())
     }
 
     #[tokio::test]
     async fn whoever_sends_what_cannot_be_read_is_told_so() {
-        let (answer, goes_on) = exchange("GET /<a> HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+        let (response, goes_on) = exchange("GET /<a> HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{response}");
+        assert!(response.ends_with("\r\n\r\n"), "{response}");
         assert!(!goes_on);
     }
 
@@ -417,9 +424,9 @@ mod tests {
     async fn an_answer_goes_out_whole_whether_or_not_it_is_the_last() {
         for (close, expected) in [("", true), ("Connection: close\r\n", false)] {
             let head = format!("GET /a HTTP/1.1\r\nHost: h\r\n{close}\r\n");
-            let (answer, goes_on) = exchange(&head).await;
-            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-            assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
+            let (response, goes_on) = exchange(&head).await;
+            assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+            assert!(response.ends_with("\r\n\r\nbody"), "{response}");
             assert_eq!(goes_on, expected, "{close}");
         }
     }

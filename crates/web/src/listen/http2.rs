@@ -66,10 +66,11 @@ where
             shutdown_watchers: (_, watcher),
             ..
         } = self;
-        let patience = Http2Timeouts::from_limits(&front.limits);
-        let asked = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
+        let timeouts = Http2Timeouts::from_limits(&front.limits);
+        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
         seated.activity.record_first_wait();
-        let outcome = serve_http2_streams(asked, service, stream, (Some(watcher), patience)).await;
+        let outcome =
+            serve_http2_streams(context, service, stream, (Some(watcher), timeouts)).await;
         drop(seated);
         outcome
     }
@@ -77,7 +78,7 @@ where
     /// Lets the fast path serve an HTTP/2 connection, and the service the requests that the fast path forwards.
     pub(super) async fn serve_http2_with_fast_path(
         self,
-        lane: &dyn FastPath,
+        fast_path: &dyn FastPath,
         stream: TlsStream<LendableSocket>,
         handshake: TlsHandshake,
     ) -> Result<(), ListenBoxError> {
@@ -93,14 +94,14 @@ where
         // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
         let ending = front.drain.subscribe_stop();
         let closing = KeepAlivePolicy::new(ending.clone(), &seated.limiter);
-        let asked = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
+        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
         let (opening, mut opened) = mpsc::unbounded_channel();
         let http2 = FastPathHttp2 {
             max_streams: limits.max_streams,
             max_header_bytes: limits.max_header_bytes,
             service_pipes: opening,
         };
-        let lent = LentConnection {
+        let lent_connection = LentConnection {
             socket: ConnectionSocket::from_tls(stream).detach_from_runtime()?,
             unread: Vec::new(),
             peer,
@@ -111,7 +112,7 @@ where
             end_signal: ending,
             http2: Some(http2),
         };
-        let mut serving = lane.serve_connection(lent);
+        let mut serving = fast_path.serve_connection(lent_connection);
         let mut behind = JoinSet::new();
         loop {
             tokio::select! {
@@ -121,10 +122,10 @@ where
                     let wire = handed.socket.attach_to_runtime()?;
                     let stream = WriteTimeoutStream::new(wire, limits.write_timeout);
                     let watch = (Some(watcher), Http2Timeouts::from_limits(&limits));
-                    return serve_http2_streams(asked, service, stream, watch).await;
+                    return serve_http2_streams(context, service, stream, watch).await;
                 }
                 Some(stream) = opened.recv() => {
-                    let (asked, service) = (Arc::clone(&asked), service.clone());
+                    let (asked, service) = (Arc::clone(&context), service.clone());
                     // The fast path closes it when it is idle, and cancels stalled responses.
                     behind.spawn(async move {
                         let ended = serve_http2_streams(asked, service, stream, (None, Http2Timeouts::UNBOUNDED));
@@ -156,18 +157,18 @@ impl Http2Timeouts {
     };
 
     fn from_limits(limits: &ListenerLimits) -> Self {
-        let stall = limits.write_timeout;
+        let write_timeout = limits.write_timeout;
         Self {
             idle_timeout: limits.header_timeout,
-            write_timeout: stall,
-            stream_write_timeout: stall.saturating_mul(SINGLE_STREAM_TIMEOUT_FACTOR),
+            write_timeout,
+            stream_write_timeout: write_timeout.saturating_mul(SINGLE_STREAM_TIMEOUT_FACTOR),
         }
     }
 }
 
 /// Calls the service for the streams of a connection, until it ends or times out.
 async fn serve_http2_streams<S, B, T>(
-    asked: Arc<ConnectionContext>,
+    context: Arc<ConnectionContext>,
     service: S,
     stream: T,
     (watcher, waits): (Option<Watcher>, Http2Timeouts),
@@ -180,24 +181,24 @@ where
     B::Error: Into<ListenBoxError>,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (limits, own) = (asked.listener_options.limits.clone(), Arc::clone(&asked));
+    let (limits, own) = (context.listener_options.limits.clone(), Arc::clone(&context));
     let is_seated = watcher.is_some();
-    let meter = StreamMonitor::new(is_seated.then(|| Arc::clone(&asked.activity)));
+    let meter = StreamMonitor::new(is_seated.then(|| Arc::clone(&context.activity)));
     let streams = Arc::clone(&meter);
-    let answer = move |request: Request<Incoming>| {
+    let respond = move |request: Request<Incoming>| {
         let stream = streams.begin_stream();
-        let (asked, service) = (Arc::clone(&asked), service.clone());
+        let (context, service) = (Arc::clone(&context), service.clone());
         async move {
             let is_head = request.method() == Method::HEAD;
-            let mut response = asked.serve_request(request, service).await?;
+            let mut response = context.serve_request(request, service).await?;
             if is_head {
                 response = drop_response_body(response);
             }
             if is_seated
-                && !asked.activity.is_eviction_requested()
-                && asked.connection_limiter.must_close_connection()
+                && !context.activity.is_eviction_requested()
+                && context.connection_limiter.must_close_connection()
             {
-                asked.activity.request_eviction();
+                context.activity.request_eviction();
             }
             Ok::<_, S::Error>(response.map(|body| stream.monitor_body(Box::pin(body))))
         }
@@ -212,7 +213,7 @@ where
             .max_send_buf_size(HTTP2_STREAM_SEND_BUFFER_BYTES)
             .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
             .max_local_error_reset_streams(MAX_HTTP2_RESETS)
-            .serve_connection(TokioIo::new(stream), hyper::service::service_fn(answer));
+            .serve_connection(TokioIo::new(stream), hyper::service::service_fn(respond));
     let connection = async {
         let Some(_until_the_end) = watcher else { return connection.await };
         let mut connection = pin!(connection);

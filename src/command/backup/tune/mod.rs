@@ -65,12 +65,12 @@ pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
         print_tried_settings(&arguments.vault, (name, unit), (best, &tried));
     }
     let chosen = settings.to_command_options().join(" ");
-    let place = &arguments.vault.vault;
+    let location = &arguments.vault.vault;
     let file = if arguments.dry_run {
         None
     } else {
         // Settings that this scenario does not search keep the values of earlier searches.
-        Some(settings.merged_over(&TunedSaveSettings::read(place)).write(place)?)
+        Some(settings.merged_over(&TunedSaveSettings::read(location)).write(location)?)
     };
     if arguments.vault.json {
         let file = file.map(|file| file.display().to_string());
@@ -161,9 +161,9 @@ impl<'a> SaveTrialBench<'a> {
             CommandFault::cannot_run(format!("cannot make a temporary folder: {error}"))
         })?;
         let now: Arc<Mutex<SaveTrialSearch>> = Arc::default();
-        let told = now.clone();
+        let state_handle = now.clone();
         interrupt_signal::call_on_interrupt(Box::new(move || {
-            let mut now = told.lock();
+            let mut now = state_handle.lock();
             now.is_stopped = true;
             if let Some(trial) = now.trial_process {
                 // The process may have ended in the meantime.
@@ -222,9 +222,9 @@ impl<'a> SaveTrialBench<'a> {
         let text = self.run_trial_process(command)?;
         let said: Vec<Value> =
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let number = |one: &Value, name: &str| one.get(name).and_then(Value::as_u64);
-        let elapsed: u64 = said.iter().filter_map(|one| number(one, "elapsed_ms")).sum();
-        let peak_bytes = said.iter().filter_map(|one| number(one, "peak_bytes")).max();
+        let number = |record: &Value, name: &str| record.get(name).and_then(Value::as_u64);
+        let elapsed: u64 = said.iter().filter_map(|record| number(record, "elapsed_ms")).sum();
+        let peak_bytes = said.iter().filter_map(|record| number(record, "peak_bytes")).max();
         Ok(SaveTrial { seconds: elapsed as f64 / 1000.0, peak_bytes: peak_bytes.unwrap_or(0) })
     }
 
@@ -257,26 +257,28 @@ impl<'a> SaveTrialBench<'a> {
 
     /// Returns the options that tell a trial how to reach the vault.
     fn location_options(&self) -> Vec<String> {
-        let place = &self.vault.place;
+        let location = &self.vault.place;
         let path = |path: &Path| path.display().to_string();
         let mut options = Vec::new();
-        for key in &place.ssh_key {
+        for key in &location.ssh_key {
             options.extend(["--ssh-key".to_owned(), path(key)]);
         }
-        if let Some(file) = &place.ssh_known_hosts {
+        if let Some(file) = &location.ssh_known_hosts {
             options.extend(["--ssh-known-hosts".to_owned(), path(file)]);
         }
-        if let Some(file) = &place.rest_password_file {
+        if let Some(file) = &location.rest_password_file {
             options.extend(["--rest-password-file".to_owned(), path(file)]);
         }
-        if let Some(file) = &place.vault_ca {
+        if let Some(file) = &location.vault_ca {
             options.extend(["--vault-ca".to_owned(), path(file)]);
         }
-        if place.ssh_host_keys_check == HostKeyCheckMode::AcceptNew {
+        if location.ssh_host_keys_check == HostKeyCheckMode::AcceptNew {
             options.extend(["--ssh-host-keys-check".to_owned(), "accept-new".to_owned()]);
         }
-        let limits =
-            [("--limit-upload", place.limit_upload), ("--limit-download", place.limit_download)];
+        let limits = [
+            ("--limit-upload", location.limit_upload),
+            ("--limit-download", location.limit_download),
+        ];
         for (name, rate) in limits {
             let rate = rate.map(|rate| format!("{} KiB", rate.get().div_ceil(1024)));
             options.extend(rate.into_iter().flat_map(|rate| [name.to_owned(), rate]));

@@ -132,20 +132,20 @@ mod tests {
             256..512 => 700.0,
             _ => 132.0,
         };
-        let (found, tried) = best(range, obnam);
-        assert_eq!(found, 512);
+        let (best_value, tried) = best(range, obnam);
+        assert_eq!(best_value, 512);
         assert_eq!(tried, [(128, 3), (256, 1), (512, 4), (1024, 2), (2048, 2)]);
     }
 
     #[test]
     fn what_pays_nothing_stays_as_small_as_it_may() {
         let range = TunedSettingRange { start: 32, min: 1, max: 1024 };
-        let (found, _) = best(range, |_| 10.0);
-        assert_eq!(found, 16, "half of it is as fast");
-        let (found, tried) = best(TunedSettingRange { start: 4, min: 4, max: 8 }, |_| 1.0);
-        assert_eq!((found, tried), (4, vec![(4, 3), (8, 2)]));
+        let (best_value, _) = best(range, |_| 10.0);
+        assert_eq!(best_value, 16, "half of it is as fast");
+        let (best_value, tried) = best(TunedSettingRange { start: 4, min: 4, max: 8 }, |_| 1.0);
+        assert_eq!((best_value, tried), (4, vec![(4, 3), (8, 2)]));
         // Four times the start value is too much, twice is right.
-        let (found, _) = best(range, |value| if value == 64 { 5.0 } else { 10.0 });
-        assert_eq!(found, 64);
+        let (best_value, _) = best(range, |value| if value == 64 { 5.0 } else { 10.0 });
+        assert_eq!(best_value, 64);
     }
 }

@@ -42,8 +42,8 @@ impl SftpAddress {
 }
 
 fn parse_sftp_url(url: &str) -> Result<SftpAddress, &'static str> {
-    let (place, path) = url.split_once('/').ok_or("names no folder")?;
-    let (user, host) = split_user(place)?;
+    let (authority, path) = url.split_once('/').ok_or("names no folder")?;
+    let (user, host) = split_user(authority)?;
     let (host, port) = split_host(host)?;
     let port = match port {
         None => DEFAULT_SSH_PORT,
@@ -58,12 +58,12 @@ fn parse_sftp_url(url: &str) -> Result<SftpAddress, &'static str> {
 }
 
 fn parse_scp_address(text: &str) -> Result<SftpAddress, &'static str> {
-    let (user, place) = match text.split_once('@') {
+    let (user, authority) = match text.split_once('@') {
         // A path may contain the `@` as well.
         Some((user, rest)) if !user.contains([':', '/']) => (Some(user), rest),
         _ => (None, text),
     };
-    let (host, path) = split_host(place)?;
+    let (host, path) = split_host(authority)?;
     let path = path.ok_or("names no folder")?;
     let path = match path.strip_prefix("~/") {
         Some(below) => below.trim_start_matches('/'),
@@ -92,8 +92,8 @@ fn build_sftp_address(
     Ok(SftpAddress { user, host: host.to_ascii_lowercase(), port, path })
 }
 
-fn split_user(place: &str) -> Result<(Option<String>, &str), &'static str> {
-    let Some((user, host)) = place.rsplit_once('@') else { return Ok((None, place)) };
+fn split_user(authority: &str) -> Result<(Option<String>, &str), &'static str> {
+    let Some((user, host)) = authority.rsplit_once('@') else { return Ok((None, authority)) };
     if user.contains(':') {
         return Err("has a password in it, which others would see; use a key");
     }
@@ -120,14 +120,14 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let told = match SftpAddress::parse(text) {
+        let description = match SftpAddress::parse(text) {
             None => "none".to_owned(),
             Some(Err(reason)) => reason,
             Some(Ok(SftpAddress { user, host, port, path })) => {
                 format!("{} {host} {port} {path}", user.unwrap_or_default())
             }
         };
-        assert!(told.contains(expected), "{text}: {told}");
+        assert!(description.contains(expected), "{text}: {description}");
     }
 
     #[test]

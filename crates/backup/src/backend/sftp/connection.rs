@@ -42,9 +42,9 @@ impl client::Handler for HostKeyVerifier {
 
     async fn check_server_key(
         &mut self,
-        shown: &PublicKeyOrCertificate,
+        server_key: &PublicKeyOrCertificate,
     ) -> Result<bool, Self::Error> {
-        let admitted = self.verify_host_key(&shown.public_key());
+        let admitted = self.verify_host_key(&server_key.public_key());
         let is_admitted = admitted.is_ok();
         *self.refusal.lock() = admitted.err();
         Ok(is_admitted)
@@ -63,13 +63,13 @@ impl HostKeyVerifier {
         for file in &self.options.known_hosts {
             match known_hosts::look_up_host_key(&read_known_hosts(file)?, name, written) {
                 // A key that one file revokes is not used, whatever another file says.
-                found @ HostKeyStatus::Revoked(_) => {
-                    verdict = (found, file);
+                status @ HostKeyStatus::Revoked(_) => {
+                    verdict = (status, file);
                     break;
                 }
                 HostKeyStatus::Trusted => verdict = (HostKeyStatus::Trusted, file),
-                found @ HostKeyStatus::Changed(_) if verdict.0 == HostKeyStatus::Unknown => {
-                    verdict = (found, file);
+                status @ HostKeyStatus::Changed(_) if verdict.0 == HostKeyStatus::Unknown => {
+                    verdict = (status, file);
                 }
                 _ => {}
             }
@@ -140,7 +140,7 @@ pub(super) async fn connect_ssh(
 }
 
 fn ssh_client_config(name: &str, options: &SftpOptions) -> client::Config {
-    let known: Vec<String> = options
+    let key_kinds: Vec<String> = options
         .known_hosts
         .iter()
         .filter_map(|file| read_known_hosts(file).ok())
@@ -150,13 +150,13 @@ fn ssh_client_config(name: &str, options: &SftpOptions) -> client::Config {
     let is_known = |algorithm: &Algorithm| {
         let kind =
             if matches!(algorithm, Algorithm::Rsa { .. }) { "ssh-rsa" } else { algorithm.as_str() };
-        known.iter().any(|one| one == kind)
+        key_kinds.iter().any(|key_kind| key_kind == kind)
     };
     // SHA-1 is no longer secure.
     let mut keys: Vec<Algorithm> = Preferred::DEFAULT
         .key
         .iter()
-        .filter(|one| !matches!(one, Algorithm::Rsa { hash: None }))
+        .filter(|candidate| !matches!(candidate, Algorithm::Rsa { hash: None }))
         .cloned()
         .collect();
     keys.sort_by_key(|algorithm| !is_known(algorithm));
@@ -201,8 +201,8 @@ async fn authenticate(
         };
         let hash = choose_rsa_hash(connection, &key.algorithm()).await?;
         let key = PrivateKeyWithHashAlg::new(key, hash);
-        let answer = connection.authenticate_publickey(user.clone(), key).await;
-        if answer.map_err(|error| failure_from_ssh_error(&address.host, &error))?.success() {
+        let result = connection.authenticate_publickey(user.clone(), key).await;
+        if result.map_err(|error| failure_from_ssh_error(&address.host, &error))?.success() {
             return Ok(());
         }
         tried.push(format!("`{}`", file.display()));
@@ -239,7 +239,7 @@ async fn try_agent(
         let AgentIdentity::PublicKey { key, comment } = identity else { continue };
         let hash = choose_rsa_hash(connection, &key.algorithm()).await?;
         match connection.authenticate_publickey_with(user, key, hash, &mut agent).await {
-            Ok(answer) if answer.success() => return Ok(true),
+            Ok(result) if result.success() => return Ok(true),
             Ok(_) => tried.push(format!("`{comment}` of the agent")),
             Err(error) => tried.push(format!("`{comment}` of the agent ({error})")),
         }

@@ -66,7 +66,7 @@ pub(crate) fn known_key_kinds(text: &str, name: &str) -> Vec<String> {
 fn matching_lines<'a>(text: &'a str, name: &str) -> impl Iterator<Item = KnownHostLine<'a>> {
     text.lines().enumerate().filter_map(move |(number, line)| {
         let mut words = line.split_whitespace();
-        let mut first = words.next().filter(|word| !word.starts_with('#'))?;
+        let mut first = words.next().filter(|field| !field.starts_with('#'))?;
         let marker = first.starts_with('@').then_some(first);
         if marker.is_some() {
             first = words.next()?;
@@ -116,7 +116,7 @@ fn matches_wildcard(pattern: &[u8], name: &[u8]) -> bool {
                 star = Some((at, from));
                 at += 1;
             }
-            Some(one) if *one == b'?' || Some(one) == name.get(from) => {
+            Some(character) if *character == b'?' || Some(character) == name.get(from) => {
                 (at, from) = (at + 1, from + 1)
             }
             _ => match star {

@@ -101,10 +101,12 @@ pub(super) struct SftpChannel {
 impl SftpChannel {
     /// Returns the capabilities of the host, waiting until it has announced them.
     pub(super) async fn capabilities(&self) -> Result<SftpCapabilities, SftpFailure> {
-        let mut told = self.capabilities.clone();
-        let told = told.wait_for(Option::is_some).await.ok().and_then(|told| *told);
+        let mut capabilities = self.capabilities.clone();
+        let capabilities =
+            capabilities.wait_for(Option::is_some).await.ok().and_then(|value| *value);
         let silent = || "the host does not speak SFTP".to_owned();
-        told.ok_or_else(|| SftpFailure::connection_lost(ErrorKind::ConnectionReset, silent()))
+        capabilities
+            .ok_or_else(|| SftpFailure::connection_lost(ErrorKind::ConnectionReset, silent()))
     }
 }
 
@@ -161,7 +163,7 @@ impl SftpLinkState {
     /// Removes a broken connection.
     fn remove_connection(&mut self, connection: &Arc<SshConnection>) {
         self.slots.retain(|slot| !Arc::ptr_eq(&slot.channel.connection, connection));
-        if self.connection.as_ref().is_some_and(|one| Arc::ptr_eq(one, connection)) {
+        if self.connection.as_ref().is_some_and(|existing| Arc::ptr_eq(existing, connection)) {
             self.connection = None;
         }
     }
@@ -226,12 +228,12 @@ impl SftpLink {
         W: Fn(Arc<SftpChannel>) -> F,
         F: Future<Output = Result<T, SftpFailure>>,
     {
-        let gone = || io::Error::other("the link is closed");
-        let runtime = self.runtime.as_ref().ok_or_else(gone)?;
+        let closed_error = || io::Error::other("the link is closed");
+        let runtime = self.runtime.as_ref().ok_or_else(closed_error)?;
         runtime.block_on(async {
             let _permit = match load {
                 SftpCallLoad::Short => None,
-                SftpCallLoad::Long => Some(self.long_call_permits.acquire().await.map_err(|_| gone())?),
+                SftpCallLoad::Long => Some(self.long_call_permits.acquire().await.map_err(|_| closed_error())?),
             };
             let mut since = Instant::now();
             let mut wait = INITIAL_BACKOFF;
@@ -329,8 +331,8 @@ impl SftpLink {
     }
 
     async fn open_channel(&self, state: &mut SftpLinkState) -> Result<SftpChannel, SftpFailure> {
-        let known = state.connection.take().filter(|known| !known.is_closed());
-        if let Some(connection) = known {
+        let existing = state.connection.take().filter(|existing| !existing.is_closed());
+        if let Some(connection) = existing {
             match self.open_channel_over(&connection).await {
                 Ok(channel) => {
                     state.connection = Some(connection);

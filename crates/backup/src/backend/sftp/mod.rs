@@ -106,16 +106,16 @@ const KINDS_LISTED_WITH_LOCKS: [VaultFileKind; 3] =
     [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
 
 impl SftpBackend {
-    /// Creates a backend for the folder, without connecting. `place` is the location as shown to users.
+    /// Creates a backend for the folder, without connecting. `location` is the location as shown to users.
     ///
     /// # Errors
     /// If the system cannot create threads.
-    pub fn new(place: &str, address: SftpAddress, options: SftpOptions) -> io::Result<Self> {
+    pub fn new(location: &str, address: SftpAddress, options: SftpOptions) -> io::Result<Self> {
         let root = address.path.clone();
         let link = Arc::new(SftpLink::new(address, options)?);
         let (spares, folders) = (SpareFilePool::default(), OpenFolderPool::default());
         Ok(Self {
-            location: place.to_owned(),
+            location: location.to_owned(),
             root,
             link,
             spare_files: spares,

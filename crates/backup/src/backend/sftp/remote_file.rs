@@ -66,13 +66,13 @@ async fn list_open_folder(channel: &Arc<SftpChannel>, handle: String) -> SftpRes
     // A short listing ends with the second response, which reports the end.
     let mut ahead = 2;
     let listed = loop {
-        let asked = stream::iter(0..ahead).map(|_| sftp.readdir(handle.clone()));
-        let answers: Vec<_> = asked.buffered(ahead).collect().await;
+        let requests = stream::iter(0..ahead).map(|_| sftp.readdir(handle.clone()));
+        let responses: Vec<_> = requests.buffered(ahead).collect().await;
         let mut is_over = false;
         let mut failed = None;
-        for answer in answers {
-            match answer.map_err(SftpFailure::from) {
-                Ok(some) => files.extend(some.files),
+        for response in responses {
+            match response.map_err(SftpFailure::from) {
+                Ok(listing) => files.extend(listing.files),
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => is_over = true,
                 Err(error) => failed = Some(error),
             }
@@ -149,7 +149,7 @@ pub(super) async fn list_packs(
 /// Returns the length of a file; `None` if it does not exist.
 pub(super) async fn find_file_length(channel: &SftpChannel, path: &str) -> SftpResult<Option<u64>> {
     match channel.sftp.stat(path).await.map_err(SftpFailure::from) {
-        Ok(found) => Ok(Some(found.attrs.size.unwrap_or(0))),
+        Ok(response) => Ok(Some(response.attrs.size.unwrap_or(0))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -239,15 +239,18 @@ async fn read_request_range(
 ) -> SftpResult<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < length {
-        let wanted = u32::try_from(length - bytes.len()).unwrap_or(u32::MAX);
-        match sftp.read(handle, start + bytes.len() as u64, wanted).await.map_err(SftpFailure::from)
+        let requested_length = u32::try_from(length - bytes.len()).unwrap_or(u32::MAX);
+        match sftp
+            .read(handle, start + bytes.len() as u64, requested_length)
+            .await
+            .map_err(SftpFailure::from)
         {
-            Ok(some) if some.data.is_empty() => break,
-            Ok(some) if some.data.len() > wanted as usize => {
+            Ok(data) if data.data.is_empty() => break,
+            Ok(data) if data.data.len() > requested_length as usize => {
                 let text = "the host gives more than it was asked for";
                 return Err(SftpFailure::Rejected(io::Error::new(ErrorKind::InvalidData, text)));
             }
-            Ok(some) => bytes.extend(some.data),
+            Ok(data) => bytes.extend(data.data),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
             Err(error) => return Err(error),
         }

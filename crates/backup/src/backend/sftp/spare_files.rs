@@ -49,7 +49,9 @@ impl SpareFilePool {
             let opening = self.0.lock().pop_front()?;
             match opening.await {
                 Ok(Some(spare)) if Arc::ptr_eq(&spare.channel, channel) => return Some(spare),
-                Ok(Some(other)) => drop(tokio::spawn(remote_file::remove_spare_file(other))),
+                Ok(Some(stale_spare)) => {
+                    drop(tokio::spawn(remote_file::remove_spare_file(stale_spare)))
+                }
                 _ => {}
             }
         }

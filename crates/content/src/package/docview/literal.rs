@@ -75,8 +75,8 @@ fn split_type(text: &str) -> Result<(Option<ValueType>, &str), String> {
     let Some((name, rest)) = inner.split_once('}') else {
         return Err("a `{` begins a type that does not end; write `\\{` for a brace".into());
     };
-    let found = ValueType::find(name).filter(|one| one.name() == name);
-    match (found, name) {
+    let literal_type = ValueType::find(name).filter(|candidate| candidate.name() == name);
+    match (literal_type, name) {
         (Some(value_type), _) => Ok((Some(value_type), rest)),
         (None, "undefined") => Ok((None, rest)),
         (None, "BinaryRef") => Err(
@@ -130,7 +130,7 @@ fn unescape_value(text: &str) -> Result<Cow<'_, str>, String> {
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
         match (character, character == '\\') {
-            (other, false) => out.push(other),
+            (code_point, false) => out.push(code_point),
             (_, true) => match characters.next() {
                 Some('u') => {
                     let (decoded, used) = decode_unicode_escape(characters.as_str())?;
@@ -138,7 +138,7 @@ fn unescape_value(text: &str) -> Result<Cow<'_, str>, String> {
                     characters = characters.as_str().get(used..).unwrap_or_default().chars();
                 }
                 Some('0') => {}
-                Some(other) => out.push(other),
+                Some(escaped) => out.push(escaped),
                 // A trailing backslash escapes nothing and stands for itself.
                 None => out.push('\\'),
             },
@@ -210,14 +210,14 @@ enum LiteralContext {
     ListItem,
 }
 
-fn push_escaped_value(out: &mut String, text: &str, place: LiteralContext) {
+fn push_escaped_value(out: &mut String, text: &str, context: LiteralContext) {
     for character in text.chars() {
         match character {
             '\\' => out.push_str("\\\\"),
-            ',' if place == LiteralContext::ListItem => out.push_str("\\,"),
-            other if is_xml_character(other) => out.push(other),
-            other => {
-                let _ = write!(out, "\\u{:04x}", u32::from(other));
+            ',' if context == LiteralContext::ListItem => out.push_str("\\,"),
+            code_point if is_xml_character(code_point) => out.push(code_point),
+            code_point => {
+                let _ = write!(out, "\\u{:04x}", u32::from(code_point));
             }
         }
     }
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let shown = match parse_literal(text, ValueType::String) {
+        let rendering = match parse_literal(text, ValueType::String) {
             Ok(DocviewLiteral::ExternalBinary) => "kept".to_owned(),
             Ok(DocviewLiteral::EmptyBinary { value_count: count, is_list }) => {
                 format!("{count} empty {is_list}")
@@ -242,7 +242,7 @@ mod tests {
             }
             Err(message) => format!("refused: {message}"),
         };
-        assert!(shown.starts_with(expected), "{text}: {shown}");
+        assert!(rendering.starts_with(expected), "{text}: {rendering}");
     }
 
     #[test]

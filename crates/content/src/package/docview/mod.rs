@@ -258,8 +258,8 @@ impl DocviewReader<'_> {
             if let (PRIMARY_TYPE | MIXIN_TYPES, ImportProperty::Value(types)) = (&*name, &property)
             {
                 // The prefix of a type that the package names counts as used.
-                for one in types.values() {
-                    drop(self.scopes.resolve_name(&one.to_text()));
+                for type_value in types.values() {
+                    drop(self.scopes.resolve_name(&type_value.to_text()));
                 }
             }
             if properties.insert(name, property).is_some() {

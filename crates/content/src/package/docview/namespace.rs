@@ -95,7 +95,7 @@ impl NamespaceScopes {
                 continue;
             };
             let uri = attribute.value.clone();
-            let usual = KNOWN_NAMESPACES.iter().find(|(_, known)| *known == uri);
+            let usual = KNOWN_NAMESPACES.iter().find(|(_, namespace)| *namespace == uri);
             let name = usual.map_or_else(|| prefix.to_owned(), |(usual, _)| (*usual).to_owned());
             self.declarations.push((prefix.to_owned(), uri, name));
         }
@@ -139,7 +139,8 @@ impl NamespaceScopes {
     }
 
     fn find_declaration(&self, prefix: &str) -> Option<(&str, &str)> {
-        let found = self.declarations.iter().rev().find(|(declared, _, _)| declared == prefix);
-        found.map(|(_, uri, name)| (uri.as_str(), name.as_str()))
+        let declaration =
+            self.declarations.iter().rev().find(|(declared, _, _)| declared == prefix);
+        declaration.map(|(_, uri, name)| (uri.as_str(), name.as_str()))
     }
 }

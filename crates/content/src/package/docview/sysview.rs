@@ -254,9 +254,9 @@ impl SysviewReader<'_> {
     /// Finds an attribute by its name with the usual prefix.
     fn find_attribute(&mut self, element: &XmlElement, name: &str) -> Option<String> {
         let mut attributes = element.attributes.iter();
-        let found =
-            attributes.find(|one| self.scopes.resolve_name(&one.name).as_deref() == Some(name));
-        found.map(|one| one.value.clone())
+        let matching_attribute = attributes
+            .find(|candidate| self.scopes.resolve_name(&candidate.name).as_deref() == Some(name));
+        matching_attribute.map(|attribute| attribute.value.clone())
     }
 
     fn resolve_name(&mut self, qualified: &str, line: u32) -> Result<String> {

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 
 use crate::cache::CacheFileStamp;
-use crate::cache::cache_file_response::{self, CacheFileResponse};
+use crate::cache::file_response::{self, CacheFileResponse};
 use crate::dispatcher::FarmState;
 use crate::edge::http2::hpack::encode_hpack_response_head;
 use crate::edge::response_body::{ResponseBody, file_body, full_body, read_file_at};
@@ -319,7 +319,7 @@ impl CachedResponse {
 
     /// Returns the age in whole seconds.
     pub(crate) fn age_seconds(&self, now: SystemTime) -> u64 {
-        cache_file_response::cache_age(self.source.fetch_time, now).as_secs()
+        file_response::cache_age(self.source.fetch_time, now).as_secs()
     }
 
     /// Chooses the representation for a request. Ranges always refer to the unencoded body, so that an interrupted
@@ -356,8 +356,8 @@ impl CachedResponse {
         };
         let mut headers = form.headers();
         headers.insert(header::AGE, HeaderValue::from(self.age_seconds(now)));
-        let told = cache_file_response::conditional_response(conditions, &entity, headers);
-        (told.status.as_u16() < 400).then_some(told)
+        let conditional = file_response::conditional_response(conditions, &entity, headers);
+        (conditional.status.as_u16() < 400).then_some(conditional)
     }
 
     /// Returns true if encoding the body is worthwhile.

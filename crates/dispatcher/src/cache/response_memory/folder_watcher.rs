@@ -68,8 +68,8 @@ impl FolderWatcher {
             | WatchFlags::ONLYDIR;
         let Ok(number) = inotify::add_watch(inotify, folder, flags) else { return false };
         // The same folder under another name, for example through a link: the later name counts.
-        if let Some(other) = folders.by_number.insert(number, folder.to_owned()) {
-            folders.by_path.remove(&other);
+        if let Some(replaced_folder) = folders.by_number.insert(number, folder.to_owned()) {
+            folders.by_path.remove(&replaced_folder);
         }
         folders.by_path.insert(folder.to_owned(), number);
         true
@@ -118,11 +118,11 @@ impl FolderWatcher {
                 inotify::remove_watch(inotify, number).ok();
                 // Its subfolders moved with it, which the kernel does not report.
                 let WatchedFolders { by_path, by_number } = &mut *folders;
-                by_path.retain(|below, other| {
+                by_path.retain(|below, watch_number| {
                     let stays = !below.starts_with(&path);
                     if !stays {
-                        by_number.remove(&*other);
-                        inotify::remove_watch(inotify, *other).ok();
+                        by_number.remove(&*watch_number);
+                        inotify::remove_watch(inotify, *watch_number).ok();
                     }
                     stays
                 });

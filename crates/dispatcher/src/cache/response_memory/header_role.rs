@@ -28,7 +28,7 @@ pub(crate) enum RequestHeaderRole {
 
 /// Returns the role of the header `name`.
 pub(crate) fn header_role(name: &[u8]) -> RequestHeaderRole {
-    let known: &[(&str, RequestHeaderRole)] = match name.len() {
+    let roles: &[(&str, RequestHeaderRole)] = match name.len() {
         2 => &[("te", RequestHeaderRole::Irrelevant)],
         3 => &[("dnt", RequestHeaderRole::Irrelevant)],
         4 => &[("host", RequestHeaderRole::Host), ("from", RequestHeaderRole::Irrelevant)],
@@ -101,8 +101,8 @@ pub(crate) fn header_role(name: &[u8]) -> RequestHeaderRole {
         25 => &[("upgrade-insecure-requests", RequestHeaderRole::Irrelevant)],
         _ => &[],
     };
-    let found = known.iter().find(|(own, _)| own.as_bytes().eq_ignore_ascii_case(name));
-    found.map_or(RequestHeaderRole::Other, |(_, found)| *found)
+    let entry = roles.iter().find(|(own, _)| own.as_bytes().eq_ignore_ascii_case(name));
+    entry.map_or(RequestHeaderRole::Other, |(_, role)| *role)
 }
 
 /// Returns true if a `JarCookie` header may hold credentials. `cacheability::has_credentials` decides; this check has

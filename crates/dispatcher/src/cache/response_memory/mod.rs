@@ -188,7 +188,7 @@ impl ResponseMemory {
             let is_kept = self
                 .responses
                 .peek(&key.as_key_ref())
-                .is_some_and(|kept| Arc::ptr_eq(&kept, &ready));
+                .is_some_and(|cached| Arc::ptr_eq(&cached, &ready));
             if is_kept {
                 self.responses.insert(key, Arc::new(encoded));
             }
@@ -230,14 +230,14 @@ impl ResponseMemory {
         &self,
         is_wanted: impl Fn(&CachedResponse) -> bool,
     ) -> Vec<Arc<CachedResponse>> {
-        let mut found: Vec<Arc<CachedResponse>> = self
+        let mut responses: Vec<Arc<CachedResponse>> = self
             .responses
             .iter()
             .map(|(_, ready)| ready)
             .filter(|ready| is_wanted(ready))
             .collect();
-        found.sort_by_key(|ready| std::cmp::Reverse(ready.hits()));
-        found
+        responses.sort_by_key(|ready| std::cmp::Reverse(ready.hits()));
+        responses
     }
 }
 
@@ -363,11 +363,11 @@ impl DispatcherState {
         let peer = peer.filter(|_| self.can_cache_responses());
         let key = peer.and_then(|peer| response_key_of(&request, peer.is_tls));
         let client = peer.map(|peer| peer.addr.ip().to_canonical());
-        let kept = key
+        let cached_response = key
             .as_ref()
             .zip(client)
             .and_then(|(key, client)| self.serve_cached(key, client, request.headers()));
-        if let Some(response) = kept {
+        if let Some(response) = cached_response {
             return response;
         }
         let mut response = self.answer_with_framing_check(request).await;
@@ -460,26 +460,26 @@ impl DispatcherState {
         let ready = self.find_cached(&key.as_key_ref(), moment)?;
         let is_head = key.as_key_ref().flags.is_head();
         let whole = self.find_cached_get(&key.as_key_ref(), &ready, moment);
-        let shown = whole.as_ref().unwrap_or(&ready);
+        let variant = whole.as_ref().unwrap_or(&ready);
         let accepted = conditions.get(header::ACCEPT_ENCODING).map(HeaderValue::as_bytes);
-        let form = shown.choose_representation(accepted, Some(conditions), is_head);
-        let told = shown.conditional_response(form, conditions, is_head, moment.now)?;
-        let is_empty = is_head || told.length == 0;
+        let form = variant.choose_representation(accepted, Some(conditions), is_head);
+        let conditional = variant.conditional_response(form, conditions, is_head, moment.now)?;
+        let is_empty = is_head || conditional.length == 0;
         let body = if is_empty {
             empty_body()
         } else {
-            form.body.read_part(told.start, told.length).ok()?
+            form.body.read_part(conditional.start, conditional.length).ok()?
         };
         // Checked last, because the regular path checks again.
         self.request_gate.admit(client).ok()?;
-        self.record_cached_hit(&ready, is_head, told.status);
+        self.record_cached_hit(&ready, is_head, conditional.status);
         if let Some(warning) = &ready.source.warning {
             self.log(LogLevel::Warn, || warning.to_string());
         }
         self.log(LogLevel::Info, || ready.log_text.to_string());
         let mut response = Response::new(body);
-        *response.status_mut() = told.status;
-        *response.headers_mut() = told.headers;
+        *response.status_mut() = conditional.status;
+        *response.headers_mut() = conditional.headers;
         Some(response)
     }
 

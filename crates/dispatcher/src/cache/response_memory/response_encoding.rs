@@ -83,7 +83,7 @@ pub(crate) fn choose_encoding(
         let weight = encoding_weight(accepted, coding.name())
             .or(encoding_weight(accepted, "*"))
             .unwrap_or(0);
-        let beats = best.is_none_or(|(_, other)| weight > other);
+        let beats = best.is_none_or(|(_, best_weight)| weight > best_weight);
         if weight > 0 && weight >= plain.unwrap_or(0) && beats && is_there(coding) {
             best = Some((coding, weight));
         }

@@ -71,9 +71,9 @@ impl DiagnosticCollector {
 
 /// Returns the known key that `key` is most likely a misspelling of; `None` if none is close enough.
 #[must_use]
-pub fn nearest_key<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest_key<'a>(key: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let allowed = (key.chars().count() / 3).max(1);
-    known
+    candidates
         .iter()
         .map(|candidate| (edit_distance(key, candidate), *candidate))
         .filter(|(distance, _)| *distance <= allowed)
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn only_near_keys_are_proposed() {
-        let known = ["rules", "invalidate", "headers"];
-        assert_eq!(nearest_key("rule", &known), Some("rules"));
-        assert_eq!(nearest_key("invalidates", &known), Some("invalidate"));
-        assert_eq!(nearest_key("cache", &known), None);
+        let candidates = ["rules", "invalidate", "headers"];
+        assert_eq!(nearest_key("rule", &candidates), Some("rules"));
+        assert_eq!(nearest_key("invalidates", &candidates), Some("invalidate"));
+        assert_eq!(nearest_key("cache", &candidates), None);
     }
 }

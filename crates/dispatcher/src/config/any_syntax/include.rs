@@ -53,10 +53,10 @@ pub(super) fn is_pattern(path: &Path) -> bool {
 /// # Errors
 /// Fails if a folder cannot be listed. A folder that does not exist has no matches.
 pub(crate) fn expand_pattern(pattern: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = vec![PathBuf::new()];
+    let mut paths = vec![PathBuf::new()];
     for component in pattern.components() {
         let mut next = Vec::new();
-        for base in found {
+        for base in paths {
             let name = Path::new(component.as_os_str());
             if is_pattern(name) {
                 next.extend(matching_entries(&base, name)?);
@@ -64,13 +64,13 @@ pub(crate) fn expand_pattern(pattern: &Path) -> io::Result<Vec<PathBuf>> {
                 next.push(base.join(component));
             }
         }
-        found = next;
+        paths = next;
     }
-    found.retain(|file| file.is_file());
-    found.sort_by(|left, right| {
+    paths.retain(|file| file.is_file());
+    paths.sort_by(|left, right| {
         left.as_os_str().as_encoded_bytes().cmp(right.as_os_str().as_encoded_bytes())
     });
-    Ok(found)
+    Ok(paths)
 }
 
 fn matching_entries(folder: &Path, name: &Path) -> io::Result<Vec<PathBuf>> {
@@ -81,14 +81,14 @@ fn matching_entries(folder: &Path, name: &Path) -> io::Result<Vec<PathBuf>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in entries {
         let entry = entry?.file_name();
         let name = entry.to_string_lossy();
         // As in a shell, a wildcard does not match the leading dot of a hidden file.
         if !name.starts_with('.') && glob.matches(&name) {
-            found.push(folder.join(&entry));
+            paths.push(folder.join(&entry));
         }
     }
-    Ok(found)
+    Ok(paths)
 }

@@ -42,8 +42,8 @@ impl ParsedConfigFile {
 #[must_use]
 pub fn parse_file(file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     let mut parser = ConfigParser::new(sources);
-    let shown: Arc<Path> = Arc::from(file);
-    let at = start_position(&shown);
+    let shown_path: Arc<Path> = Arc::from(file);
+    let at = start_position(&shown_path);
     let items = parser.parse_included_file(file, &at);
     parser.finish(items, at)
 }
@@ -52,8 +52,8 @@ pub fn parse_file(file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
 #[must_use]
 pub fn parse_text(text: &[u8], file: &Path, sources: &ConfigSources) -> ParsedConfigFile {
     let mut parser = ConfigParser::new(sources);
-    let shown: Arc<Path> = Arc::from(file);
-    let at = start_position(&shown);
+    let shown_path: Arc<Path> = Arc::from(file);
+    let at = start_position(&shown_path);
     let items = parser.parse_bytes(text, file);
     parser.finish(items, at)
 }
@@ -145,10 +145,10 @@ impl<'a> ConfigParser<'a> {
     }
 
     fn parse_bytes(&mut self, bytes: &[u8], file: &Path) -> Vec<ConfigItem> {
-        let shown: Arc<Path> = Arc::from(file);
+        let shown_path: Arc<Path> = Arc::from(file);
         if let Some(nul) = bytes.iter().position(|byte| *byte == 0) {
             let before = bytes.get(..nul).unwrap_or_default();
-            let mut at = start_position(&shown);
+            let mut at = start_position(&shown_path);
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
             at.line = u32::try_from(line).unwrap_or(u32::MAX);
             self.diagnostics.add_error(&at, "the file is binary; a text file is expected");
@@ -157,14 +157,15 @@ impl<'a> ConfigParser<'a> {
         self.line_count += bytes.iter().filter(|byte| **byte == b'\n').count() + 1;
         if self.line_count > MAX_TOTAL_LINES {
             self.diagnostics.add_error(
-                &start_position(&shown),
+                &start_position(&shown_path),
                 format!("more than {MAX_TOTAL_LINES} lines in all files together"),
             );
             return Vec::new();
         }
         // Comments may hold any bytes; a token that is not UTF-8 matches nothing and is reported.
         let source = String::from_utf8_lossy(bytes);
-        let tokens = tokenize(&source, &shown, &self.sources.environment, &mut self.diagnostics);
+        let tokens =
+            tokenize(&source, &shown_path, &self.sources.environment, &mut self.diagnostics);
         self.warn_of_invalid_utf8(&tokens);
         let mut tokens = tokens.into_iter().peekable();
         let mut items = Vec::new();

@@ -134,16 +134,16 @@ pub(super) fn environment_variables_of<'a>(
 ) -> impl Iterator<Item = &'a str> {
     let is_require = name.eq_ignore_ascii_case("require");
     let mut words = words.iter().map(String::as_str).peekable();
-    if is_require && words.peek().is_some_and(|word| word.eq_ignore_ascii_case("not")) {
+    if is_require && words.peek().is_some_and(|argument| argument.eq_ignore_ascii_case("not")) {
         words.next();
     }
     let is_by_name =
-        is_require && words.peek().is_some_and(|word| word.eq_ignore_ascii_case("env"));
+        is_require && words.peek().is_some_and(|argument| argument.eq_ignore_ascii_case("env"));
     if is_by_name {
         words.next();
     }
-    words.filter_map(move |word| match word.split_once('=') {
-        _ if is_by_name => Some(word),
+    words.filter_map(move |argument| match argument.split_once('=') {
+        _ if is_by_name => Some(argument),
         Some((env, name)) if env.eq_ignore_ascii_case("env") => {
             Some(name.strip_prefix('!').unwrap_or(name))
         }
@@ -228,7 +228,7 @@ pub(super) fn is_access_directive(name: &str) -> bool {
 
 /// Returns true if a directive restricts nothing.
 pub(super) fn is_unrestricted(name: &str, words: &[String]) -> bool {
-    let words: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
+    let words: Vec<String> = words.iter().map(|argument| argument.to_ascii_lowercase()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match name.to_ascii_lowercase().as_str() {
         "require" => words == ["all", "granted"],
@@ -415,14 +415,15 @@ impl HttpdSection {
 
     fn read_require(&mut self, words: &[String]) -> Result<(), String> {
         let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut is_negated = words.first().is_some_and(|word| word.eq_ignore_ascii_case("not"));
+        let mut is_negated =
+            words.first().is_some_and(|argument| argument.eq_ignore_ascii_case("not"));
         if is_negated {
             words.remove(0);
         }
         let (kind, words) = words.split_first().ok_or_else(|| "it says nothing".to_owned())?;
-        let what = match (kind.to_ascii_lowercase().as_str(), words) {
-            ("all", [word]) if word.eq_ignore_ascii_case("granted") => RequireTest::Granted,
-            ("all", [word]) if word.eq_ignore_ascii_case("denied") => RequireTest::Denied,
+        let test = match (kind.to_ascii_lowercase().as_str(), words) {
+            ("all", [argument]) if argument.eq_ignore_ascii_case("granted") => RequireTest::Granted,
+            ("all", [argument]) if argument.eq_ignore_ascii_case("denied") => RequireTest::Denied,
             ("ip", [_, ..]) => RequireTest::Address(addresses_pattern(words)?),
             ("local", []) => RequireTest::Address(addresses_pattern(&["127.0.0.0/8", "::1"])?),
             ("env", [_, ..]) => {
@@ -444,7 +445,7 @@ impl HttpdSection {
             }
             _ => return Err("requirements within each other are not known here".to_owned()),
         };
-        into.push(RequireDirective { test: what, is_negated });
+        into.push(RequireDirective { test, is_negated });
         Ok(())
     }
 
@@ -452,10 +453,13 @@ impl HttpdSection {
         let (variables, words): (Vec<_>, Vec<_>) = words
             .iter()
             .cloned()
-            .partition(|word| AllowDenySource::parse_environment(word).is_some());
-        let variables: Vec<AllowDenySource> =
-            variables.iter().filter_map(|word| AllowDenySource::parse_environment(word)).collect();
-        let words: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
+            .partition(|argument| AllowDenySource::parse_environment(argument).is_some());
+        let variables: Vec<AllowDenySource> = variables
+            .iter()
+            .filter_map(|argument| AllowDenySource::parse_environment(argument))
+            .collect();
+        let words: Vec<String> =
+            words.iter().map(|argument| argument.to_ascii_lowercase()).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match (name.to_ascii_lowercase().as_str(), words.as_slice()) {
             ("order", ["deny,allow"]) => self.allow_deny_order = Some(AllowDenyOrder::DenyAllow),
@@ -569,23 +573,23 @@ impl HttpdSection {
         SectionReach::Paths(paths)
     }
 
-    /// Returns the refusal of paths in all `places` but not in `elsewhere`, where `denial` holds.
+    /// Returns the refusal of paths in all `path_patterns` but not in `elsewhere`, where `denial` holds.
     fn to_refusal(
         &self,
-        places: &[SectionPathPattern],
+        path_patterns: &[SectionPathPattern],
         elsewhere: &[String],
         denial: Vec<String>,
     ) -> AccessRefusal {
         let of = if self.merge_rank == LOCATION_MERGE_RANK { "url" } else { "file" };
         let (mut pattern, mut when) = (None, Vec::new());
-        for place in places {
-            match (place, of) {
+        for path_pattern in path_patterns {
+            match (path_pattern, of) {
                 (SectionPathPattern::Url(own), "url") | (SectionPathPattern::File(own), "file")
                     if pattern.is_none() =>
                 {
                     pattern = Some(own.clone());
                 }
-                (place, _) => when.push(place.to_condition(false)),
+                (path_pattern, _) => when.push(path_pattern.to_condition(false)),
             }
         }
         when.extend(self.method.iter().map(|method| method.to_condition(true)));
@@ -728,8 +732,8 @@ fn report_unconverted_section(
     findings: &mut DiagnosticCollector,
 ) {
     let message = format!("the access rules of this section are not converted: {why}");
-    let mut told = findings.0.iter();
-    if !told.any(|found| found.message == message && found.position == section.position) {
+    let mut messages = findings.0.iter();
+    if !messages.any(|finding| finding.message == message && finding.position == section.position) {
         findings.add_error(&section.position, message);
     }
 }
@@ -743,7 +747,8 @@ fn undecided_conditions(
     let mut outside = Vec::new();
     for section in later.iter().filter(|section| section.has_rules_of(family)) {
         let SectionReach::Paths(paths) = section.covered_paths(root) else { continue };
-        let mut parts: Vec<String> = paths.iter().map(|place| place.to_condition(true)).collect();
+        let mut parts: Vec<String> =
+            paths.iter().map(|pattern| pattern.to_condition(true)).collect();
         parts.extend(section.method.iter().map(|method| method.to_condition(false)));
         let last = parts.pop()?;
         outside.extend(parts.iter().map(|part| with_or_flag(part)));
@@ -905,12 +910,12 @@ mod tests {
     #[test]
     fn names_of_files_are_the_last_part_of_a_path() {
         let check = |pattern: &str, inside: &[&str], outside: &[&str]| {
-            let found = Regex::new(&name_pattern(pattern).unwrap()).unwrap();
+            let regex = Regex::new(&name_pattern(pattern).unwrap()).unwrap();
             for path in inside {
-                assert!(found.is_match(path), "{pattern} {path}");
+                assert!(regex.is_match(path), "{pattern} {path}");
             }
             for path in outside {
-                assert!(!found.is_match(path), "{pattern} {path}");
+                assert!(!regex.is_match(path), "{pattern} {path}");
             }
         };
         check(r"\.(bak|config)$", &["/a.bak", "/b/a.config"], &["/a.bak.html", "/a.bak/b.html"]);

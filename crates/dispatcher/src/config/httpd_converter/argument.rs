@@ -39,17 +39,17 @@ pub(super) fn matches_httpd_version(argument: &str) -> bool {
     };
     let number = argument.trim_start_matches(['<', '>', '=', '~']);
     let operator = argument.strip_suffix(number).unwrap_or_default();
-    let mut wanted = [0_u32; 3];
-    for (part, text) in wanted.iter_mut().zip(number.trim().split('.')) {
+    let mut requested_version = [0_u32; 3];
+    for (part, text) in requested_version.iter_mut().zip(number.trim().split('.')) {
         let Ok(number) = text.parse() else { return true };
         *part = number;
     }
     let holds = match operator {
-        ">" => HTTPD_VERSION > wanted,
-        ">=" => HTTPD_VERSION >= wanted,
-        "<" => HTTPD_VERSION < wanted,
-        "<=" => HTTPD_VERSION <= wanted,
-        _ => HTTPD_VERSION == wanted,
+        ">" => HTTPD_VERSION > requested_version,
+        ">=" => HTTPD_VERSION >= requested_version,
+        "<" => HTTPD_VERSION < requested_version,
+        "<=" => HTTPD_VERSION <= requested_version,
+        _ => HTTPD_VERSION == requested_version,
     };
     holds != is_negated
 }

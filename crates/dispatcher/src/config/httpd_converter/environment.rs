@@ -86,13 +86,13 @@ struct SetEnvIfAssignment {
 }
 
 impl SetEnvIfAssignment {
-    fn parse(word: &str) -> Self {
-        match (word.strip_prefix('!'), word.split_once('=')) {
+    fn parse(argument: &str) -> Self {
+        match (argument.strip_prefix('!'), argument.split_once('=')) {
             (Some(name), _) => Self { name: name.to_owned(), value: None },
             (None, Some((name, value))) => {
                 Self { name: name.to_owned(), value: Some(value_template(value)) }
             }
-            (None, None) => Self { name: word.to_owned(), value: Some("1".to_owned()) },
+            (None, None) => Self { name: argument.to_owned(), value: Some("1".to_owned()) },
         }
     }
 }
@@ -154,7 +154,7 @@ impl HttpdConfigReader<'_> {
         let words = line.arguments.get(first..).unwrap_or_default();
         self.recorded_environment
             .unconverted
-            .extend(words.iter().map(|word| SetEnvIfAssignment::parse(word).name));
+            .extend(words.iter().map(|argument| SetEnvIfAssignment::parse(argument).name));
     }
 
     fn read_set_env(&mut self, line: &HttpdDirective<'_>) {
@@ -173,7 +173,7 @@ impl HttpdConfigReader<'_> {
         let first = if name.starts_with("setenvif") && name != "setenvifexpr" { 2 } else { 1 };
         let words = line.arguments.get(first..).unwrap_or_default();
         let assignments: Vec<SetEnvIfAssignment> =
-            words.iter().map(|word| SetEnvIfAssignment::parse(word)).collect();
+            words.iter().map(|argument| SetEnvIfAssignment::parse(argument)).collect();
         let conditions = self.set_env_conditions(line, name);
         for SetEnvIfAssignment { name, value } in &assignments {
             self.recorded_environment.set_before_rules.insert(name.clone());
@@ -185,11 +185,13 @@ impl HttpdConfigReader<'_> {
                 (Ok(_), None) => {}
             }
         }
-        let asked =
-            assignments.iter().filter(|one| self.known_environment.queried.contains(&one.name));
-        let asked: Vec<&SetEnvIfAssignment> = asked.collect();
-        if asked.is_empty() {
-            let names: Vec<&str> = assignments.iter().map(|one| one.name.as_str()).collect();
+        let queried = assignments
+            .iter()
+            .filter(|assignment| self.known_environment.queried.contains(&assignment.name));
+        let queried: Vec<&SetEnvIfAssignment> = queried.collect();
+        if queried.is_empty() {
+            let names: Vec<&str> =
+                assignments.iter().map(|assignment| assignment.name.as_str()).collect();
             let why = format!("nothing that is converted asks for `{}`", names.join("`, `"));
             return self.warn_of_unsupported(line.position, &line.name, &why);
         }
@@ -200,11 +202,11 @@ impl HttpdConfigReader<'_> {
                 return self.diagnostics.add_error(line.position, message);
             }
         };
-        let pairs = asked.iter().map(|one| {
+        let pairs = queried.iter().map(|assignment| {
             format!(
                 "{} = {}",
-                quote_toml(&one.name),
-                quote_toml(one.value.as_deref().unwrap_or_default())
+                quote_toml(&assignment.name),
+                quote_toml(assignment.value.as_deref().unwrap_or_default())
             )
         });
         let pairs: Vec<String> = pairs.collect();
@@ -256,7 +258,7 @@ impl HttpdConfigReader<'_> {
             if clause.iter().any(|condition| condition.contains("%{ENV:")) {
                 return Err("it asks for another variable".to_owned());
             }
-            when.extend(alternatives.iter().map(|one| super::with_or_flag(one)));
+            when.extend(alternatives.iter().map(|alternative| super::with_or_flag(alternative)));
             when.push(last.clone());
         }
         Ok(when)
@@ -273,14 +275,14 @@ impl HttpdConfigReader<'_> {
             "server_addr" => {
                 return Err("the address of the server is not known to rules".to_owned());
             }
-            other => {
+            attribute_name => {
                 self.recorded_environment.record_query(attribute);
                 if self.known_environment.set_before_rules.contains(attribute) {
                     return Ok(format!("%{{ENV:{attribute}}}"));
                 }
                 let is_name =
                     |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-                return match other.bytes().all(is_name) {
+                return match attribute_name.bytes().all(is_name) {
                     true => Ok(format!("%{{HTTP:{attribute}}}")),
                     false => Err(format!("`{attribute}` is a pattern for names of headers")),
                 };

@@ -97,21 +97,21 @@ fn conjunctive_clauses(
         HttpdExpression::All(parts) => (parts, !is_negated),
         HttpdExpression::Any(parts) => (parts, is_negated),
     };
-    let mut found: Vec<Vec<ExpressionTest>> = if is_all { Vec::new() } else { vec![Vec::new()] };
+    let mut clauses: Vec<Vec<ExpressionTest>> = if is_all { Vec::new() } else { vec![Vec::new()] };
     for part in parts {
         let own = conjunctive_clauses(part, is_negated)?;
         if is_all {
-            found.extend(own);
+            clauses.extend(own);
         } else {
             // A disjunction holds if one alternative of each pair of clauses does.
-            let pairs = found.iter().flat_map(|left| own.iter().map(move |right| (left, right)));
-            found = pairs.map(|(left, right)| [&**left, &**right].concat()).collect();
+            let pairs = clauses.iter().flat_map(|left| own.iter().map(move |right| (left, right)));
+            clauses = pairs.map(|(left, right)| [&**left, &**right].concat()).collect();
         }
-        if found.iter().map(Vec::len).sum::<usize>() > MAX_EXPRESSION_CONDITIONS {
+        if clauses.iter().map(Vec::len).sum::<usize>() > MAX_EXPRESSION_CONDITIONS {
             return Err("the expression is too large".to_owned());
         }
     }
-    Ok(found)
+    Ok(clauses)
 }
 
 /// A token of an expression.
@@ -130,7 +130,7 @@ impl HttpdExpressionToken {
         match self {
             Self::Text { template, .. } => template,
             Self::Pattern { pattern, .. } => pattern,
-            Self::Word(word) => word,
+            Self::Word(token) => token,
         }
     }
 }
@@ -165,10 +165,10 @@ fn tokenize_expression(text: &str) -> Result<Vec<HttpdExpressionToken>, String> 
             if end == 0 {
                 return Err(format!("`{first}` is not understood"));
             }
-            let (word, tail) = rest.split_at(end);
-            let token = match word.bytes().all(|byte| byte.is_ascii_digit()) {
-                true => literal_token(word),
-                false => HttpdExpressionToken::Word(word.to_owned()),
+            let (token_text, tail) = rest.split_at(end);
+            let token = match token_text.bytes().all(|byte| byte.is_ascii_digit()) {
+                true => literal_token(token_text),
+                false => HttpdExpressionToken::Word(token_text.to_owned()),
             };
             (token, tail)
         };
@@ -274,8 +274,8 @@ fn read_pattern(text: &str) -> Result<(HttpdExpressionToken, &str), String> {
     let tail = tail.get(mark.len_utf8()..).unwrap_or_default();
     let flags = tail.chars().take_while(char::is_ascii_alphabetic).count();
     let (flags, tail) = tail.split_at(flags);
-    if let Some(other) = flags.chars().find(|flag| *flag != 'i') {
-        return Err(format!("the flag `{other}` of a regular expression is not known"));
+    if let Some(unknown_flag) = flags.chars().find(|flag| *flag != 'i') {
+        return Err(format!("the flag `{unknown_flag}` of a regular expression is not known"));
     }
     let pattern = pattern.replace(&format!("\\{mark}"), &mark.to_string());
     if Regex::new(&pattern).is_err() {
@@ -304,16 +304,17 @@ impl<'a> HttpdExpressionParser<'a> {
     }
 
     /// Consumes a symbol or word if it is next.
-    fn take_word(&mut self, word: &str) -> bool {
-        let is_next = matches!(self.peek(), Some(HttpdExpressionToken::Word(own)) if own == word);
+    fn take_word(&mut self, keyword: &str) -> bool {
+        let is_next =
+            matches!(self.peek(), Some(HttpdExpressionToken::Word(own)) if own == keyword);
         self.next_index += usize::from(is_next);
         is_next
     }
 
-    fn expect_word(&mut self, word: &str) -> Result<(), String> {
-        match self.take_word(word) {
+    fn expect_word(&mut self, keyword: &str) -> Result<(), String> {
+        match self.take_word(keyword) {
             true => Ok(()),
-            false => Err(format!("a `{word}` is missing")),
+            false => Err(format!("a `{keyword}` is missing")),
         }
     }
 
@@ -338,7 +339,7 @@ impl<'a> HttpdExpressionParser<'a> {
         if self.depth > MAX_EXPRESSION_DEPTH {
             return Err("the expression is too deep".to_owned());
         }
-        let one = if self.take_word("!") {
+        let operand = if self.take_word("!") {
             HttpdExpression::Not(Box::new(self.parse_unary()?))
         } else if self.take_word("(") {
             let inner = self.parse_or()?;
@@ -348,14 +349,14 @@ impl<'a> HttpdExpressionParser<'a> {
             self.parse_test()?
         };
         self.depth -= 1;
-        Ok(one)
+        Ok(operand)
     }
 
     fn parse_test(&mut self) -> Result<HttpdExpression, String> {
-        if let Some(HttpdExpressionToken::Word(word)) = self.peek() {
-            match word.as_str() {
+        if let Some(HttpdExpressionToken::Word(keyword)) = self.peek() {
+            match keyword.as_str() {
                 "true" | "false" => {
-                    let is_true = word == "true";
+                    let is_true = keyword == "true";
                     self.next_index += 1;
                     return Ok(if is_true {
                         HttpdExpression::All(Vec::new())
@@ -366,7 +367,7 @@ impl<'a> HttpdExpressionParser<'a> {
                 "-n" | "-z" | "-f" | "-d" => {
                     self.next_index += 1;
                     let (subject, _) = self.parse_text()?;
-                    let check = match word.as_str() {
+                    let check = match keyword.as_str() {
                         "-f" => ExpressionCheck::IsFile,
                         "-d" => ExpressionCheck::IsDirectory,
                         _ => ExpressionCheck::Matches {
@@ -374,15 +375,15 @@ impl<'a> HttpdExpressionParser<'a> {
                             ignores_case: false,
                         },
                     };
-                    let is_negated = word == "-n";
+                    let is_negated = keyword == "-n";
                     return Ok(HttpdExpression::Test(ExpressionTest {
                         subject,
                         check,
                         is_negated,
                     }));
                 }
-                word if word.starts_with('-') => {
-                    return Err(format!("the test `{word}` is not known"));
+                keyword if keyword.starts_with('-') => {
+                    return Err(format!("the test `{keyword}` is not known"));
                 }
                 _ => {}
             }
@@ -469,7 +470,7 @@ impl<'a> HttpdExpressionParser<'a> {
                 self.expect_word(")")?;
                 Ok((format!("%{{{name}}}"), None))
             }
-            Some(other) => Err(format!("`{}` is not understood", other.source_text())),
+            Some(token) => Err(format!("`{}` is not understood", token.source_text())),
             None => Err("the expression ends too early".to_owned()),
         }
     }
@@ -477,12 +478,12 @@ impl<'a> HttpdExpressionParser<'a> {
 
 /// Converts wildcards to a regular expression; those of a path do not match slashes.
 fn wildcards_to_regex(wildcards: &str, is_path: bool) -> Result<String, String> {
-    let (any, one) = if is_path { ("[^/]*", "[^/]") } else { (".*", ".") };
+    let (any, single) = if is_path { ("[^/]*", "[^/]") } else { (".*", ".") };
     let mut pattern = "^".to_owned();
     for char in wildcards.chars() {
         match char {
             '*' => pattern.push_str(any),
-            '?' => pattern.push_str(one),
+            '?' => pattern.push_str(single),
             '[' | '\\' => return Err(format!("`{char}` in wildcards is not known")),
             char => pattern.push_str(&regex::escape(char.encode_utf8(&mut [0; 4]))),
         }
@@ -585,8 +586,8 @@ mod tests {
             ("%{HTTP_HOST} == 'x' 'y'", "`y` is not understood"),
             ("", "the expression ends too early"),
         ] {
-            let told = told(text);
-            assert!(told.starts_with(&format!("error: {expected}")), "{text}: {told}");
+            let message = told(text);
+            assert!(message.starts_with(&format!("error: {expected}")), "{text}: {message}");
         }
         let deep = format!("{}true{}", "(".repeat(100), ")".repeat(100));
         assert_eq!(told(&deep), "error: the expression is too deep");

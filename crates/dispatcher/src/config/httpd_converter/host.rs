@@ -80,8 +80,8 @@ pub(super) struct HttpdHost {
 
 impl HttpdHost {
     pub(super) fn new(at: &SourcePosition, argument: &str) -> Self {
-        let addresses = argument.split_whitespace().map(|word| {
-            let (address, port) = crate::config::split_port(word.trim_matches('"'));
+        let addresses = argument.split_whitespace().map(|address_text| {
+            let (address, port) = crate::config::split_port(address_text.trim_matches('"'));
             (address.to_owned(), port.filter(|port| *port != "*").map(str::to_owned))
         });
         Self { position: Some(at.clone()), addresses: addresses.collect(), ..Self::default() }
@@ -135,7 +135,7 @@ impl HttpdHost {
 
 /// Adds a warning once, even if several hosts cause it.
 fn add_warning_once(findings: &mut DiagnosticCollector, at: &SourcePosition, message: &str) {
-    if !findings.0.iter().any(|found| found.position == *at && found.message == message) {
+    if !findings.0.iter().any(|finding| finding.position == *at && finding.message == message) {
         findings.add_warning(at, message);
     }
 }
@@ -261,7 +261,7 @@ fn warn_of_unreachable_hosts(
     doors: &[Option<&str>],
     findings: &mut DiagnosticCollector,
 ) {
-    let taken: Vec<&HttpdHost> = group_hosts(hosts, doors)
+    let reached_hosts: Vec<&HttpdHost> = group_hosts(hosts, doors)
         .iter()
         .flat_map(|group| group.hosts.iter().map(|(_, host)| *host))
         .collect();
@@ -269,7 +269,7 @@ fn warn_of_unreachable_hosts(
         let Some(at) = &host.position else { continue };
         let own = host.addresses.iter().map(|(address, _)| address.as_str());
         let mut own = own.filter(|address| !matches!(*address, "" | "*" | "_default_"));
-        let is_reached = taken.iter().any(|taken| std::ptr::eq(*taken, host));
+        let is_reached = reached_hosts.iter().any(|reached| std::ptr::eq(*reached, host));
         match (own.next(), is_reached) {
             (Some(address), false) => findings.add_error(
                 at,
@@ -307,7 +307,11 @@ fn port_guard_conditions(door: Option<&str>, doors: &[Option<&str>]) -> Vec<Stri
             format_condition("%{SERVER_PORT}", &format!("^{}$", regex::escape(port)), is_negated)
         }
     };
-    let others = doors.iter().copied().filter(|other| *other != rest && *other != door).flatten();
+    let others = doors
+        .iter()
+        .copied()
+        .filter(|other_door| *other_door != rest && *other_door != door)
+        .flatten();
     match door {
         door if door == rest => others.map(|port| asks(port, true)).collect(),
         // An explicit port takes precedence over the scheme.

@@ -28,26 +28,26 @@ pub(super) struct IncludeSearch<'a> {
 }
 
 impl IncludeSearch<'_> {
-    /// Returns the files that `wanted`, a path or pattern in `file`, names; `None` if there are none.
-    pub(super) fn find_included(&self, file: &Path, wanted: &str) -> Option<IncludeMatch> {
-        let below = wanted.strip_prefix(self.server_root).unwrap_or(wanted);
+    /// Returns the files that `pattern`, a path or pattern in `file`, names; `None` if there are none.
+    pub(super) fn find_included(&self, file: &Path, pattern: &str) -> Option<IncludeMatch> {
+        let below = pattern.strip_prefix(self.server_root).unwrap_or(pattern);
         let below = below.trim_start_matches('/');
         if below.is_empty() {
             return None;
         }
-        let given = self.find_supplied(below);
-        if !given.is_empty() {
-            return Some(IncludeMatch::Supplied(given));
+        let supplied = self.find_supplied(below);
+        if !supplied.is_empty() {
+            return Some(IncludeMatch::Supplied(supplied));
         }
         let mut candidates: Vec<PathBuf> = Vec::new();
         match self.root {
             Some(root) => {
                 candidates.push(root.join(below));
-                candidates.push(root.join(wanted.trim_start_matches('/')));
+                candidates.push(root.join(pattern.trim_start_matches('/')));
             }
             None => {
-                if wanted.starts_with('/') {
-                    candidates.push(PathBuf::from(wanted));
+                if pattern.starts_with('/') {
+                    candidates.push(PathBuf::from(pattern));
                 }
                 let folders = file.parent().into_iter().flat_map(Path::ancestors);
                 candidates.extend(folders.map(|folder| folder.join(below)));

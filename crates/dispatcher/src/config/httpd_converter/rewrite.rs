@@ -117,7 +117,7 @@ impl HttpdConfigReader<'_> {
             Some(pattern) => (true, pattern),
             None => (false, pattern),
         };
-        let what = match pattern {
+        let check = match pattern {
             "-f" => "is = \"file\"".to_owned(),
             "-d" => "is = \"directory\"".to_owned(),
             pattern if pattern.starts_with(['<', '>']) || is_file_or_number_test(pattern) => {
@@ -132,7 +132,7 @@ impl HttpdConfigReader<'_> {
                 format!("match = {}", quote_toml(&pattern))
             }
         };
-        let mut text = format!("test = {}, {what}", quote_toml(test));
+        let mut text = format!("test = {}, {check}", quote_toml(test));
         for (name, is_set) in [
             ("negate", is_negated),
             ("ignore_case", flags.contains(&"NC") || flags.contains(&"NOCASE")),
@@ -184,7 +184,7 @@ impl HttpdConfigReader<'_> {
                 self.current_host().pending_conditions.push(format_condition("", ".", false));
                 continue;
             };
-            let alternatives = clause.iter().map(|one| with_or_flag(one));
+            let alternatives = clause.iter().map(|test| with_or_flag(test));
             let last = if is_alternative { with_or_flag(&last) } else { last };
             let all: Vec<String> = alternatives.chain([last]).collect();
             self.current_host().pending_conditions.extend(all);
@@ -434,7 +434,7 @@ impl HttpdConfigReader<'_> {
         let has_group = target
             .as_bytes()
             .windows(2)
-            .any(|two| matches!(two, [b'$', digit] if digit.is_ascii_digit()));
+            .any(|pair| matches!(pair, [b'$', digit] if digit.is_ascii_digit()));
         if is_pattern && has_group {
             return Some(Self::new_url_rule(line, path, &proxy(target.replace('%', r"\%"))));
         }

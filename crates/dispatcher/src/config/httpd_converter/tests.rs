@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::convert_httpd_config;
 use crate::config::settings::DispatcherSettings;
 use crate::request::host_routing::RouteOutcome;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GeneratedRewriteFlag {
@@ -120,9 +120,9 @@ impl GeneratedVirtualHost {
         let folders = folders.into_iter().filter(|part| within(&file, &part.argument).is_some());
         let files = of(GeneratedSectionKind::Files)
             .filter(|part| part.argument.trim_start_matches('/') == name);
-        let places = of(GeneratedSectionKind::Location)
+        let locations = of(GeneratedSectionKind::Location)
             .filter(|part| within(&uri, &part.argument).is_some());
-        for part in folders.chain(files).chain(places) {
+        for part in folders.chain(files).chain(locations) {
             is_open = part.is_open;
         }
         if is_open { Ok(file) } else { Err(403) }

@@ -93,7 +93,7 @@ pub(super) struct ConnectionBroken;
 
 impl FastConnection {
     pub(super) fn new(
-        lent: LentConnection,
+        lent_connection: LentConnection,
         done: oneshot::Sender<Option<ReturnedConnection>>,
         now_ms: u64,
     ) -> Self {
@@ -104,8 +104,8 @@ impl FastConnection {
             keep_alive_policy: closing,
             end_signal: ending,
             ..
-        } = lent;
-        let idle_ms = to_millis(lent.idle_timeout);
+        } = lent_connection;
+        let idle_ms = to_millis(lent_connection.idle_timeout);
         Self {
             may_read: wire.may_have_buffered_input(),
             wire,
@@ -120,16 +120,16 @@ impl FastConnection {
             after_send: AfterSendAction::Continue,
             deadline_ms: now_ms + idle_ms,
             idle_timeout_ms: idle_ms,
-            slow_client_timeout: SlowClientTimeout::new(lent.write_timeout),
-            requests_left: lent.requests_left,
+            slow_client_timeout: SlowClientTimeout::new(lent_connection.write_timeout),
+            requests_left: lent_connection.requests_left,
             listener_closing: closing,
             is_marked_for_eviction: false,
             is_new: true,
             shutdown_signal: ending,
             return_sender: done,
-            http2_state: lent
-                .http2
-                .map(|http2| Box::new(FastHttp2State::new(http2, lent.write_timeout, now_ms))),
+            http2_state: lent_connection.http2.map(|http2| {
+                Box::new(FastHttp2State::new(http2, lent_connection.write_timeout, now_ms))
+            }),
         }
     }
 
@@ -331,7 +331,7 @@ mod tests {
         let (stream, addr) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let ending = watch::channel(false).1;
-        let lent = LentConnection {
+        let lent_connection = LentConnection {
             socket: ConnectionSocket::from_detached(stream),
             unread: Vec::new(),
             peer: ConnectionPeer::new(addr, false),
@@ -342,7 +342,7 @@ mod tests {
             end_signal: ending,
             http2: None,
         };
-        (FastConnection::new(lent, oneshot::channel().0, 0), client)
+        (FastConnection::new(lent_connection, oneshot::channel().0, 0), client)
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::connection::{ConnectionBroken, FastConnection};
 use super::log_buffer::ServedResponse;
 use super::request_head::{FastRequest, parse_http2_fields};
 use super::worker::{FastWorker, RequestBatch, announced_length, close_connection, format_decimal};
-use crate::cache::cache_file_response::CacheFileResponse;
+use crate::cache::file_response::CacheFileResponse;
 use crate::cache::response_memory::{
     CachedBody, CachedRepresentation, CachedResponse, encode_response_head, slice_bytes,
 };
@@ -55,11 +55,11 @@ pub(super) struct FastHttp2State {
 }
 
 impl FastHttp2State {
-    pub(super) fn new(door: FastPathHttp2, stall: Duration, now_ms: u64) -> Self {
+    pub(super) fn new(door: FastPathHttp2, stall_timeout: Duration, now_ms: u64) -> Self {
         let FastPathHttp2 { max_streams, max_header_bytes: header_bytes, .. } = door;
         Self {
             connection: Http2Connection::new(
-                Http2Limits { max_streams, max_header_bytes: header_bytes, stall_timeout: stall },
+                Http2Limits { max_streams, max_header_bytes: header_bytes, stall_timeout },
                 now_ms,
             ),
             http2_listener: door,
@@ -68,7 +68,7 @@ impl FastHttp2State {
             turn_bytes_left: MAX_BYTES_PER_TURN,
             may_have_frames: false,
             last_progress_ms: now_ms,
-            slow_client_timeout: SlowClientTimeout::new(stall),
+            slow_client_timeout: SlowClientTimeout::new(stall_timeout),
         }
     }
 
@@ -188,7 +188,7 @@ impl FastWorker {
         connection.may_read |= flags != EventFlags::OUT;
         let before =
             (connection.sent_bytes, streams.connection.progress_count(), streams.is_blocked);
-        let taken = streams.connection.sent_body_bytes();
+        let sent_before = streams.connection.sent_body_bytes();
         if connection.should_end_when_idle() {
             streams.connection.begin_shutdown();
         }
@@ -219,14 +219,14 @@ impl FastWorker {
         if has_moved {
             streams.last_progress_ms = batch.now_ms;
         }
-        let taken = if before.2 {
+        let sent_length = if before.2 {
             connection.sent_bytes - before.0
         } else {
             // Heads and responses to pings are no progress of waiting responses.
-            streams.connection.sent_body_bytes() - taken
+            streams.connection.sent_body_bytes() - sent_before
         };
         let is_waiting = streams.is_blocked || streams.connection.is_blocked_by_window();
-        streams.slow_client_timeout.record_progress(batch.now_ms, taken, is_waiting);
+        streams.slow_client_timeout.record_progress(batch.now_ms, sent_length, is_waiting);
         connection.deadline_ms = streams.next_deadline_ms(connection.idle_timeout_ms);
         let has_paused = !streams.is_blocked && streams.connection.can_send();
         let can_read = (connection.may_read || streams.may_have_frames) && !streams.is_blocked;
@@ -385,34 +385,49 @@ impl FastWorker {
         batch: &RequestBatch,
     ) -> bool {
         let client = &connection.client_text;
-        let given =
-            batch.with_cached_response(connection.client_addr, plain, |ready, form, told| {
+        let served = batch.with_cached_response(
+            connection.client_addr,
+            plain,
+            |ready, form, conditional| {
                 self.send_cached_on_stream(
                     &mut streams.connection,
                     (stream, client, plain),
-                    (ready, form, told),
+                    (ready, form, conditional),
                     batch,
                 );
-            });
-        given.is_some()
+            },
+        );
+        served.is_some()
     }
 
     fn send_cached_on_stream(
         &mut self,
         session: &mut Http2Connection,
         (stream, client, plain): (u32, &str, &FastRequest<'_>),
-        (ready, form, told): (&CachedResponse, &CachedRepresentation, Option<CacheFileResponse>),
+        (ready, form, conditional): (
+            &CachedResponse,
+            &CachedRepresentation,
+            Option<CacheFileResponse>,
+        ),
         batch: &RequestBatch,
     ) {
         let now = batch.lookup_time.now;
         let written;
-        let (status, length, part, [before_age, after_age]) = match told {
+        let (status, length, part, [before_age, after_age]) = match conditional {
             None => (200, Some(form.length), (0, form.length), form.head.parts()),
-            Some(told) => {
-                written =
-                    encode_response_head(plain.response_key.flags, told.status, &told.headers);
-                let part = (told.start, told.length);
-                (told.status.as_u16(), announced_length(&told.headers), part, written.parts())
+            Some(conditional) => {
+                written = encode_response_head(
+                    plain.response_key.flags,
+                    conditional.status,
+                    &conditional.headers,
+                );
+                let part = (conditional.start, conditional.length);
+                (
+                    conditional.status.as_u16(),
+                    announced_length(&conditional.headers),
+                    part,
+                    written.parts(),
+                )
             }
         };
         let mut digits = [0_u8; 20];
@@ -433,13 +448,13 @@ impl FastWorker {
             },
         };
         session.send_response(stream, &parts, body);
-        let given = ServedResponse { response: ready, status, length };
+        let served_response = ServedResponse { response: ready, status, length };
         let times = (now, batch.now_ms);
         self.log_buffer.record_response(
             &batch.dispatcher_state.runtime,
             times,
             (client, plain),
-            given,
+            served_response,
         );
     }
 

@@ -45,7 +45,7 @@ impl FastLogBuffer {
         runtime: &DispatcherRuntime,
         (now, now_ms): (SystemTime, u64),
         (client, plain): (&str, &FastRequest<'_>),
-        given: ServedResponse<'_>,
+        served_response: ServedResponse<'_>,
     ) {
         self.set_time(now);
         if !self.has_text() {
@@ -68,15 +68,15 @@ impl FastLogBuffer {
                 user: None,
                 completed_at: LogTime::from_system(now),
                 request: &self.request_text,
-                status: given.status,
-                body_bytes: given.length,
+                status: served_response.status,
+                body_bytes: served_response.length,
                 referer: referer.as_deref(),
                 user_agent: user_agent.as_deref(),
             };
             // Writing to a string cannot fail.
             writeln!(self.access_log_text, "{line}").ok();
         }
-        if let Some(warning) = &given.response.source.warning
+        if let Some(warning) = &served_response.response.source.warning
             && runtime.log.is_enabled(LogLevel::Warn)
         {
             self.own_log_text.push_str(&self.warning_prefix);
@@ -85,7 +85,7 @@ impl FastLogBuffer {
         }
         if runtime.log.is_enabled(LogLevel::Info) {
             self.own_log_text.push_str(&self.own_prefix);
-            self.own_log_text.push_str(&given.response.log_text);
+            self.own_log_text.push_str(&served_response.response.log_text);
             self.own_log_text.push('\n');
         }
         if self.access_log_text.len() > LOG_BUFFER_BYTES

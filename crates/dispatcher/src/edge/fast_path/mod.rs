@@ -100,11 +100,11 @@ impl FastPath for LazyFastPath {
 
     fn serve_connection(
         &self,
-        lent: LentConnection,
+        lent_connection: LentConnection,
     ) -> Pin<Box<dyn Future<Output = Option<ReturnedConnection>> + Send>> {
         match self.running_workers() {
-            Some(lanes) => lanes.serve(lent),
-            None => Box::pin(async move { Some(return_connection(lent)) }),
+            Some(lanes) => lanes.serve(lent_connection),
+            None => Box::pin(async move { Some(return_connection(lent_connection)) }),
         }
     }
 
@@ -116,8 +116,8 @@ impl FastPath for LazyFastPath {
 }
 
 /// Returns a connection unchanged to its lender.
-fn return_connection(lent: LentConnection) -> ReturnedConnection {
-    let LentConnection { socket: wire, unread, requests_left, .. } = lent;
+fn return_connection(lent_connection: LentConnection) -> ReturnedConnection {
+    let LentConnection { socket: wire, unread, requests_left, .. } = lent_connection;
     ReturnedConnection { socket: wire, unread, requests_left, request_bytes: None }
 }
 
@@ -267,19 +267,19 @@ impl Drop for FastPathWorkers {
 impl FastPathWorkers {
     fn serve(
         &self,
-        lent: LentConnection,
+        lent_connection: LentConnection,
     ) -> Pin<Box<dyn Future<Output = Option<ReturnedConnection>> + Send>> {
-        let mut ending = lent.end_signal.clone();
+        let mut ending = lent_connection.end_signal.clone();
         let (done, mut wait) = oneshot::channel();
         let mailbox = self.pick_mailbox();
-        let order = WorkerCommand::Serve(Box::new(lent), done);
+        let order = WorkerCommand::Serve(Box::new(lent_connection), done);
         let sent = match &mailbox {
             Some(mailbox) => mailbox.send_command(order),
             None => Err(order),
         };
         Box::pin(async move {
-            if let Err(WorkerCommand::Serve(lent, _)) = sent {
-                return Some(return_connection(*lent));
+            if let Err(WorkerCommand::Serve(lent_connection, _)) = sent {
+                return Some(return_connection(*lent_connection));
             }
             tokio::select! {
                 biased;
@@ -337,7 +337,7 @@ mod tests {
         // The kernel does not report readability of files.
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         let (_end, ending) = watch::channel(false);
-        let lent = LentConnection {
+        let lent_connection = LentConnection {
             socket: ConnectionSocket::from_detached(TcpStream::from(file)),
             unread: b"GET / HT".to_vec(),
             peer: ConnectionPeer::new((Ipv4Addr::LOCALHOST, 1).into(), false),
@@ -348,7 +348,7 @@ mod tests {
             end_signal: ending,
             http2: None,
         };
-        let handed = lanes.serve(lent).await.expect("it is handed back");
+        let handed = lanes.serve(lent_connection).await.expect("it is handed back");
         assert_eq!((handed.unread.as_slice(), handed.requests_left), (&b"GET / HT"[..], 7));
         assert_eq!(handed.request_bytes, None);
         assert!(

@@ -70,7 +70,9 @@ pub(crate) fn parse_request_head(bytes: &[u8], is_tls: bool) -> HeadParseResult<
     else {
         return HeadParseResult::Other;
     };
-    let Some(seen) = ScannedHeaders::scan(request.headers) else { return HeadParseResult::Other };
+    let Some(scanned) = ScannedHeaders::scan(request.headers) else {
+        return HeadParseResult::Other;
+    };
     let is_head = method == "HEAD";
     if !is_head && method != "GET" {
         // A body is announced by its headers, regardless of the method; `CONNECT` opens a tunnel.
@@ -80,20 +82,20 @@ pub(crate) fn parse_request_head(bytes: &[u8], is_tls: bool) -> HeadParseResult<
             HeadParseResult::WithoutBody(length)
         };
     }
-    let (Some(host), true) = (seen.host, seen.is_eligible && is_origin_form(target)) else {
+    let (Some(host), true) = (scanned.host, scanned.is_eligible && is_origin_form(target)) else {
         return HeadParseResult::WithoutBody(length);
     };
     let kind = RequestFlags::default()
         .with_flag(RequestFlags::HEAD, is_head)
         .with_flag(RequestFlags::TLS, is_tls)
-        .with_flag(RequestFlags::CACHE_INFO, seen.has_info_request);
+        .with_flag(RequestFlags::CACHE_INFO, scanned.has_info_request);
     let plain = FastRequest {
         response_key: ResponseKeyRef { flags: kind, host, target: target.as_bytes() },
-        conditions: seen.conditions,
-        closes_connection: seen.closes_connection,
-        accept_encoding: seen.accept_encoding,
-        referer: seen.referer,
-        user_agent: seen.user_agent,
+        conditions: scanned.conditions,
+        closes_connection: scanned.closes_connection,
+        accept_encoding: scanned.accept_encoding,
+        referer: scanned.referer,
+        user_agent: scanned.user_agent,
     };
     HeadParseResult::Eligible(plain, length)
 }
@@ -102,7 +104,7 @@ pub(crate) fn parse_request_head(bytes: &[u8], is_tls: bool) -> HeadParseResult<
 /// is invalid.
 pub(crate) fn parse_http2_fields(fields: &FieldList, is_tls: bool) -> Option<FastRequest<'_>> {
     let (mut method, mut target, mut host, mut scheme) = (None, None, None, None);
-    let mut seen = ScannedHeaders { is_eligible: true, ..ScannedHeaders::default() };
+    let mut scanned = ScannedHeaders { is_eligible: true, ..ScannedHeaders::default() };
     let mut is_behind = false;
     for (name, value) in fields.iter() {
         if !value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~' | 0x80..)) {
@@ -118,7 +120,7 @@ pub(crate) fn parse_http2_fields(fields: &FieldList, is_tls: bool) -> Option<Fas
                 if !is_known_http2_field(name, value) {
                     return None;
                 }
-                seen.add_header(name, value)?;
+                scanned.add_header(name, value)?;
                 continue;
             }
         };
@@ -132,21 +134,21 @@ pub(crate) fn parse_http2_fields(fields: &FieldList, is_tls: bool) -> Option<Fas
         _ => return None,
     };
     let target = std::str::from_utf8(target?).ok().filter(|target| is_origin_form(target))?;
-    let is_usual = matches!(scheme?, b"https" | b"http") && seen.is_eligible;
-    if !is_usual || seen.host.is_some() || seen.connection_header_count > 0 {
+    let is_usual = matches!(scheme?, b"https" | b"http") && scanned.is_eligible;
+    if !is_usual || scanned.host.is_some() || scanned.connection_header_count > 0 {
         return None;
     }
     let kind = RequestFlags::HTTP2
         .with_flag(RequestFlags::HEAD, is_head)
         .with_flag(RequestFlags::TLS, is_tls)
-        .with_flag(RequestFlags::CACHE_INFO, seen.has_info_request);
+        .with_flag(RequestFlags::CACHE_INFO, scanned.has_info_request);
     Some(FastRequest {
         response_key: ResponseKeyRef { flags: kind, host: host?, target: target.as_bytes() },
-        conditions: seen.conditions,
+        conditions: scanned.conditions,
         closes_connection: false,
-        accept_encoding: seen.accept_encoding,
-        referer: seen.referer,
-        user_agent: seen.user_agent,
+        accept_encoding: scanned.accept_encoding,
+        referer: scanned.referer,
+        user_agent: scanned.user_agent,
     })
 }
 
@@ -162,11 +164,11 @@ fn is_known_http2_field(name: &[u8], value: &[u8]) -> bool {
 impl<'a> ScannedHeaders<'a> {
     /// Scans the headers; returns `None` if there may be a body, or if the connection has special options.
     fn scan(headers: &[httparse::Header<'a>]) -> Option<Self> {
-        let mut seen = Self { is_eligible: true, ..Self::default() };
+        let mut scanned = Self { is_eligible: true, ..Self::default() };
         for header in headers {
-            seen.add_header(header.name.as_bytes(), header.value)?;
+            scanned.add_header(header.name.as_bytes(), header.value)?;
         }
-        (seen.connection_header_count <= 1).then_some(seen)
+        (scanned.connection_header_count <= 1).then_some(scanned)
     }
 
     fn add_header(&mut self, name: &'a [u8], value: &'a [u8]) -> Option<()> {

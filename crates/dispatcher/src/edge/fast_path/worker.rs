@@ -17,7 +17,7 @@ use super::connection::{AfterSendAction, ConnectionBroken, FastConnection};
 use super::log_buffer::{FastLogBuffer, ServedResponse};
 use super::request_head::{FastRequest, HeadParseResult, parse_request_head};
 use super::{WorkerCommand, WorkerMailbox};
-use crate::cache::cache_file_response::CacheFileResponse;
+use crate::cache::file_response::CacheFileResponse;
 use crate::cache::response_memory::{
     CachedRepresentation, CachedResponse, LookupTime, encode_response_head,
 };
@@ -87,21 +87,27 @@ impl RequestBatch {
         let ready = inner.find_cached(&plain.response_key, self.lookup_time)?;
         let is_head = plain.response_key.flags.is_head();
         let whole = inner.find_cached_get(&plain.response_key, &ready, self.lookup_time);
-        let shown = whole.as_ref().unwrap_or(&ready);
-        let form =
-            shown.choose_representation(plain.accept_encoding, plain.conditions.as_ref(), is_head);
-        let told = match &plain.conditions {
+        let variant = whole.as_ref().unwrap_or(&ready);
+        let form = variant.choose_representation(
+            plain.accept_encoding,
+            plain.conditions.as_ref(),
+            is_head,
+        );
+        let conditional = match &plain.conditions {
             None => None,
-            Some(conditions) => {
-                Some(shown.conditional_response(form, conditions, is_head, self.lookup_time.now)?)
-            }
+            Some(conditions) => Some(variant.conditional_response(
+                form,
+                conditions,
+                is_head,
+                self.lookup_time.now,
+            )?),
         };
         // Checked last, because the regular path checks again.
         inner.request_gate.admit(client.to_canonical()).ok()?;
-        let status = told.as_ref().map_or(StatusCode::OK, |told| told.status);
+        let status = conditional.as_ref().map_or(StatusCode::OK, |conditional| conditional.status);
         inner.record_cached_hit(&ready, is_head, status);
         inner.metrics.increment(DispatcherCounter::FastPathHits);
-        Some(give(&ready, form, told))
+        Some(give(&ready, form, conditional))
     }
 }
 
@@ -245,8 +251,12 @@ impl FastWorker {
         let mut is_stopped = false;
         for order in self.mailbox.take_commands() {
             match order {
-                WorkerCommand::Serve(lent, done) => {
-                    self.add_connection(Box::new(FastConnection::new(*lent, done, self.now_ms())));
+                WorkerCommand::Serve(lent_connection, done) => {
+                    self.add_connection(Box::new(FastConnection::new(
+                        *lent_connection,
+                        done,
+                        self.now_ms(),
+                    )));
                 }
                 WorkerCommand::Sweep => self.close_idle(),
                 WorkerCommand::Evict(count, counters) => self.evict_idle(count, &counters),
@@ -281,7 +291,7 @@ impl FastWorker {
             self.free_slots.push(slot);
         }
         match self.connections.get_mut(slot) {
-            Some(place) => *place = connection,
+            Some(connection_slot) => *connection_slot = connection,
             None => self.connections.push(connection),
         }
     }
@@ -320,12 +330,13 @@ impl FastWorker {
     /// Closes idle connections, the longest idle first; a request that arrived by now is still answered.
     fn evict_idle(&mut self, count: usize, counters: &ListenerCounters) {
         let now_ms = self.now_ms();
-        let since_ms = |place: &Option<Box<FastConnection>>| {
-            place.as_ref()?.idle_since_ms().filter(|since_ms| *since_ms <= now_ms)
+        let since_ms = |connection_slot: &Option<Box<FastConnection>>| {
+            connection_slot.as_ref()?.idle_since_ms().filter(|since_ms| *since_ms <= now_ms)
         };
-        let places = self.connections.iter().enumerate();
-        let mut waiting: Vec<(u64, usize)> =
-            places.filter_map(|(slot, place)| Some((since_ms(place)?, slot))).collect();
+        let connection_slots = self.connections.iter().enumerate();
+        let mut waiting: Vec<(u64, usize)> = connection_slots
+            .filter_map(|(slot, connection_slot)| Some((since_ms(connection_slot)?, slot)))
+            .collect();
         waiting.sort_unstable();
         waiting.truncate(count + (waiting.len() / EXTRA_EVICTION_DIVISOR).min(MAX_EXTRA_EVICTIONS));
         for (_, slot) in &waiting {
@@ -340,11 +351,11 @@ impl FastWorker {
 
     /// Serves the connections for which `holds` returns true as if they had events, and returns their slots.
     fn serve_matching(&mut self, holds: impl Fn(&FastConnection) -> bool) -> Vec<usize> {
-        let places = self.connections.iter().enumerate();
-        let wanted = |(slot, place): (usize, &Option<Box<FastConnection>>)| {
-            place.as_ref().is_some_and(|connection| holds(connection)).then_some(slot)
+        let connection_slots = self.connections.iter().enumerate();
+        let matching_slot = |(slot, connection_slot): (usize, &Option<Box<FastConnection>>)| {
+            connection_slot.as_ref().is_some_and(|connection| holds(connection)).then_some(slot)
         };
-        let slots: Vec<usize> = places.filter_map(wanted).collect();
+        let slots: Vec<usize> = connection_slots.filter_map(matching_slot).collect();
         if !slots.is_empty() {
             let batch = self.new_batch();
             for slot in &slots {
@@ -423,12 +434,12 @@ impl FastWorker {
         batch: &RequestBatch,
     ) {
         let is_blocked = connection.is_blocked();
-        let taken = connection.sent_bytes - sent;
-        connection.slow_client_timeout.record_progress(batch.now_ms, taken, is_blocked);
+        let sent_length = connection.sent_bytes - sent;
+        connection.slow_client_timeout.record_progress(batch.now_ms, sent_length, is_blocked);
         // Bytes of an incomplete head, or input while a response waits, are no progress.
         if let Some(end_ms) = connection.slow_client_timeout.deadline_ms() {
             connection.deadline_ms = end_ms;
-        } else if taken > 0 {
+        } else if sent_length > 0 {
             connection.deadline_ms = batch.now_ms.saturating_add(connection.idle_timeout_ms);
         }
         if connection.has_paused() || (connection.may_read && !is_blocked) {
@@ -440,10 +451,10 @@ impl FastWorker {
     /// Stores a connection and re-arms its events, behind the others.
     pub(super) fn requeue_connection(&mut self, slot: usize, connection: Box<FastConnection>) {
         let data = epoll::EventData::new_u64(slot as u64);
-        let told = connection.wire.descriptor().and_then(|socket| {
+        let rearm_result = connection.wire.descriptor().and_then(|socket| {
             Ok(epoll::modify(&self.epoll_fd, socket, data, socket_event_flags())?)
         });
-        if told.is_err() {
+        if rearm_result.is_err() {
             // No more events would be reported for it.
             self.dispatcher.current_state().metrics.increment(DispatcherCounter::FastPathRefusals);
             self.free_slots.push(slot);
@@ -548,17 +559,21 @@ impl FastWorker {
         batch: &RequestBatch,
     ) -> Result<bool, ConnectionBroken> {
         let client = connection.client_addr;
-        let given = batch.with_cached_response(client, plain, |ready, form, told| {
-            self.send_cached(connection, plain, (ready, form, told), batch)
+        let served = batch.with_cached_response(client, plain, |ready, form, conditional| {
+            self.send_cached(connection, plain, (ready, form, conditional), batch)
         });
-        given.transpose().map(|given| given.is_some())
+        served.transpose().map(|served| served.is_some())
     }
 
     fn send_cached(
         &mut self,
         connection: &mut FastConnection,
         plain: &FastRequest<'_>,
-        (ready, form, told): (&CachedResponse, &CachedRepresentation, Option<CacheFileResponse>),
+        (ready, form, conditional): (
+            &CachedResponse,
+            &CachedRepresentation,
+            Option<CacheFileResponse>,
+        ),
         batch: &RequestBatch,
     ) -> Result<(), ConnectionBroken> {
         let now = batch.lookup_time.now;
@@ -568,25 +583,32 @@ impl FastWorker {
             || connection.requests_left == 0
             || connection.is_marked_for_eviction
             || connection.listener_closing.must_close();
-        let (status, length, part) = match told {
+        let (status, length, part) = match conditional {
             None => {
                 self.write_response_head(form.head.parts(), ready, now, closes);
                 (200, Some(form.length), (0, form.length))
             }
-            Some(told) => {
-                let head =
-                    encode_response_head(plain.response_key.flags, told.status, &told.headers);
+            Some(conditional) => {
+                let head = encode_response_head(
+                    plain.response_key.flags,
+                    conditional.status,
+                    &conditional.headers,
+                );
                 self.write_response_head(head.parts(), ready, now, closes);
-                (told.status.as_u16(), announced_length(&told.headers), (told.start, told.length))
+                (
+                    conditional.status.as_u16(),
+                    announced_length(&conditional.headers),
+                    (conditional.start, conditional.length),
+                )
             }
         };
-        let given = ServedResponse { response: ready, status, length };
+        let served_response = ServedResponse { response: ready, status, length };
         let times = (now, batch.now_ms);
         self.log_buffer.record_response(
             &batch.dispatcher_state.runtime,
             times,
             (&connection.client_text, plain),
-            given,
+            served_response,
         );
         if closes {
             connection.after_send = AfterSendAction::Close;

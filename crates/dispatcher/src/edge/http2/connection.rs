@@ -879,9 +879,9 @@ impl Http2Connection {
             self.reset_stream(number, Http2ErrorCode::INTERNAL_ERROR);
         }
         self.notices.clear();
-        let held =
+        let held_bytes =
             i64::from(http2_connection_window(self.limits.max_streams)) - self.receive_window;
-        self.grant_connection_window(u32::try_from(held).unwrap_or(0));
+        self.grant_connection_window(u32::try_from(held_bytes).unwrap_or(0));
     }
 
     /// Writes data into `out` until it holds `most` bytes, stream by stream.
@@ -906,9 +906,9 @@ impl Http2Connection {
             }
             self.send_window -= i64::try_from(length).unwrap_or(0);
             self.sent_body_bytes += length as u64;
-            let told = stream.record_sent(length);
+            let notice = stream.record_sent(length);
             self.notices
-                .extend(told.map(|(behind, bytes)| (behind, StreamNotice::WindowOpened(bytes))));
+                .extend(notice.map(|(behind, bytes)| (behind, StreamNotice::WindowOpened(bytes))));
             match turn {
                 StreamSendOutcome::Pending => self.mark_stream_ready(number),
                 StreamSendOutcome::Empty => {}

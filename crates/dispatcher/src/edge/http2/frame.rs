@@ -227,10 +227,10 @@ mod tests {
     fn a_long_block_is_cut() {
         let mut out = Vec::new();
         push_field_block(&mut out, 3, true, &[&[1; 20_000], &[2; 20_000]]);
-        let mut seen = Vec::new();
+        let mut frames = Vec::new();
         let mut rest = &out[..];
         while let Some(head) = FrameHeader::parse(rest) {
-            seen.push((head.kind, head.flags, head.length));
+            frames.push((head.kind, head.flags, head.length));
             rest = &rest[9 + head.length..];
         }
         let expected = [
@@ -238,6 +238,6 @@ mod tests {
             (FrameKind::Continuation, 0, 16_384),
             (FrameKind::Continuation, frame_flag::END_HEADERS, 7_232),
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(frames, expected);
     }
 }

@@ -66,9 +66,9 @@ struct FieldSpan {
 impl FieldList {
     /// Returns all fields in their order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.spans.iter().map(|place| {
-            let name = self.bytes.get(place.start..place.name_end).unwrap_or_default();
-            (name, self.bytes.get(place.name_end..place.end).unwrap_or_default())
+        self.spans.iter().map(|span| {
+            let name = self.bytes.get(span.start..span.name_end).unwrap_or_default();
+            (name, self.bytes.get(span.name_end..span.end).unwrap_or_default())
         })
     }
 

@@ -85,23 +85,23 @@ pub(super) fn huffman_encoded_length(text: &[u8]) -> usize {
 
 /// Appends the encoded `text` to `out`.
 pub(super) fn huffman_encode(text: &[u8], out: &mut Vec<u8>) {
-    let (mut held, mut count) = (0_u64, 0_u32);
+    let (mut bit_buffer, mut count) = (0_u64, 0_u32);
     for byte in text {
         let index = usize::from(*byte);
         let (Some(code), Some(bits)) = (HUFFMAN_CODE.codes.get(index), CODE_LENGTHS.get(index))
         else {
             continue;
         };
-        held = held << bits | u64::from(*code);
+        bit_buffer = bit_buffer << bits | u64::from(*code);
         count += u32::from(*bits);
         while count >= 8 {
             count -= 8;
-            out.push((held >> count & 0xff) as u8);
+            out.push((bit_buffer >> count & 0xff) as u8);
         }
     }
     if count > 0 {
         // The rest of the last byte is the beginning of the end-of-string code, which is all ones.
-        out.push((held << (8 - count) & 0xff) as u8 | 0xff >> count);
+        out.push((bit_buffer << (8 - count) & 0xff) as u8 | 0xff >> count);
     }
 }
 
@@ -110,41 +110,41 @@ pub(super) fn huffman_decode(code: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let table = &*HUFFMAN_CODE;
     let mut rest = code.iter();
     // The next bits are the most significant ones.
-    let (mut held, mut count) = (0_u64, 0_u32);
+    let (mut bit_buffer, mut count) = (0_u64, 0_u32);
     loop {
         while count <= 56 {
             let Some(byte) = rest.next() else { break };
-            held |= u64::from(*byte) << (56 - count);
+            bit_buffer |= u64::from(*byte) << (56 - count);
             count += 8;
         }
-        let (byte, bits) = *table.short_codes.get((held >> 56) as usize)?;
+        let (byte, bits) = *table.short_codes.get((bit_buffer >> 56) as usize)?;
         let (byte, bits) = match bits {
-            0 => match find_long_code(table, held) {
-                Some(found) => found,
-                None => return is_valid_padding(held, count).then_some(()),
+            0 => match find_long_code(table, bit_buffer) {
+                Some(symbol) => symbol,
+                None => return is_valid_padding(bit_buffer, count).then_some(()),
             },
             bits => (byte, bits),
         };
         if u32::from(bits) > count {
-            return is_valid_padding(held, count).then_some(());
+            return is_valid_padding(bit_buffer, count).then_some(());
         }
         out.push(byte);
-        held <<= bits;
+        bit_buffer <<= bits;
         count -= u32::from(bits);
     }
 }
 
-fn find_long_code(table: &HuffmanCode, held: u64) -> Option<(u8, u8)> {
+fn find_long_code(table: &HuffmanCode, bit_buffer: u64) -> Option<(u8, u8)> {
     table.long_codes.iter().find_map(|length| {
-        let code = (held >> (64 - u32::from(length.bits))) as u32;
+        let code = (bit_buffer >> (64 - u32::from(length.bits))) as u32;
         let index = code.checked_sub(length.first_code)?;
         Some((*length.symbols.get(index as usize)?, length.bits))
     })
 }
 
 /// Returns true if the last bits are ones and fewer than eight.
-fn is_valid_padding(held: u64, count: u32) -> bool {
-    count < 8 && (count == 0 || held >> (64 - count) == (1 << count) - 1)
+fn is_valid_padding(bit_buffer: u64, count: u32) -> bool {
+    count < 8 && (count == 0 || bit_buffer >> (64 - count) == (1 << count) - 1)
 }
 
 #[cfg(test)]

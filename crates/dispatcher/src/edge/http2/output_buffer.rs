@@ -44,13 +44,13 @@ impl OutputBuffer {
     /// Returns all bytes as slices.
     pub(crate) fn io_slices(&self) -> Vec<IoSlice<'_>> {
         let mut slices = Vec::with_capacity(2 * self.bodies.len() + 1);
-        let mut seen = 0;
+        let mut frames_end = 0;
         for (end, body) in &self.bodies {
-            slices.push(IoSlice::new(self.frames.get(seen..*end).unwrap_or_default()));
+            slices.push(IoSlice::new(self.frames.get(frames_end..*end).unwrap_or_default()));
             slices.push(IoSlice::new(body));
-            seen = *end;
+            frames_end = *end;
         }
-        slices.push(IoSlice::new(self.frames.get(seen..).unwrap_or_default()));
+        slices.push(IoSlice::new(self.frames.get(frames_end..).unwrap_or_default()));
         slices
     }
 

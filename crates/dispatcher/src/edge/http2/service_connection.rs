@@ -111,9 +111,9 @@ struct ServiceStream {
 }
 
 impl ServiceConnection {
-    /// Opens a connection; the returned stream is for the service. `bell` is notified when [`ServiceConnection::pump`]
+    /// Opens a connection; the returned stream is for the service. `notifier` is notified when [`ServiceConnection::pump`]
     /// has work to do.
-    pub(crate) fn open(bell: Arc<ServiceNotifier>, max_streams: u32) -> (Self, DuplexStream) {
+    pub(crate) fn open(notifier: Arc<ServiceNotifier>, max_streams: u32) -> (Self, DuplexStream) {
         let (pipe, far) = tokio::io::duplex(PIPE_BYTES);
         let mut out = CLIENT_PREFACE.to_vec();
         let settings = [
@@ -129,8 +129,8 @@ impl ServiceConnection {
         );
         let behind = Self {
             pipe,
-            waker: Waker::from(Arc::clone(&bell)),
-            notifier: bell,
+            waker: Waker::from(Arc::clone(&notifier)),
+            notifier,
             write_buffer: out,
             written_bytes: 0,
             deferred_frames: Vec::new(),
@@ -293,9 +293,9 @@ impl ServiceConnection {
     /// Reads the available input; returns true if there was any.
     fn read_available(&mut self, session: &mut Http2Connection) -> Result<bool, ServiceGone> {
         let mut has_read = false;
-        let mut room = [0; READ_BUFFER_BYTES];
+        let mut storage = [0; READ_BUFFER_BYTES];
         loop {
-            let mut buffer = ReadBuf::new(&mut room);
+            let mut buffer = ReadBuf::new(&mut storage);
             let mut context = Context::from_waker(&self.waker);
             match Pin::new(&mut self.pipe).poll_read(&mut context, &mut buffer) {
                 Poll::Pending => return Ok(has_read),
@@ -471,7 +471,7 @@ mod tests {
 
     /// Responds with a large page, or with the length of the request body.
     async fn serve(stream: DuplexStream) {
-        let answer = |request: Request<Incoming>| async move {
+        let respond = |request: Request<Incoming>| async move {
             let body = match request.uri().path() {
                 "/page" => Bytes::from(vec![b'p'; PAGE]),
                 "/busy" => std::future::pending().await,
@@ -485,7 +485,7 @@ mod tests {
         let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(HTTP2_STREAM_WINDOW)
             .initial_connection_window_size(http2_connection_window(MAX_STREAMS))
-            .serve_connection(TokioIo::new(stream), service_fn(answer));
+            .serve_connection(TokioIo::new(stream), service_fn(respond));
         connection.await.ok();
     }
 
@@ -516,16 +516,16 @@ mod tests {
         fn new() -> Self {
             let rings = Arc::new(AtomicUsize::new(0));
             let rung = Arc::clone(&rings);
-            let bell = ServiceNotifier::new(move || {
+            let notifier = ServiceNotifier::new(move || {
                 rung.fetch_add(1, Ordering::SeqCst);
             });
-            let (behind, far) = ServiceConnection::open(bell, MAX_STREAMS);
+            let (behind, far) = ServiceConnection::open(notifier, MAX_STREAMS);
             tokio::spawn(serve(far));
-            let stall = std::time::Duration::from_secs(30);
+            let stall_timeout = std::time::Duration::from_secs(30);
             let bounds = Http2Limits {
                 max_streams: MAX_STREAMS,
                 max_header_bytes: 16 * 1024,
-                stall_timeout: stall,
+                stall_timeout,
             };
             let mut pair = Self {
                 session: Http2Connection::new(bounds, 0),
@@ -596,8 +596,11 @@ mod tests {
         let frames = pair.settle().await;
         assert_eq!(data_bytes(&frames), 0);
         assert!(pair.notify_count.load(Ordering::SeqCst) > 0);
-        let held = pair.session.waiting_bytes();
-        assert!(held > 0 && held <= 10 * RESPONSE_WINDOW_BYTES as usize, "{held} bytes wait");
+        let waiting_bytes = pair.session.waiting_bytes();
+        assert!(
+            waiting_bytes > 0 && waiting_bytes <= 10 * RESPONSE_WINDOW_BYTES as usize,
+            "{waiting_bytes} bytes wait"
+        );
         // The windows open, and all data arrives.
         let open = frame(FrameKind::WindowUpdate, 0, 0, &10_000_000_u32.to_be_bytes());
         pair.feed(&open);

@@ -76,13 +76,13 @@ impl Http2Stream {
     pub(super) fn new(
         (send_window, receive_window): (i64, i64),
         has_asked: bool,
-        stall: Duration,
+        stall_timeout: Duration,
     ) -> Self {
         Self {
             send_window,
             receive_window,
             is_request_complete: has_asked,
-            stall_timeout: SlowClientTimeout::new(stall),
+            stall_timeout: SlowClientTimeout::new(stall_timeout),
             sent_bytes: 0,
             is_response_started: false,
             is_response_complete: false,
@@ -156,10 +156,10 @@ impl Http2Stream {
             }
             Some(StreamPart::File { file, offset, remaining: left }) => {
                 let length = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
-                let place = out.frames.len();
-                out.frames.resize(place + length, 0);
-                let room = out.frames.get_mut(place..).unwrap_or_default();
-                file.read_exact_at(room, *offset).map_err(|_cut| TruncatedBody)?;
+                let start = out.frames.len();
+                out.frames.resize(start + length, 0);
+                let target = out.frames.get_mut(start..).unwrap_or_default();
+                file.read_exact_at(target, *offset).map_err(|_cut| TruncatedBody)?;
                 *offset += length as u64;
                 *left -= length as u64;
                 (length, *left == 0)

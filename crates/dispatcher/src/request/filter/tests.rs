@@ -10,7 +10,7 @@ use tympan_web::sling_url::{
 use super::{deciding_filter_rule, refused_readings};
 use crate::config::any_syntax::ConfigSources;
 use crate::config::{DispatcherConfig, FilterRule, RuleVerdict};
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 fn rules(text: &str) -> Vec<FilterRule> {
     let text = format!("/farms {{ /f {{ /renders {{ }} /filter {{ {text} }} }} }}");
@@ -206,28 +206,34 @@ impl ModelFilterRule {
         ];
         let (has_selector, is_within) = match self.verdict {
             RuleVerdict::Allow => (
-                self.selector.is_none_or(|wanted| selectors.all(|one| one == wanted)),
+                self.selector.is_none_or(|selector_pattern| {
+                    selectors.all(|selector| selector == selector_pattern)
+                }),
                 self.path_prefix.is_none_or(|within| path.contains(within)),
             ),
             RuleVerdict::Deny => (
-                self.selector.is_none_or(|wanted| selectors.any(|one| one == wanted)),
+                self.selector.is_none_or(|selector_pattern| {
+                    selectors.any(|selector| selector == selector_pattern)
+                }),
                 self.path_prefix
                     .is_none_or(|within| spellings.iter().any(|path| path.contains(within))),
             ),
         };
-        let has_extension = self.extension.is_none_or(|wanted| reading.extension == Some(wanted));
+        let has_extension = self
+            .extension
+            .is_none_or(|expected_extension| reading.extension == Some(expected_extension));
         has_extension && has_selector && is_within
     }
 }
 
 fn model() -> impl Strategy<Value = ModelFilterRule> {
-    let some =
+    let optional =
         |words: &'static [&'static str]| proptest::option::of(proptest::sample::select(words));
     (
         any::<bool>(),
-        some(&["json", "html", "jpg"]),
-        some(&["infinity", "a"]),
-        some(&["b", "jcr:content", "_jcr_content"]),
+        optional(&["json", "html", "jpg"]),
+        optional(&["infinity", "a"]),
+        optional(&["b", "jcr:content", "_jcr_content"]),
     )
         .prop_map(|(is_allowed, extension, selector, within)| ModelFilterRule {
             verdict: if is_allowed { RuleVerdict::Allow } else { RuleVerdict::Deny },

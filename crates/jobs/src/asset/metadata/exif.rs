@@ -89,25 +89,25 @@ const EXIF_DATE_TAGS: &[(Tag, Tag, &str)] = &[
 ];
 
 /// Adds the properties of the tags.
-pub(super) fn read_exif(tags: &[u8], found: &mut MetadataProperties) {
+pub(super) fn read_exif(tags: &[u8], properties: &mut MetadataProperties) {
     let Some(exif) = parse_exif(tags) else { return };
     let field = |tag| exif.get_field(tag, In::PRIMARY);
     for (tag, name) in EXIF_TEXT_TAGS {
         if let Some(text) = field(*tag).and_then(decode_exif_text) {
-            found.add_text_if_absent(*name, &text);
+            properties.add_text_if_absent(*name, &text);
         }
     }
     if let Some(artist) = field(Tag::Artist).and_then(decode_exif_text) {
-        found.add_if_absent("dc:creator", MetadataValue::Texts(vec![artist]));
+        properties.add_if_absent("dc:creator", MetadataValue::Texts(vec![artist]));
     }
     for (tag, name) in EXIF_NUMBER_TAGS {
         if let Some(number) = read_number(&exif, *tag) {
-            found.add_if_absent(*name, MetadataValue::Long(number.into()));
+            properties.add_if_absent(*name, MetadataValue::Long(number.into()));
         }
     }
     for (tag, name) in EXIF_RATIO_TAGS {
         if let Some(Rational { num, denom }) = field(*tag).and_then(read_rational) {
-            found.add_text_if_absent(*name, &format!("{num}/{denom}"));
+            properties.add_text_if_absent(*name, &format!("{num}/{denom}"));
         }
     }
     for (tag, offset, name) in EXIF_DATE_TAGS {
@@ -116,18 +116,18 @@ pub(super) fn read_exif(tags: &[u8], found: &mut MetadataProperties) {
         if let Some(date) = parse_date_value(&format!("{text}{}", offset.trim()))
             .or_else(|| parse_date_value(&text))
         {
-            found.add_if_absent(*name, date);
+            properties.add_if_absent(*name, date);
         }
     }
     for (tag, reference, name) in [
         (Tag::GPSLatitude, Tag::GPSLatitudeRef, "exif:GPSLatitude"),
         (Tag::GPSLongitude, Tag::GPSLongitudeRef, "exif:GPSLongitude"),
     ] {
-        let place = field(tag)
+        let coordinate = field(tag)
             .zip(field(reference))
-            .and_then(|(place, side)| format_coordinate(place, side));
-        if let Some(place) = place {
-            found.add_text_if_absent(name, &place);
+            .and_then(|(position, side)| format_coordinate(position, side));
+        if let Some(coordinate) = coordinate {
+            properties.add_text_if_absent(name, &coordinate);
         }
     }
 }
@@ -146,8 +146,8 @@ fn decode_exif_text(field: &Field) -> Option<String> {
 }
 
 /// Formats degrees, minutes and seconds as XMP does: `51,30.500000N`.
-fn format_coordinate(place: &Field, side: &Field) -> Option<String> {
-    let exif::Value::Rational(parts) = &place.value else { return None };
+fn format_coordinate(position: &Field, side: &Field) -> Option<String> {
+    let exif::Value::Rational(parts) = &position.value else { return None };
     let part =
         |at: usize| parts.get(at).filter(|ratio| ratio.denom != 0).map_or(0.0, Rational::to_f64);
     let minutes = part(0) * 60.0 + part(1) + part(2) / 60.0;

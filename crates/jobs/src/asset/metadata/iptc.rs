@@ -45,7 +45,7 @@ pub(super) fn find_iptc_records(mut rest: &[u8]) -> Option<&[u8]> {
 }
 
 /// Adds the properties of the records.
-pub(super) fn read_iptc(records: &[u8], found: &mut MetadataProperties) {
+pub(super) fn read_iptc(records: &[u8], properties: &mut MetadataProperties) {
     let sets = split_data_sets(records);
     // 1:90 selects the character set: ESC % G is UTF-8. Many writers use UTF-8 without declaring it.
     let is_utf8 =
@@ -55,22 +55,23 @@ pub(super) fn read_iptc(records: &[u8], found: &mut MetadataProperties) {
         Err(_) if is_utf8 => String::from_utf8_lossy(data).into_owned(),
         Err(_) => data.iter().copied().map(char::from).collect(),
     };
-    let all = |wanted: u8| {
-        let wanted = sets.iter().filter(move |(record, set, _)| (*record, *set) == (2, wanted));
-        wanted.map(|(_, _, data)| decode(data))
+    let all = |set_number: u8| {
+        let matching_sets =
+            sets.iter().filter(move |(record, set, _)| (*record, *set) == (2, set_number));
+        matching_sets.map(|(_, _, data)| decode(data))
     };
     for (set, name) in IPTC_TEXT_SETS {
         if let Some(text) = all(*set).next() {
-            found.add_text_if_absent(*name, &text);
+            properties.add_text_if_absent(*name, &text);
         }
     }
     for (set, name) in IPTC_LIST_SETS {
-        found.add_if_absent(*name, MetadataValue::Texts(all(*set).collect()));
+        properties.add_if_absent(*name, MetadataValue::Texts(all(*set).collect()));
     }
     if let Some(created) =
         join_date_and_time(&all(55).next().unwrap_or_default(), &all(60).next().unwrap_or_default())
     {
-        found.add_if_absent("photoshop:DateCreated", created);
+        properties.add_if_absent("photoshop:DateCreated", created);
     }
 }
 
@@ -125,11 +126,11 @@ mod tests {
         resources.extend_from_slice(b"8BIM\x04\x04\0\0");
         resources.extend_from_slice(&(records.len() as u32).to_be_bytes());
         resources.extend_from_slice(&records);
-        let mut found = MetadataProperties::default();
-        read_iptc(find_iptc_records(&resources).unwrap(), &mut found);
+        let mut properties = MetadataProperties::default();
+        read_iptc(find_iptc_records(&resources).unwrap(), &mut properties);
         let text = |text: &str| MetadataValue::Text(text.to_owned());
         assert_eq!(
-            found.into_sorted_list(),
+            properties.into_sorted_list(),
             [
                 ("dc:rights".to_owned(), text("\u{a9} me")),
                 (

@@ -75,14 +75,15 @@ impl MetadataProperties {
 /// Truncates and trims texts; `None` if a text is blank.
 fn clean_value(value: MetadataValue) -> Option<MetadataValue> {
     let clean = |text: String| {
-        let kept: String =
+        let clean_text: String =
             text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect();
-        let mut kept = kept.trim().to_owned();
-        if kept.len() > MAX_TEXT_BYTES {
-            let end = (0..=MAX_TEXT_BYTES).rev().find(|at| kept.is_char_boundary(*at)).unwrap_or(0);
-            kept.truncate(end);
+        let mut clean_text = clean_text.trim().to_owned();
+        if clean_text.len() > MAX_TEXT_BYTES {
+            let end =
+                (0..=MAX_TEXT_BYTES).rev().find(|at| clean_text.is_char_boundary(*at)).unwrap_or(0);
+            clean_text.truncate(end);
         }
-        Some(kept).filter(|kept| !kept.is_empty())
+        Some(clean_text).filter(|clean_text| !clean_text.is_empty())
     };
     match value {
         MetadataValue::Text(text) => clean(text).map(MetadataValue::Text),
@@ -100,19 +101,20 @@ pub(crate) fn image_properties(
     format: FileFormat,
     header: &ImageHeader,
 ) -> Vec<(String, MetadataValue)> {
-    let mut found = MetadataProperties::default();
+    let mut properties = MetadataProperties::default();
     let stored = header.stored_size;
-    found.add_if_absent("tiff:ImageWidth", MetadataValue::Long(stored.width.into()));
-    found.add_if_absent("tiff:ImageLength", MetadataValue::Long(stored.height.into()));
-    found.add_if_absent("dam:Bitsperpixel", MetadataValue::Long(header.bits_per_pixel.into()));
-    found.add_if_absent(
+    properties.add_if_absent("tiff:ImageWidth", MetadataValue::Long(stored.width.into()));
+    properties.add_if_absent("tiff:ImageLength", MetadataValue::Long(stored.height.into()));
+    properties.add_if_absent("dam:Bitsperpixel", MetadataValue::Long(header.bits_per_pixel.into()));
+    properties.add_if_absent(
         "dam:Progressive",
         MetadataValue::Text(if header.is_progressive { "yes" } else { "no" }.to_owned()),
     );
-    found.add_if_absent("dam:Numberofimages", MetadataValue::Long(1));
-    found.add_if_absent("dam:Numberoftextualcomments", MetadataValue::Long(header.comments.into()));
-    if let Some(word) = format.dam_format_name() {
-        found.add_text_if_absent("dam:Fileformat", word);
+    properties.add_if_absent("dam:Numberofimages", MetadataValue::Long(1));
+    properties
+        .add_if_absent("dam:Numberoftextualcomments", MetadataValue::Long(header.comments.into()));
+    if let Some(format_name) = format.dam_format_name() {
+        properties.add_text_if_absent("dam:Fileformat", format_name);
     }
     let embedded = &header.embedded_metadata;
     let density = embedded.exif.as_deref().and_then(exif::exif_density).or(header.density);
@@ -120,24 +122,25 @@ pub(crate) fn image_properties(
     for (side, pixels, density) in
         [("width", stored.width, across), ("height", stored.height, down)]
     {
-        found
+        properties
             .add_if_absent(format!("dam:Physical{side}indpi"), MetadataValue::Long(density.into()));
         let inches = f64::from(pixels) / f64::from(density.max(1));
-        found.add_if_absent(format!("dam:Physical{side}ininches"), MetadataValue::Double(inches));
+        properties
+            .add_if_absent(format!("dam:Physical{side}ininches"), MetadataValue::Double(inches));
     }
     for packet in [&embedded.xmp, &embedded.extended_xmp].into_iter().flatten() {
-        xmp::read_xmp(packet, &mut found);
+        xmp::read_xmp(packet, &mut properties);
     }
     if let Some(records) = &embedded.iptc {
-        iptc::read_iptc(records, &mut found);
+        iptc::read_iptc(records, &mut properties);
     }
     if let Some(records) = embedded.photoshop.as_deref().and_then(iptc::find_iptc_records) {
-        iptc::read_iptc(records, &mut found);
+        iptc::read_iptc(records, &mut properties);
     }
     if let Some(tags) = &embedded.exif {
-        exif::read_exif(tags, &mut found);
+        exif::read_exif(tags, &mut properties);
     }
-    found.into_sorted_list()
+    properties.into_sorted_list()
 }
 
 /// Returns the properties of a picture or video that an external program decodes.
@@ -145,13 +148,13 @@ pub(crate) fn header_properties(
     format: FileFormat,
     size: ImageSize,
 ) -> Vec<(String, MetadataValue)> {
-    let mut found = MetadataProperties::default();
-    found.add_if_absent("tiff:ImageWidth", MetadataValue::Long(size.width.into()));
-    found.add_if_absent("tiff:ImageLength", MetadataValue::Long(size.height.into()));
-    if let Some(word) = format.dam_format_name() {
-        found.add_text_if_absent("dam:Fileformat", word);
+    let mut properties = MetadataProperties::default();
+    properties.add_if_absent("tiff:ImageWidth", MetadataValue::Long(size.width.into()));
+    properties.add_if_absent("tiff:ImageLength", MetadataValue::Long(size.height.into()));
+    if let Some(format_name) = format.dam_format_name() {
+        properties.add_text_if_absent("dam:Fileformat", format_name);
     }
-    found.into_sorted_list()
+    properties.into_sorted_list()
 }
 
 /// Parses a text as a date with an offset; a time without an offset counts as UTC. Returns `None` if it is not a date.
@@ -200,12 +203,12 @@ mod tests {
 
     #[test]
     fn first_value_stays_and_blank_ones_are_none() {
-        let mut found = MetadataProperties::default();
-        found.add_text_if_absent("dc:title", " \0 ");
-        found.add_text_if_absent("dc:title", " a\u{7} ");
-        found.add_text_if_absent("dc:title", "b");
+        let mut properties = MetadataProperties::default();
+        properties.add_text_if_absent("dc:title", " \0 ");
+        properties.add_text_if_absent("dc:title", " a\u{7} ");
+        properties.add_text_if_absent("dc:title", "b");
         assert_eq!(
-            found.into_sorted_list(),
+            properties.into_sorted_list(),
             [("dc:title".to_owned(), MetadataValue::Text("a".to_owned()))]
         );
     }

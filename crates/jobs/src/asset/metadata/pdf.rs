@@ -28,12 +28,12 @@ pub(crate) fn read_pdf_metadata(
 ) -> Result<Vec<(String, MetadataValue)>, AssetFileError> {
     let document = Document::load_mem(bytes)
         .map_err(|error| AssetFileError::new(format!("it is no readable PDF: {error}")))?;
-    let mut found = MetadataProperties::default();
-    found.add_text_if_absent("dam:Fileformat", "PDF");
+    let mut properties = MetadataProperties::default();
+    properties.add_text_if_absent("dam:Fileformat", "PDF");
     let pages = i64::try_from(document.get_pages().len()).unwrap_or(i64::MAX);
-    found.add_if_absent("xmpTPg:NPages", MetadataValue::Long(pages));
+    properties.add_if_absent("xmpTPg:NPages", MetadataValue::Long(pages));
     if let Some(packet) = find_xmp_packet(&document) {
-        xmp::read_xmp(&packet, &mut found);
+        xmp::read_xmp(&packet, &mut properties);
     }
     let resolve = |object| document.dereference(object).ok().map(|(_, object)| object);
     let info = document.trailer.get(b"Info").ok().and_then(resolve);
@@ -41,19 +41,19 @@ pub(crate) fn read_pdf_metadata(
         let entry = |key: &[u8]| info.get(key).ok().and_then(resolve).and_then(decode_pdf_text);
         for (key, name) in PDF_INFO_TEXTS {
             if let Some(text) = entry(key) {
-                found.add_text_if_absent(*name, &text);
+                properties.add_text_if_absent(*name, &text);
             }
         }
         if let Some(author) = entry(b"Author") {
-            found.add_if_absent("dc:creator", MetadataValue::Texts(vec![author]));
+            properties.add_if_absent("dc:creator", MetadataValue::Texts(vec![author]));
         }
         for (key, name) in PDF_INFO_DATES {
             if let Some(date) = entry(key).as_deref().and_then(parse_pdf_date) {
-                found.add_if_absent(*name, date);
+                properties.add_if_absent(*name, date);
             }
         }
     }
-    Ok(found.into_sorted_list())
+    Ok(properties.into_sorted_list())
 }
 
 /// Returns the document's XMP packet.

@@ -68,7 +68,7 @@ const NUMBER_PROPERTIES: &[&str] = &[
 ];
 
 /// Adds the properties of a packet.
-pub(crate) fn read_xmp(packet: &[u8], found: &mut MetadataProperties) {
+pub(crate) fn read_xmp(packet: &[u8], properties: &mut MetadataProperties) {
     let text = String::from_utf8_lossy(packet);
     let text = text.trim_matches(|c: char| c == '\0' || c == '\u{feff}' || c.is_whitespace());
     let Ok(document) = Document::parse(text) else { return };
@@ -76,7 +76,7 @@ pub(crate) fn read_xmp(packet: &[u8], found: &mut MetadataProperties) {
         for attribute in description.attributes() {
             if let Some(name) = prefixed_name(attribute.namespace(), attribute.name()) {
                 let value = typed_value(&name, vec![attribute.value().to_owned()], false);
-                found.add_if_absent(name, value);
+                properties.add_if_absent(name, value);
             }
         }
         for element in description.children().filter(Node::is_element) {
@@ -84,7 +84,7 @@ pub(crate) fn read_xmp(packet: &[u8], found: &mut MetadataProperties) {
             let Some(name) = prefixed_name(tag.namespace(), tag.name()) else { continue };
             if let Some((texts, is_list)) = property_texts(element) {
                 let value = typed_value(&name, texts, is_list);
-                found.add_if_absent(name, value);
+                properties.add_if_absent(name, value);
             }
         }
     }
@@ -152,7 +152,7 @@ pub(crate) fn is_writable_property(name: &str) -> bool {
     let Some((prefix, local)) = name.split_once(':') else { return false };
     let is_name = local.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && local.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
-    is_name && XMP_NAMESPACES.iter().any(|(known, _)| *known == prefix)
+    is_name && XMP_NAMESPACES.iter().any(|(known_prefix, _)| *known_prefix == prefix)
 }
 
 /// Returns the packet with the given properties set; a value of `None` removes the property. Everything else is
@@ -233,23 +233,30 @@ fn remove_properties(
         let is_about =
             |attribute: &roxmltree::Attribute<'_, '_>| attribute.namespace() == Some(RDF_NAMESPACE);
         let is_empty = elements().all(|element| changes_element(&element))
-            && description.attributes().all(|one| is_about(&one) || changes_attribute(&one));
+            && description
+                .attributes()
+                .all(|xml_attribute| is_about(&xml_attribute) || changes_attribute(&xml_attribute));
         if is_empty {
             cuts.push(description.range());
             continue;
         }
-        cuts.extend(description.attributes().filter(changes_attribute).map(|one| one.range()));
+        cuts.extend(
+            description
+                .attributes()
+                .filter(changes_attribute)
+                .map(|xml_attribute| xml_attribute.range()),
+        );
         cuts.extend(elements().filter(changes_element).map(|element| element.range()));
     }
     cuts.sort_by_key(|cut| cut.start);
-    let mut kept = String::with_capacity(text.len());
+    let mut remaining = String::with_capacity(text.len());
     let mut from = 0;
     for cut in cuts {
-        kept.push_str(text.get(from..cut.start).unwrap_or_default());
+        remaining.push_str(text.get(from..cut.start).unwrap_or_default());
         from = cut.end;
     }
-    kept.push_str(text.get(from..).unwrap_or_default());
-    Ok(kept)
+    remaining.push_str(text.get(from..).unwrap_or_default());
+    Ok(remaining)
 }
 
 /// Returns the values as one RDF description.
@@ -331,9 +338,9 @@ mod tests {
         </rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end='w'?>";
 
     fn properties(packet: &[u8]) -> Vec<(String, MetadataValue)> {
-        let mut found = MetadataProperties::default();
-        read_xmp(packet, &mut found);
-        found.into_sorted_list()
+        let mut properties = MetadataProperties::default();
+        read_xmp(packet, &mut properties);
+        properties.into_sorted_list()
     }
 
     fn text(text: &str) -> MetadataValue {
@@ -368,10 +375,10 @@ mod tests {
             ("photoshop:City".to_owned(), None),
         ];
         let written = update_xmp_packet(Some(PACKET.as_bytes()), &changes).unwrap();
-        let shown = String::from_utf8(written.clone()).unwrap();
+        let packet_text = String::from_utf8(written.clone()).unwrap();
         assert!(
-            shown.contains("own:keep='1'") && shown.contains("<own:deep>x</own:deep>"),
-            "{shown}"
+            packet_text.contains("own:keep='1'") && packet_text.contains("<own:deep>x</own:deep>"),
+            "{packet_text}"
         );
         assert_eq!(
             properties(&written),

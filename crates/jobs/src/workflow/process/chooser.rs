@@ -37,9 +37,15 @@ impl ParticipantChooser for InitiatorChooser {
     }
 }
 
-fn name_or_default(found: Option<String>, step: &StepRun, what: &str) -> Result<String, String> {
-    let found = found.filter(|name| !name.is_empty()).or_else(|| step.argument("default"));
-    found.ok_or_else(|| format!("{what} names nobody, and the step `{}` no `default`", step.title))
+fn name_or_default(
+    chosen_name: Option<String>,
+    step: &StepRun,
+    source: &str,
+) -> Result<String, String> {
+    let chosen_name =
+        chosen_name.filter(|name| !name.is_empty()).or_else(|| step.argument("default"));
+    chosen_name
+        .ok_or_else(|| format!("{source} names nobody, and the step `{}` no `default`", step.title))
 }
 
 struct PropertyChooser(Repository);
@@ -61,8 +67,9 @@ impl ParticipantChooser for PropertyChooser {
 
     fn choose_participant(&self, step: &StepRun) -> Result<String, String> {
         let name = step.argument("property").unwrap_or_else(|| "cq:lastModifiedBy".to_owned());
-        let found = self.read_property(step, &name).map_err(|error| format_error_chain(&error))?;
-        name_or_default(found, step, &format!("the property `{name}` of `{}`", step.payload))
+        let participant =
+            self.read_property(step, &name).map_err(|error| format_error_chain(&error))?;
+        name_or_default(participant, step, &format!("the property `{name}` of `{}`", step.payload))
     }
 }
 
@@ -75,8 +82,8 @@ impl ParticipantChooser for VariableChooser {
 
     fn choose_participant(&self, step: &StepRun) -> Result<String, String> {
         let name = step.argument("variable").ok_or("say `variable`")?;
-        let found = step.data.get(&name).and_then(Json::as_str).map(str::to_owned);
-        name_or_default(found, step, &format!("the value `{name}`"))
+        let participant = step.data.get(&name).and_then(Json::as_str).map(str::to_owned);
+        name_or_default(participant, step, &format!("the value `{name}`"))
     }
 }
 

@@ -92,9 +92,9 @@ impl CreateVersionProcess {
                 check_out_state: CheckOutState::CheckedOut,
             };
             // The same state is stored once, even if the step is executed again.
-            let kept = session.create_version_if_changed(&path, &check_in)?;
-            let (Some(version), Some(label)) = (&kept, &label) else {
-                return Ok(if kept.is_some() {
+            let created_version = session.create_version_if_changed(&path, &check_in)?;
+            let (Some(version), Some(label)) = (&created_version, &label) else {
+                return Ok(if created_version.is_some() {
                     EditOutcome::Changed
                 } else {
                     EditOutcome::Unchanged
@@ -133,14 +133,18 @@ impl LockProcess {
         let path = step.payload_path()?;
         edit_as_actor(&self.0, step, |session, _| {
             let node = find_lock_node(session, &path)?;
-            let place = node.path().clone();
+            let lock_path = node.path().clone();
             match node.text(LOCK_OWNER_PROPERTY) {
                 Some(owner) if owner == step.initiator => return Ok(EditOutcome::Unchanged),
                 Some(owner) => {
-                    tracing::debug!(path = %place, user = owner, "locked by somebody else");
+                    tracing::debug!(path = %lock_path, user = owner, "locked by somebody else");
                     let reason = "somebody else has locked it";
                     let action = "lock";
-                    return Err(tympan_content::Error::InvalidEdit { action, path: place, reason });
+                    return Err(tympan_content::Error::InvalidEdit {
+                        action,
+                        path: lock_path,
+                        reason,
+                    });
                 }
                 None => {}
             }
@@ -151,14 +155,18 @@ impl LockProcess {
                 mixins.push(LOCKABLE_MIXIN.to_owned());
                 let mixins = mixins.into_iter().map(Value::Name).collect();
                 session.set_property(
-                    &place,
+                    &lock_path,
                     MIXIN_TYPES,
                     Property::List(ValueType::Name, mixins),
                 )?;
             }
-            session.set_property(&place, LOCK_OWNER_PROPERTY, Property::text(&*step.initiator))?;
+            session.set_property(
+                &lock_path,
+                LOCK_OWNER_PROPERTY,
+                Property::text(&*step.initiator),
+            )?;
             let is_deep = Property::Single(Value::Boolean(false));
-            session.set_property(&place, "jcr:lockIsDeep", is_deep)?;
+            session.set_property(&lock_path, "jcr:lockIsDeep", is_deep)?;
             Ok(EditOutcome::Changed)
         })?;
         Ok(Map::new())
@@ -182,11 +190,11 @@ impl UnlockProcess {
     fn unlock_payload(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
         let path = step.payload_path()?;
         edit_as_actor(&self.0, step, |session, _| {
-            let place = find_lock_node(session, &path)?.path().clone();
-            if !session.remove_property(&place, LOCK_OWNER_PROPERTY)? {
+            let lock_path = find_lock_node(session, &path)?.path().clone();
+            if !session.remove_property(&lock_path, LOCK_OWNER_PROPERTY)? {
                 return Ok(EditOutcome::Unchanged);
             }
-            session.remove_property(&place, "jcr:lockIsDeep")?;
+            session.remove_property(&lock_path, "jcr:lockIsDeep")?;
             Ok(EditOutcome::Changed)
         })?;
         Ok(Map::new())

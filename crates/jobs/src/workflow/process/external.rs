@@ -79,7 +79,7 @@ impl ExternalProcess {
             .header("idempotency-key", format!("workflow-{}-{}", step.workflow_id, step.item_id))
             .body(Full::from(body))
             .map_err(|error| wrong(error.to_string()))?;
-        let answer = self.0.send(request).await.map_err(|error| {
+        let response = self.0.send(request).await.map_err(|error| {
             let reason = format_error_chain(&error);
             if error.is_transient() {
                 StepOutcome::Retry(reason)
@@ -87,7 +87,7 @@ impl ExternalProcess {
                 StepOutcome::Failed(reason)
             }
         })?;
-        let (head, body) = answer.into_parts();
+        let (head, body) = response.into_parts();
         let location = head.headers.get(header::LOCATION).map(HeaderValue::as_bytes);
         let location = location.map(|value| String::from_utf8_lossy(value).into_owned());
         // The body is read to its end so that the connection can be reused.
@@ -100,17 +100,17 @@ impl ExternalProcess {
         let every =
             step.argument("every").map_or(Ok(DEFAULT_POLL_INTERVAL), |text| parse_duration(&text));
         let every = every.map_err(StepOutcome::Failed)?;
-        let kept = step.saved_data.get("poll").and_then(Json::as_str);
-        let address = match kept {
+        let poll_address = step.saved_data.get("poll").and_then(Json::as_str);
+        let address = match poll_address {
             Some(address) => address.to_owned(),
             None => step.required_argument("start")?,
         };
-        let method = if kept.is_some() { Method::GET } else { Method::POST };
-        let answer = self.send_request(method, &address, step).await?;
-        match answer.status {
+        let method = if poll_address.is_some() { Method::GET } else { Method::POST };
+        let response = self.send_request(method, &address, step).await?;
+        match response.status {
             StatusCode::ACCEPTED => {
                 let mut keep = Map::new();
-                let next = answer
+                let next = response
                     .location
                     .map_or(Ok(address.clone()), |next| resolve_same_host_url(&address, &next));
                 keep.insert("poll".to_owned(), next?.into());

@@ -107,11 +107,11 @@ impl StepRun {
             Some(Json::Null) | None => None,
             Some(other) => Some(other.to_string()),
         };
-        let found = own.or_else(|| {
+        let argument_text = own.or_else(|| {
             let mut pairs = self.process_arg_pairs().into_iter();
-            pairs.find(|(known, _)| known == name).map(|(_, value)| value)
+            pairs.find(|(key, _)| key == name).map(|(_, value)| value)
         });
-        found.filter(|text| !text.is_empty())
+        argument_text.filter(|text| !text.is_empty())
     }
 
     /// Returns the name-value pairs of `PROCESS_ARGS`.

@@ -9,8 +9,8 @@ use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Returns true if a node exists, regardless of permissions.
 fn node_exists(repository: &Repository, path: &NodePath) -> Result<bool, StepOutcome> {
-    let found = repository.snapshot().and_then(|snapshot| snapshot.node(path));
-    found.map(|node| node.is_some()).map_err(|error| content_failure(&error))
+    let existing_node = repository.snapshot().and_then(|snapshot| snapshot.node(path));
+    existing_node.map(|node| node.is_some()).map_err(|error| content_failure(&error))
 }
 
 /// Returns the path that `destination` names: if that node exists, it is the parent of the new one.
@@ -27,8 +27,8 @@ fn resolve_destination(repository: &Repository, step: &StepRun) -> Result<NodePa
 /// Returns the destination that an earlier attempt chose, or records it. Only the record identifies this step's own
 /// work.
 fn reserve_destination(repository: &Repository, step: &StepRun) -> Result<NodePath, StepOutcome> {
-    if let Some(kept) = step.saved_data.get("to").and_then(Json::as_str) {
-        return NodePath::new(kept).map_err(|error| content_failure(&error));
+    if let Some(reserved_path) = step.saved_data.get("to").and_then(Json::as_str) {
+        return NodePath::new(reserved_path).map_err(|error| content_failure(&error));
     }
     let to = resolve_destination(repository, step)?;
     if node_exists(repository, &to)? {

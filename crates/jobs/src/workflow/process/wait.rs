@@ -19,8 +19,8 @@ pub(super) struct WaitProcess;
 impl WaitProcess {
     /// Returns the end of the wait, in milliseconds since 1970.
     fn wait_until_millis(step: &StepRun, now: SystemTime) -> Result<u64, String> {
-        if let Some(kept) = step.saved_data.get("until").and_then(Json::as_u64) {
-            return Ok(kept);
+        if let Some(saved_deadline) = step.saved_data.get("until").and_then(Json::as_u64) {
+            return Ok(saved_deadline);
         }
         let now = to_epoch_millis(now).unsigned_abs();
         let span = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);

@@ -40,9 +40,9 @@ struct DefaultReplacement {
 /// Longer patterns come first, so that no rule replaces a part of their matches.
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 static DEFAULT_REPLACEMENTS: LazyLock<Vec<DefaultReplacement>> = LazyLock::new(|| {
-    let usual = |pattern: &str, word| DefaultReplacement {
+    let usual = |pattern: &str, placeholder| DefaultReplacement {
         pattern: Regex::new(pattern).expect("the pattern reads"),
-        placeholder: word,
+        placeholder,
     };
     vec![
         usual(r#"(?i)(\bnonce\s*=\s*["']?|'nonce-)[A-Za-z0-9+/_=-]{8,}"#, "${1}{nonce}"),
@@ -81,11 +81,11 @@ impl ComparisonRules {
     /// # Errors
     /// [`Error::UnusableInput`] for an invalid pattern.
     pub fn add_rule(&mut self, text: &str) -> Result<()> {
-        let (pattern, word) = text.split_once("=>").unwrap_or((text, "{own}"));
+        let (pattern, replacement) = text.split_once("=>").unwrap_or((text, "{own}"));
         let pattern = Regex::new(pattern).map_err(|error| {
             Error::UnusableInput(format!("the rule `{text}` does not read: {error}"))
         })?;
-        self.custom_rules.push((pattern, word.to_owned()));
+        self.custom_rules.push((pattern, replacement.to_owned()));
         Ok(())
     }
 
@@ -98,14 +98,14 @@ impl ComparisonRules {
     pub(super) fn is_header_compared(&self, name: &str) -> bool {
         let is_quiet = !self.is_strict && IGNORED_HEADERS.contains(&name);
         let is_framing = matches!(name, "connection" | "transfer-encoding" | "content-length");
-        !is_quiet && !is_framing && !self.ignored_headers.iter().any(|known| known == name)
+        !is_quiet && !is_framing && !self.ignored_headers.iter().any(|header| header == name)
     }
 
     /// Returns `text` with all ignored differences replaced; `site` is the address of its origin.
     pub(crate) fn normalize_text(&self, text: &str, site: &str) -> String {
         let mut out = text.to_owned();
-        for (pattern, word) in &self.custom_rules {
-            out = pattern.replace_all(&out, word.as_str()).into_owned();
+        for (pattern, replacement) in &self.custom_rules {
+            out = pattern.replace_all(&out, replacement.as_str()).into_owned();
         }
         if self.is_strict {
             return out;

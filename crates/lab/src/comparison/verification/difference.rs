@@ -57,15 +57,17 @@ pub(super) fn response_differences(
     after: &ComparedResponse,
     rules: &ComparisonRules,
 ) -> Vec<ResponseDifference> {
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     let mut note = |aspect: DifferenceAspect, diff: String| {
-        found.push(ResponseDifference { request_line: request.to_owned(), aspect, diff });
+        differences.push(ResponseDifference { request_line: request.to_owned(), aspect, diff });
     };
     if before.status != after.status {
         note(DifferenceAspect::Status, format!("- {}\n+ {}", before.status, after.status));
     }
-    let (one, two) = (compared_headers(before, rules), compared_headers(after, rules));
-    let mut names: Vec<&String> = one.iter().chain(&two).map(|(name, _)| name).collect();
+    let (before_headers, after_headers) =
+        (compared_headers(before, rules), compared_headers(after, rules));
+    let mut names: Vec<&String> =
+        before_headers.iter().chain(&after_headers).map(|(name, _)| name).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {
@@ -80,9 +82,9 @@ pub(super) fn response_differences(
             }
             values
         };
-        let (one, two) = (of(&one), of(&two));
-        if one != two {
-            note(DifferenceAspect::Header(name.clone()), diff_lines(&one, &two));
+        let (before_values, after_values) = (of(&before_headers), of(&after_headers));
+        if before_values != after_values {
+            note(DifferenceAspect::Header(name.clone()), diff_lines(&before_values, &after_values));
         }
     }
     if before.is_text && after.is_text {
@@ -91,12 +93,12 @@ pub(super) fn response_differences(
                 &rules.normalize_text(&String::from_utf8_lossy(&side.body), &side.site_authority),
             )
         };
-        let (one, two) = (pieces(before), pieces(after));
-        if one != two {
-            note(DifferenceAspect::Body, diff_lines(&one, &two));
+        let (before_pieces, after_pieces) = (pieces(before), pieces(after));
+        if before_pieces != after_pieces {
+            note(DifferenceAspect::Body, diff_lines(&before_pieces, &after_pieces));
         }
     } else if before.body != after.body {
-        let at = before.body.iter().zip(&after.body).position(|(one, two)| one != two);
+        let at = before.body.iter().zip(&after.body).position(|(left, right)| left != right);
         let at = at.unwrap_or_else(|| before.body.len().min(after.body.len()));
         note(
             DifferenceAspect::Body,
@@ -107,7 +109,7 @@ pub(super) fn response_differences(
             ),
         );
     }
-    found
+    differences
 }
 
 fn compared_headers(side: &ComparedResponse, rules: &ComparisonRules) -> Vec<(String, String)> {
@@ -133,10 +135,10 @@ fn split_for_diff(text: &str) -> Vec<String> {
             let mut rest = line;
             while rest.len() > 160
                 && let Some(at) = rest.find("><")
-                && let (Some(one), Some(two)) = (rest.get(..=at), rest.get(at + 1..))
+                && let (Some(head), Some(tail)) = (rest.get(..=at), rest.get(at + 1..))
             {
-                parts.push(one.to_owned());
-                rest = two;
+                parts.push(head.to_owned());
+                rest = tail;
             }
             parts.push(rest.to_owned());
             parts
@@ -153,18 +155,23 @@ const MAX_DIFF_LINE_WIDTH: usize = 200;
 
 /// Returns the removed and added lines, in order.
 pub(super) fn diff_lines(before: &[String], after: &[String]) -> String {
-    let start = before.iter().zip(after).take_while(|(one, two)| one == two).count();
-    let (one, two) = (&before.get(start..), &after.get(start..));
-    let (one, two) = (one.unwrap_or_default(), two.unwrap_or_default());
-    let end = one.iter().rev().zip(two.iter().rev()).take_while(|(one, two)| one == two).count();
-    let one = one.get(..one.len() - end).unwrap_or_default();
-    let two = two.get(..two.len() - end).unwrap_or_default();
+    let start = before.iter().zip(after).take_while(|(left, right)| left == right).count();
+    let (old_lines, new_lines) = (&before.get(start..), &after.get(start..));
+    let (old_lines, new_lines) = (old_lines.unwrap_or_default(), new_lines.unwrap_or_default());
+    let end = old_lines
+        .iter()
+        .rev()
+        .zip(new_lines.iter().rev())
+        .take_while(|(left, right)| left == right)
+        .count();
+    let old_lines = old_lines.get(..old_lines.len() - end).unwrap_or_default();
+    let new_lines = new_lines.get(..new_lines.len() - end).unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
-    if one.len().saturating_mul(two.len()) > MAX_DIFF_CELLS {
-        lines.extend(one.iter().map(|line| format!("- {}", truncate_diff_line(line))));
-        lines.extend(two.iter().map(|line| format!("+ {}", truncate_diff_line(line))));
+    if old_lines.len().saturating_mul(new_lines.len()) > MAX_DIFF_CELLS {
+        lines.extend(old_lines.iter().map(|line| format!("- {}", truncate_diff_line(line))));
+        lines.extend(new_lines.iter().map(|line| format!("+ {}", truncate_diff_line(line))));
     } else {
-        append_edit_script(one, two, &mut lines);
+        append_edit_script(old_lines, new_lines, &mut lines);
     }
     let more = lines.len().saturating_sub(MAX_DIFF_LINES);
     lines.truncate(MAX_DIFF_LINES);
@@ -175,27 +182,27 @@ pub(super) fn diff_lines(before: &[String], after: &[String]) -> String {
 }
 
 /// Appends the shortest edit script, computed from the lengths of common subsequences.
-fn append_edit_script(one: &[String], two: &[String], lines: &mut Vec<String>) {
-    let width = two.len() + 1;
-    let mut lengths = vec![0u32; (one.len() + 1) * width];
+fn append_edit_script(old_lines: &[String], new_lines: &[String], lines: &mut Vec<String>) {
+    let width = new_lines.len() + 1;
+    let mut lengths = vec![0u32; (old_lines.len() + 1) * width];
     let at = |lengths: &[u32], row: usize, column: usize| {
         lengths.get(row * width + column).copied().unwrap_or(0)
     };
-    for (row, left) in one.iter().enumerate().rev() {
-        for (column, right) in two.iter().enumerate().rev() {
+    for (row, left) in old_lines.iter().enumerate().rev() {
+        for (column, right) in new_lines.iter().enumerate().rev() {
             let length = if left == right {
                 at(&lengths, row + 1, column + 1) + 1
             } else {
                 at(&lengths, row + 1, column).max(at(&lengths, row, column + 1))
             };
-            if let Some(place) = lengths.get_mut(row * width + column) {
-                *place = length;
+            if let Some(cell) = lengths.get_mut(row * width + column) {
+                *cell = length;
             }
         }
     }
     let (mut row, mut column) = (0, 0);
     loop {
-        match (one.get(row), two.get(column)) {
+        match (old_lines.get(row), new_lines.get(column)) {
             (Some(left), Some(right)) if left == right => {
                 row += 1;
                 column += 1;

@@ -76,11 +76,11 @@ impl SiteComparisonResult {
     /// Adds the differences of one request; `varying` contains those between two responses of the same site.
     fn classify_differences(
         &mut self,
-        found: Vec<ResponseDifference>,
+        differences: Vec<ResponseDifference>,
         varying: &[ResponseDifference],
     ) {
-        for difference in found {
-            if varying.iter().any(|other| other.aspect == difference.aspect) {
+        for difference in differences {
+            if varying.iter().any(|variation| variation.aspect == difference.aspect) {
                 self.unstable_differences.push(difference);
             } else {
                 self.changes.push(difference);
@@ -150,9 +150,11 @@ impl SiteComparison {
         let mut verdict = SiteComparisonResult::default();
         for ask in asks {
             let request = format!("{} {}", ask.method, ask.target);
-            let pair =
-                sites.0.send_request(ask).and_then(|one| Ok((one, sites.1.send_request(ask)?)));
-            let (one, two) = match pair {
+            let pair = sites
+                .0
+                .send_request(ask)
+                .and_then(|before_response| Ok((before_response, sites.1.send_request(ask)?)));
+            let (before_response, after_response) = match pair {
                 Ok(pair) => pair,
                 Err(error @ Error::NoResponse { .. }) => {
                     verdict.unanswered_requests.push(format!("{request}: {error}"));
@@ -161,19 +163,22 @@ impl SiteComparison {
                 Err(error) => return Err(error),
             };
             verdict.compared_count += 1;
-            let found = response_differences(&request, &one, &two, &self.rules);
-            if found.is_empty() {
+            let differences =
+                response_differences(&request, &before_response, &after_response, &self.rules);
+            if differences.is_empty() {
                 continue;
             }
             let mut varying = Vec::new();
             if is_repeatable(&ask.method) {
-                for (site, first) in [(&mut sites.0, &one), (&mut sites.1, &two)] {
+                for (site, first) in
+                    [(&mut sites.0, &before_response), (&mut sites.1, &after_response)]
+                {
                     if let Ok(again) = site.send_request(ask) {
                         varying.extend(response_differences(&request, first, &again, &self.rules));
                     }
                 }
             }
-            verdict.classify_differences(found, &varying);
+            verdict.classify_differences(differences, &varying);
         }
         Ok(verdict)
     }
@@ -218,17 +223,17 @@ impl<'a> ComparedSite<'a> {
             headers: &self.comparison.headers,
             body: b"",
         };
-        let answer = self.client.send(&question)?;
-        Ok(compared_response(answer, format!("{}:{}", self.base_url.host, self.base_url.port)))
+        let response = self.client.send(&question)?;
+        Ok(compared_response(response, format!("{}:{}", self.base_url.host, self.base_url.port)))
     }
 }
 
-fn compared_response(answer: ProbeResponse, site: String) -> ComparedResponse {
+fn compared_response(response: ProbeResponse, site: String) -> ComparedResponse {
     ComparedResponse {
-        is_text: answer.is_text(),
-        status: answer.status,
-        headers: answer.headers,
-        body: answer.body,
+        is_text: response.is_text(),
+        status: response.status,
+        headers: response.headers,
+        body: response.body,
         site_authority: site,
     }
 }

@@ -34,9 +34,10 @@ pub fn compare_plan_runs(
     let after =
         PlanRunSite { base_url: &verify.after_url, authority: site_authority(&verify.after_url)? };
     let mut verdict = SiteComparisonResult::default();
-    let one = run_plan_on_site(verify, &before, (plan, run), &mut verdict.plan_faults)?;
-    let two = run_plan_on_site(verify, &after, (plan, run), &mut verdict.plan_faults)?;
-    if one.is_empty() && two.is_empty() {
+    let before_responses =
+        run_plan_on_site(verify, &before, (plan, run), &mut verdict.plan_faults)?;
+    let after_responses = run_plan_on_site(verify, &after, (plan, run), &mut verdict.plan_faults)?;
+    if before_responses.is_empty() && after_responses.is_empty() {
         if verdict.plan_faults.is_empty() {
             return Err(Error::UnusableInput(
                 "the plan sent nothing; has it enabled samplers?".to_owned(),
@@ -44,26 +45,27 @@ pub fn compare_plan_runs(
         }
         return Ok(verdict);
     }
-    let found = compare_plan_responses(&one, &two, &verify.rules, &mut verdict);
-    if found.is_empty() {
+    let differences =
+        compare_plan_responses(&before_responses, &after_responses, &verify.rules, &mut verdict);
+    if differences.is_empty() {
         return Ok(verdict);
     }
     let mut varying = BTreeMap::new();
-    for (site, first) in [(&before, &one), (&after, &two)] {
+    for (site, first) in [(&before, &before_responses), (&after, &after_responses)] {
         // An error in the repetition alone does not concern the compared responses.
         let again = run_plan_on_site(verify, site, (plan, run), &mut Vec::new())?;
-        for (place, found) in compare_plan_responses(
+        for (occurrence, repeat_differences) in compare_plan_responses(
             first,
             &again,
             &verify.rules,
             &mut SiteComparisonResult::default(),
         ) {
-            varying.entry(place).or_insert_with(Vec::new).extend(found);
+            varying.entry(occurrence).or_insert_with(Vec::new).extend(repeat_differences);
         }
     }
-    for (place, found) in found {
-        let varying = varying.get(&place).filter(|_| is_repeatable(&place.0.0));
-        verdict.classify_differences(found, varying.map_or(&[], Vec::as_slice));
+    for (occurrence, request_differences) in differences {
+        let varying = varying.get(&occurrence).filter(|_| is_repeatable(&occurrence.0.0));
+        verdict.classify_differences(request_differences, varying.map_or(&[], Vec::as_slice));
     }
     Ok(verdict)
 }
@@ -82,32 +84,33 @@ type PlanResponses = BTreeMap<PlanRequestKey, Vec<Result<ComparedResponse, Strin
 
 /// Compares two runs of a plan. Records the number of compared responses and the missing ones in `verdict`.
 fn compare_plan_responses(
-    one: &PlanResponses,
-    two: &PlanResponses,
+    before: &PlanResponses,
+    after: &PlanResponses,
     rules: &ComparisonRules,
     verdict: &mut SiteComparisonResult,
 ) -> BTreeMap<PlanRequestOccurrence, Vec<ResponseDifference>> {
     let mut all = BTreeMap::new();
-    let mut keys: Vec<&PlanRequestKey> = one.keys().chain(two.keys()).collect();
+    let mut keys: Vec<&PlanRequestKey> = before.keys().chain(after.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
     for key in keys {
         let request = format!("{} {}", key.0, key.1);
-        let (ones, twos) = (one.get(key), two.get(key));
+        let (ones, twos) = (before.get(key), after.get(key));
         let (ones, twos) =
             (ones.map_or(&[][..], Vec::as_slice), twos.map_or(&[][..], Vec::as_slice));
         for (number, pair) in ones.iter().zip(twos).enumerate() {
-            let (one, two) = match pair {
-                (Ok(one), Ok(two)) => (one, two),
+            let (before_response, after_response) = match pair {
+                (Ok(before_response), Ok(after_response)) => (before_response, after_response),
                 (Err(failure), _) | (_, Err(failure)) => {
                     verdict.unanswered_requests.push(format!("{request}: {failure}"));
                     continue;
                 }
             };
             verdict.compared_count += 1;
-            let found = response_differences(&request, one, two, rules);
-            if !found.is_empty() {
-                all.insert((key.clone(), number), found);
+            let differences =
+                response_differences(&request, before_response, after_response, rules);
+            if !differences.is_empty() {
+                all.insert((key.clone(), number), differences);
             }
         }
         let only = match ones.len().cmp(&twos.len()) {
@@ -145,16 +148,16 @@ fn run_plan_on_site(
     };
     plan.rewind();
     faults.extend(plan.run(&run, &mut |_| {})?.errors);
-    let mut answers = PlanResponses::new();
+    let mut responses = PlanResponses::new();
     for exchange in proxy.exchanges() {
         let key = (exchange.method.clone(), exchange.target.clone(), exchange.body.clone());
-        let answer = match &exchange.failure {
+        let response = match &exchange.failure {
             Some(failure) => Err(failure.clone()),
             None => Ok(compared_response_of(exchange, &site.authority)),
         };
-        answers.entry(key).or_default().push(answer);
+        responses.entry(key).or_default().push(response);
     }
-    Ok(answers)
+    Ok(responses)
 }
 
 fn site_authority(site: &str) -> Result<String> {
@@ -163,11 +166,11 @@ fn site_authority(site: &str) -> Result<String> {
 }
 
 fn compared_response_of(exchange: ProxyExchange, site: &str) -> ComparedResponse {
-    let answer = ProbeResponse {
+    let response = ProbeResponse {
         status: exchange.status,
         headers: exchange.response_headers,
         body: exchange.response_body,
         elapsed: exchange.elapsed,
     };
-    super::compared_response(answer, site.to_owned())
+    super::compared_response(response, site.to_owned())
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::page::page_reference;
+use crate::page::reference;
 
 /// Returns the references of a page without duplicates: links first, then embedded resources.
 pub(super) fn extract_references(html: &str) -> Vec<String> {
@@ -13,17 +13,17 @@ pub(super) fn extract_references(html: &str) -> Vec<String> {
         Regex::new(r#"(?is)<(?:a|area)\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"#)
             .expect("the pattern reads")
     });
-    let mut found: Vec<String> = Vec::new();
+    let mut references: Vec<String> = Vec::new();
     let links = LINK.captures_iter(html).filter_map(|captures| {
         let value = captures.get(1).or(captures.get(2)).or(captures.get(3))?;
         Some(value.as_str().trim().replace("&amp;", "&"))
     });
-    for reference in links.chain(page_reference::parse_page_references(html).references) {
-        if !reference.is_empty() && !found.contains(&reference) {
-            found.push(reference);
+    for reference in links.chain(reference::parse_page_references(html).references) {
+        if !reference.is_empty() && !references.contains(&reference) {
+            references.push(reference);
         }
     }
-    found
+    references
 }
 
 /// Returns true if a reference leads to a page or file over HTTP and does not end a session.

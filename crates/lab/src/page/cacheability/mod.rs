@@ -116,26 +116,26 @@ struct CacheabilityCrawler<'a> {
 impl CacheabilityCrawler<'_> {
     fn visit_address(&mut self, url: &AbsoluteUrl, from: &str) -> Result<()> {
         self.survey.requested_count += 1;
-        let answer = self.send_request(url, &[])?;
+        let response = self.send_request(url, &[])?;
         let mut obstacles = obstacle::address_obstacles(&url.path_and_query);
-        let is_page = answer.status == 200;
+        let is_page = response.status == 200;
         if is_page {
-            obstacles.extend(obstacle::response_obstacles(&url.path_and_query, &answer));
-            obstacles.extend(self.compare_responses(url, &answer)?);
+            obstacles.extend(obstacle::response_obstacles(&url.path_and_query, &response));
+            obstacles.extend(self.compare_responses(url, &response)?);
         }
-        self.store_cookies(&answer);
+        self.store_cookies(&response);
         self.survey.hindered_count += usize::from(!obstacles.is_empty());
-        for (obstacle, seen) in obstacles {
+        for (obstacle, detail) in obstacles {
             self.survey.examples.entry(obstacle).or_default().push(ObstacleExample {
                 target: url.path_and_query.clone(),
-                observation: seen,
+                observation: detail,
                 referrer: from.to_owned(),
             });
         }
         let mut references = Vec::new();
-        if is_page && answer.media_type() == "text/html" {
-            references = link::extract_references(&String::from_utf8_lossy(&answer.body));
-        } else if let Some(location) = answer.header("Location") {
+        if is_page && response.media_type() == "text/html" {
+            references = link::extract_references(&String::from_utf8_lossy(&response.body));
+        } else if let Some(location) = response.header("Location") {
             references.push(location.to_owned());
         }
         for reference in references {
@@ -158,68 +158,73 @@ impl CacheabilityCrawler<'_> {
     fn compare_responses(
         &mut self,
         url: &AbsoluteUrl,
-        answer: &ProbeResponse,
+        response: &ProbeResponse,
     ) -> Result<Vec<(CacheObstacle, String)>> {
-        let mut found = Vec::new();
+        let mut obstacles = Vec::new();
         let site = format!("{}:{}", url.host, url.port);
         let again = self.send_request(url, &[])?;
-        if let Some(seen) = self.describe_difference(answer, &again, &site) {
+        if let Some(difference) = self.describe_difference(response, &again, &site) {
             // Nothing more can be distinguished.
-            return Ok(vec![(CacheObstacle::VaryingBytes, seen)]);
+            return Ok(vec![(CacheObstacle::VaryingBytes, difference)]);
         }
         self.store_cookies(&again);
         if !self.cookies.is_empty() {
             let all: Vec<String> =
                 self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            let other = self.send_request(url, &[("Cookie".to_owned(), all.join("; "))])?;
-            if let Some(seen) = self.describe_difference(answer, &other, &site) {
+            let cookie_response =
+                self.send_request(url, &[("Cookie".to_owned(), all.join("; "))])?;
+            if let Some(difference) = self.describe_difference(response, &cookie_response, &site) {
                 let names: Vec<&str> = self.cookies.keys().map(String::as_str).collect();
-                found.push((
+                obstacles.push((
                     CacheObstacle::CookieDependentBytes,
-                    format!("with the cookies {}: {seen}", names.join(", ")),
+                    format!("with the cookies {}: {difference}", names.join(", ")),
                 ));
             }
         }
         if !self.options.visitor_headers.is_empty() {
             let visitor = self.options.visitor_headers.clone();
-            let other = self.send_request(url, &visitor)?;
-            if let Some(seen) = self.describe_difference(answer, &other, &site) {
-                found.push((CacheObstacle::PersonalizedBytes, format!("for the visitor: {seen}")));
+            let visitor_response = self.send_request(url, &visitor)?;
+            if let Some(difference) = self.describe_difference(response, &visitor_response, &site) {
+                obstacles.push((
+                    CacheObstacle::PersonalizedBytes,
+                    format!("for the visitor: {difference}"),
+                ));
             }
         }
-        Ok(found)
+        Ok(obstacles)
     }
 
     /// Returns the difference between two responses after applying the rules; `None` if there is none.
     fn describe_difference(
         &self,
-        one: &ProbeResponse,
-        two: &ProbeResponse,
+        first: &ProbeResponse,
+        second: &ProbeResponse,
         site: &str,
     ) -> Option<String> {
-        if one.status != two.status {
-            return Some(format!("status {} instead of {}", two.status, one.status));
+        if first.status != second.status {
+            return Some(format!("status {} instead of {}", second.status, first.status));
         }
-        if !one.is_text() {
-            return (one.body != two.body).then(|| "other bytes".to_owned());
+        if !first.is_text() {
+            return (first.body != second.body).then(|| "other bytes".to_owned());
         }
-        let text = |answer: &ProbeResponse| {
-            self.difference_rules.normalize_text(&String::from_utf8_lossy(&answer.body), site)
+        let text = |response: &ProbeResponse| {
+            self.difference_rules.normalize_text(&String::from_utf8_lossy(&response.body), site)
         };
-        let (one, two) = (text(one), text(two));
-        if one == two {
+        let (first, second) = (text(first), text(second));
+        if first == second {
             return None;
         }
-        let at = one.chars().zip(two.chars()).take_while(|(one, two)| one == two).count();
+        let at =
+            first.chars().zip(second.chars()).take_while(|(left, right)| left == right).count();
         let excerpt = |text: &str| -> String {
             let part: String = text.chars().skip(at.saturating_sub(12)).take(40).collect();
             part.split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        Some(format!("`{}` instead of `{}`", excerpt(&two), excerpt(&one)))
+        Some(format!("`{}` instead of `{}`", excerpt(&second), excerpt(&first)))
     }
 
-    fn store_cookies(&mut self, answer: &ProbeResponse) {
-        for cookie in answer.header_values("Set-Cookie") {
+    fn store_cookies(&mut self, response: &ProbeResponse) {
+        for cookie in response.header_values("Set-Cookie") {
             let pair = cookie.split(';').next().unwrap_or_default();
             if let Some((name, value)) = pair.split_once('=') {
                 self.cookies.insert(name.trim().to_owned(), value.trim().to_owned());

@@ -130,48 +130,49 @@ pub(super) fn address_obstacles(target: &str) -> ObstacleList {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
     };
-    let mut found = Vec::new();
+    let mut obstacles = Vec::new();
     if SCRIPT.is_match(target) {
-        found.push((CacheObstacle::GenericScript, format!("`{}`", query.unwrap_or_default())));
+        obstacles.push((CacheObstacle::GenericScript, format!("`{}`", query.unwrap_or_default())));
     } else if let Some(query) = query {
-        found.push((CacheObstacle::QueryString, format!("`?{query}`")));
+        obstacles.push((CacheObstacle::QueryString, format!("`?{query}`")));
     }
     let name = path.rsplit('/').next().unwrap_or_default();
     if path != "/" && !name.contains('.') {
-        let seen = if name.is_empty() { "it ends in `/`".to_owned() } else { format!("`{name}`") };
-        found.push((CacheObstacle::NoExtension, seen));
+        let detail =
+            if name.is_empty() { "it ends in `/`".to_owned() } else { format!("`{name}`") };
+        obstacles.push((CacheObstacle::NoExtension, detail));
     }
-    found
+    obstacles
 }
 
 /// Returns the obstacles of a response with status 200.
-pub(super) fn response_obstacles(target: &str, answer: &ProbeResponse) -> ObstacleList {
-    let mut found = Vec::new();
-    let kind = answer.header("Content-Type").unwrap_or_default().to_ascii_lowercase();
+pub(super) fn response_obstacles(target: &str, response: &ProbeResponse) -> ObstacleList {
+    let mut obstacles = Vec::new();
+    let kind = response.header("Content-Type").unwrap_or_default().to_ascii_lowercase();
     let has_charset = kind.contains("charset=");
-    if kind.is_empty() && !answer.body.is_empty() {
-        found.push((CacheObstacle::NoMediaType, "no Content-Type".to_owned()));
-    } else if kind.starts_with("text/") && !has_charset && !declares_charset(answer) {
-        found.push((CacheObstacle::NoCharset, format!("Content-Type `{kind}`")));
+    if kind.is_empty() && !response.body.is_empty() {
+        obstacles.push((CacheObstacle::NoMediaType, "no Content-Type".to_owned()));
+    } else if kind.starts_with("text/") && !has_charset && !declares_charset(response) {
+        obstacles.push((CacheObstacle::NoCharset, format!("Content-Type `{kind}`")));
     }
-    for cookie in answer.header_values("Set-Cookie") {
+    for cookie in response.header_values("Set-Cookie") {
         let name = cookie.split('=').next().unwrap_or_default();
-        found.push((CacheObstacle::SetCookie, format!("`{name}`")));
+        obstacles.push((CacheObstacle::SetCookie, format!("`{name}`")));
     }
-    if let Some(seen) = storage_prohibition(answer) {
-        found.push((CacheObstacle::StorageForbidden, format!("{seen} on {target}")));
+    if let Some(detail) = storage_prohibition(response) {
+        obstacles.push((CacheObstacle::StorageForbidden, format!("{detail} on {target}")));
     }
-    found
+    obstacles
 }
 
 /// Returns true if a page declares its charset in its head, or a style sheet in its first line.
-fn declares_charset(answer: &ProbeResponse) -> bool {
-    let start = answer.body.get(..answer.body.len().min(4096)).unwrap_or_default();
+fn declares_charset(response: &ProbeResponse) -> bool {
+    let start = response.body.get(..response.body.len().min(4096)).unwrap_or_default();
     if start.starts_with(b"\xef\xbb\xbf") {
         return true;
     }
     let start = String::from_utf8_lossy(start).to_ascii_lowercase();
-    match answer.media_type().as_str() {
+    match response.media_type().as_str() {
         "text/html" => start
             .split("<meta")
             .skip(1)
@@ -181,14 +182,19 @@ fn declares_charset(answer: &ProbeResponse) -> bool {
     }
 }
 
-fn storage_prohibition(answer: &ProbeResponse) -> Option<String> {
-    for (name, value) in &answer.headers {
+fn storage_prohibition(response: &ProbeResponse) -> Option<String> {
+    for (name, value) in &response.headers {
         let text = value.to_ascii_lowercase();
-        let word = |word: &str| text.split(',').any(|part| part.trim().starts_with(word));
+        let has_directive =
+            |directive: &str| text.split(',').any(|part| part.trim().starts_with(directive));
         let is_so = match name.to_ascii_lowercase().as_str() {
-            "cache-control" => word("no-store") || word("no-cache") || word("private"),
-            "pragma" | "dispatcher" => word("no-cache"),
-            "vary" => word("*") || word("cookie") || word("authorization"),
+            "cache-control" => {
+                has_directive("no-store") || has_directive("no-cache") || has_directive("private")
+            }
+            "pragma" | "dispatcher" => has_directive("no-cache"),
+            "vary" => {
+                has_directive("*") || has_directive("cookie") || has_directive("authorization")
+            }
             _ => false,
         };
         if is_so {
@@ -205,7 +211,7 @@ mod tests {
     #[track_caller]
     fn check(target: &str, expected: &[&str]) {
         let names: Vec<&str> =
-            address_obstacles(target).iter().map(|(found, _)| found.name()).collect();
+            address_obstacles(target).iter().map(|(obstacle, _)| obstacle.name()).collect();
         assert_eq!(names, expected, "{target}");
     }
 
@@ -225,7 +231,7 @@ mod tests {
 
     #[test]
     fn answers_are_judged_by_their_headers() {
-        let answer = |headers: &[(&str, &str)], body: &str| ProbeResponse {
+        let response_with = |headers: &[(&str, &str)], body: &str| ProbeResponse {
             status: 200,
             headers: headers
                 .iter()
@@ -234,19 +240,25 @@ mod tests {
             body: body.into(),
             ..ProbeResponse::default()
         };
-        let names = |answer: &ProbeResponse| -> Vec<&str> {
-            response_obstacles("/x.html", answer).iter().map(|(found, _)| found.name()).collect()
+        let names = |response: &ProbeResponse| -> Vec<&str> {
+            response_obstacles("/x.html", response)
+                .iter()
+                .map(|(obstacle, _)| obstacle.name())
+                .collect()
         };
         let html = ("Content-Type", "text/html");
-        assert_eq!(names(&answer(&[html], "<p>")), ["no-charset"]);
+        assert_eq!(names(&response_with(&[html], "<p>")), ["no-charset"]);
         assert!(
-            names(&answer(&[html], "<META http-equiv=x content=\"a; charset=gbk\">")).is_empty()
+            names(&response_with(&[html], "<META http-equiv=x content=\"a; charset=gbk\">"))
+                .is_empty()
         );
-        assert!(names(&answer(&[("Content-Type", "text/html;charset=utf-8")], "<p>")).is_empty());
-        assert!(names(&answer(&[("Content-Type", "image/png")], "x")).is_empty());
-        assert_eq!(names(&answer(&[], "x")), ["no-media-type"]);
+        assert!(
+            names(&response_with(&[("Content-Type", "text/html;charset=utf-8")], "<p>")).is_empty()
+        );
+        assert!(names(&response_with(&[("Content-Type", "image/png")], "x")).is_empty());
+        assert_eq!(names(&response_with(&[], "x")), ["no-media-type"]);
         assert_eq!(
-            names(&answer(&[("Content-Type", "image/png"), ("Set-Cookie", "a=b")], "x")),
+            names(&response_with(&[("Content-Type", "image/png"), ("Set-Cookie", "a=b")], "x")),
             ["set-cookie"]
         );
         for (name, value) in [
@@ -254,10 +266,11 @@ mod tests {
             ("Dispatcher", "no-cache"),
             ("Vary", "Accept-Encoding, Cookie"),
         ] {
-            let answer = answer(&[("Content-Type", "image/png"), (name, value)], "x");
-            assert_eq!(names(&answer), ["forbidden"], "{name}");
+            let response = response_with(&[("Content-Type", "image/png"), (name, value)], "x");
+            assert_eq!(names(&response), ["forbidden"], "{name}");
         }
-        let vary = answer(&[("Content-Type", "image/png"), ("Vary", "Accept-Encoding")], "x");
+        let vary =
+            response_with(&[("Content-Type", "image/png"), ("Vary", "Accept-Encoding")], "x");
         assert!(names(&vary).is_empty());
     }
 }

@@ -139,9 +139,9 @@ impl<'a> JmxCompiler<'a> {
             events: Vec::new(),
         };
         self.model.nodes.push(gate);
-        let place = self.model.nodes.len() - 1;
+        let gate_index = self.model.nodes.len() - 1;
         if let Some(node) = self.model.nodes.get_mut(section) {
-            node.children.push(place);
+            node.children.push(gate_index);
         }
     }
 
@@ -158,7 +158,8 @@ impl<'a> JmxCompiler<'a> {
             // As in JMeter, a controller without a file name includes nothing.
             return Some(node);
         }
-        let Some((_, file, roots)) = self.included_files.iter().find(|(known, ..)| *known == name)
+        let Some((_, file, roots)) =
+            self.included_files.iter().find(|(include_name, ..)| *include_name == name)
         else {
             let why = format!("the name of the file `{name}` is known only while the plan runs");
             self.report_unsupported(element, &why);
@@ -461,10 +462,14 @@ impl<'a> JmxCompiler<'a> {
                 let action = self.compile_result_action(part);
                 sampler.post_processors.push(SamplePostProcessor::OnError(action));
             } else if part.class == "UserParameters"
-                && let Some(place) = self.add_user_parameters(part)
-                && self.model.user_parameters.get(place).is_some_and(|known| !known.per_iteration)
+                && let Some(index) = self.add_user_parameters(part)
+                && self
+                    .model
+                    .user_parameters
+                    .get(index)
+                    .is_some_and(|parameters| !parameters.per_iteration)
             {
-                sampler.user_parameters.push(place);
+                sampler.user_parameters.push(index);
             }
         }
         let node = self.add_node(PlanNodeKind::Sampler(Box::new(sampler)), element);
@@ -495,27 +500,27 @@ impl<'a> JmxCompiler<'a> {
         for element in elements.iter().filter(|element| element.is_enabled) {
             match element.class {
                 "CSVDataSet" | "RandomCSVDataSetConfig" => {
-                    if let Some(place) = self.add_data_set(element) {
-                        self.add_event(controller, IterationEvent::DataSet(place));
+                    if let Some(index) = self.add_data_set(element) {
+                        self.add_event(controller, IterationEvent::DataSet(index));
                     }
                 }
                 "CounterConfig" => {
-                    let place = self.add_counter(element);
-                    self.add_event(controller, IterationEvent::Counter(place));
+                    let index = self.add_counter(element);
+                    self.add_event(controller, IterationEvent::Counter(index));
                 }
                 "RandomVariableConfig" => {
-                    let place = self.add_random_variable(element);
-                    self.add_event(controller, IterationEvent::RandomVariable(place));
+                    let index = self.add_random_variable(element);
+                    self.add_event(controller, IterationEvent::RandomVariable(index));
                 }
                 "UserParameters" => {
-                    if let Some(place) = self.add_user_parameters(element)
+                    if let Some(index) = self.add_user_parameters(element)
                         && self
                             .model
                             .user_parameters
-                            .get(place)
-                            .is_some_and(|known| known.per_iteration)
+                            .get(index)
+                            .is_some_and(|parameters| parameters.per_iteration)
                     {
-                        self.add_event(controller, IterationEvent::UserParameters(place));
+                        self.add_event(controller, IterationEvent::UserParameters(index));
                     }
                 }
                 _ => {}
@@ -524,8 +529,8 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn add_counter(&mut self, element: &'a JmxElement<'a>) -> usize {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return place;
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return index;
         }
         let counter = PlanCounter {
             start: self.compile_property(element, "CounterConfig.start"),
@@ -543,8 +548,8 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn add_random_variable(&mut self, element: &'a JmxElement<'a>) -> usize {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return place;
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return index;
         }
         // A seed would require Java's generator; sequences differ, ranges do not.
         element.ignore_properties(&["perThread", "randomSeed"]);
@@ -560,8 +565,8 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn add_user_parameters(&mut self, element: &JmxElement<'a>) -> Option<usize> {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return Some(place);
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return Some(index);
         }
         let texts = |node: &roxmltree::Node<'a, 'a>| -> Vec<&'a str> {
             node.children()
@@ -592,10 +597,10 @@ impl<'a> JmxCompiler<'a> {
     pub(super) fn remember_shared_element(
         &mut self,
         element: &JmxElement<'_>,
-        place: usize,
+        index: usize,
     ) -> usize {
-        self.shared_elements.insert(element.id(), place);
-        place
+        self.shared_elements.insert(element.id(), index);
+        index
     }
 }
 
@@ -613,12 +618,12 @@ pub(super) fn float_property<'a>(element: &JmxElement<'a>, property: &str) -> Op
 }
 
 /// Finds the enabled test fragments of a file.
-fn find_fragments<'e, 'a>(elements: &'e [JmxElement<'a>], found: &mut Vec<&'e JmxElement<'a>>) {
+fn find_fragments<'e, 'a>(elements: &'e [JmxElement<'a>], fragments: &mut Vec<&'e JmxElement<'a>>) {
     for element in elements.iter().filter(|element| element.is_enabled) {
         if element.class == "TestFragmentController" {
-            found.push(element);
+            fragments.push(element);
         } else {
-            find_fragments(&element.children, found);
+            find_fragments(&element.children, fragments);
         }
     }
 }
@@ -632,8 +637,8 @@ fn find_module<'e, 'a>(
         if rest.is_empty() {
             return Some(element);
         }
-        if let Some(found) = find_module(&element.children, rest) {
-            return Some(found);
+        if let Some(module) = find_module(&element.children, rest) {
+            return Some(module);
         }
     }
     None

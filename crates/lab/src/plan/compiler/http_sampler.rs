@@ -135,14 +135,14 @@ impl<'a> JmxCompiler<'a> {
 
     /// Returns the first value that is set: the sampler's own, otherwise that of the nearest defaults.
     fn first_set_property(&mut self, sources: &[&JmxElement<'a>], name: &'a str) -> TextTemplate {
-        let mut found = None;
+        let mut first_source = None;
         for source in sources {
             let text = source.text_property(name);
-            if found.is_none() && !text.is_empty() {
-                found = Some(*source);
+            if first_source.is_none() && !text.is_empty() {
+                first_source = Some(*source);
             }
         }
-        match found {
+        match first_source {
             Some(source) => self.compile_property(source, name),
             None => TextTemplate::default(),
         }
@@ -240,10 +240,10 @@ impl<'a> JmxCompiler<'a> {
                 }
                 "HeaderManager" => {
                     for (name, value) in self.compile_headers(part) {
-                        let known = |(other, _): &(TextTemplate, TextTemplate)| {
-                            other.source().eq_ignore_ascii_case(name.source())
+                        let is_same_name = |(header_name, _): &(TextTemplate, TextTemplate)| {
+                            header_name.source().eq_ignore_ascii_case(name.source())
                         };
-                        if !spec.headers.iter().any(known) {
+                        if !spec.headers.iter().any(is_same_name) {
                             spec.headers.push((name, value));
                         }
                     }
@@ -284,8 +284,8 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn add_cookie_manager(&mut self, element: &JmxElement<'a>) -> usize {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return place;
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return index;
         }
         let list = collection_entries(element.find_property("CookieManager.cookies"), "");
         let cookies = list
@@ -320,8 +320,8 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn add_cache_manager(&mut self, element: &JmxElement<'a>) -> usize {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return place;
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return index;
         }
         element.ignore_properties(&["maxSize", "CacheManager.controlledByThread"]);
         let manager = CacheManager {
@@ -335,8 +335,8 @@ impl<'a> JmxCompiler<'a> {
 
     /// Compiles the addresses that a DNS cache manager assigns to names.
     fn add_host_addresses(&mut self, element: &JmxElement<'a>) -> usize {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return place;
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return index;
         }
         // Names are resolved once per run.
         element.ignore_properties(&["DNSCacheManager.clearEachIteration"]);
@@ -397,12 +397,12 @@ fn is_http_defaults(element: &JmxElement<'_>) -> bool {
 
 /// Returns the flag from the first source that sets it.
 fn first_set_flag<'a>(sources: &[&JmxElement<'a>], name: &'a str) -> bool {
-    let mut found = None;
+    let mut first_flag = None;
     for source in sources {
         let is_set = source.find_property(name).is_some();
-        if is_set && found.is_none() {
-            found = Some(source.flag_property(name, false));
+        if is_set && first_flag.is_none() {
+            first_flag = Some(source.flag_property(name, false));
         }
     }
-    found.unwrap_or(false)
+    first_flag.unwrap_or(false)
 }

@@ -59,14 +59,14 @@ pub(super) struct ElementScope<'l, 'a> {
 impl<'l, 'a> ElementScope<'l, 'a> {
     /// Returns the enabled elements in scope, the nearest first.
     fn elements(&self) -> Vec<&'a JmxElement<'a>> {
-        let mut found: Vec<&JmxElement<'a>> =
+        let mut elements: Vec<&JmxElement<'a>> =
             self.level_elements.iter().filter(|element| element.is_enabled).collect();
         let mut level = self.outer_scope;
         while let Some(outer) = level {
-            found.extend(outer.level_elements.iter().filter(|element| element.is_enabled));
+            elements.extend(outer.level_elements.iter().filter(|element| element.is_enabled));
             level = outer.outer_scope;
         }
-        found
+        elements
     }
 
     /// Returns all elements in scope: level by level from the plan down, each in the order of the file.
@@ -220,13 +220,13 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn finding_at(&self, element: &JmxElement<'_>, why: &str) -> FileFinding {
-        let place = self.record_faulty(element);
-        FileFinding { message: format!("{}: {why}", place.message), ..place }
+        let location = self.record_faulty(element);
+        FileFinding { message: format!("{}: {why}", location.message), ..location }
     }
 
     /// Records that an element cannot be run as it is; returns its location.
     fn record_faulty(&self, element: &JmxElement<'_>) -> FileFinding {
-        let place = FileFinding {
+        let location = FileFinding {
             file: self.file.clone(),
             line: element.line,
             column: element.column,
@@ -235,17 +235,17 @@ impl<'a> JmxCompiler<'a> {
         self.faulty_elements.borrow_mut().push(FaultyElement {
             id: element.id(),
             class: element.class.to_owned(),
-            location: place.clone(),
+            location: location.clone(),
         });
-        place
+        location
     }
 
     /// Compiles a text of `element`.
     pub(super) fn compile_template(&self, element: &JmxElement<'_>, text: &str) -> TextTemplate {
         // A text of the plan keeps one identity, however often it is compiled for the samplers in its scope.
         let (document, node) = element.id();
-        let place = format!("{document:x}/{}/{:x}", node.get_usize(), text.as_ptr().addr());
-        match TextTemplate::parse_at_call_site(text, &place) {
+        let call_site = format!("{document:x}/{}/{:x}", node.get_usize(), text.as_ptr().addr());
+        match TextTemplate::parse_at_call_site(text, &call_site) {
             Ok(template) => {
                 template.for_each_variable(&mut |name| {
                     let is_unknown = name.starts_with("__") && !name.starts_with("__jm__");

@@ -143,11 +143,11 @@ impl<'a> JmxCompiler<'a> {
                 ThroughputMode::SharedByGroup,
             ),
         ];
-        let known = modes.iter().find(|(number, words, _)| text == *number || text == *words);
-        if known.is_none() && !text.is_empty() {
+        let mode_entry = modes.iter().find(|(number, words, _)| text == *number || text == *words);
+        if mode_entry.is_none() && !text.is_empty() {
             self.report_unsupported(element, &format!("calculation by `{text}` is not supported"));
         }
-        let mode = known.map_or(ThroughputMode::ThisThread, |(.., mode)| *mode);
+        let mode = mode_entry.map_or(ThroughputMode::ThisThread, |(.., mode)| *mode);
         let nested = element.node.children().filter(roxmltree::Node::is_element).find(|node| {
             node.children()
                 .any(|child| child.has_tag_name("name") && child.text() == Some("throughput"))
@@ -180,8 +180,8 @@ impl<'a> JmxCompiler<'a> {
 
     /// Returns the meter of an element, which is the same for all samplers in its scope.
     fn shared_meter(&mut self, element: &JmxElement<'a>) -> usize {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return place;
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return index;
         }
         let meter = self.add_meter();
         self.remember_shared_element(element, meter)
@@ -253,31 +253,31 @@ impl<'a> JmxCompiler<'a> {
             "XPathExtractor.namespace",
             "XPathExtractor.whitespace",
         ]);
-        let way = XPathOptions {
+        let options = XPathOptions {
             is_html: element.flag_property("XPathExtractor.tolerant", false),
             returns_markup: element.flag_property("XPathExtractor.fragment", false),
             is_xpath2: false,
         };
         ResponseExtractor::XPath {
             name: self.compile_property(element, "XPathExtractor.refname"),
-            path: self.compile_xpath(element, "XPathExtractor.xpathQuery", way.is_xpath2),
+            path: self.compile_xpath(element, "XPathExtractor.xpathQuery", options.is_xpath2),
             match_number: self.compile_property(element, "XPathExtractor.matchNumber"),
             default: self.compile_property(element, "XPathExtractor.default"),
-            options: way,
+            options,
             variable: self.scope_variable(element),
         }
     }
 
     fn compile_xpath2_extractor(&mut self, element: &JmxElement<'a>) -> ResponseExtractor {
         let as_markup = element.flag_property("XPathExtractor2.fragment", false);
-        let way = XPathOptions { is_html: false, returns_markup: as_markup, is_xpath2: true };
+        let options = XPathOptions { is_html: false, returns_markup: as_markup, is_xpath2: true };
         let number = self.compile_property(element, "XPathExtractor2.matchNumber");
         ResponseExtractor::XPath {
             name: self.compile_property(element, "XPathExtractor2.refname"),
-            path: self.compile_xpath(element, "XPathExtractor2.xpathQuery", way.is_xpath2),
+            path: self.compile_xpath(element, "XPathExtractor2.xpathQuery", options.is_xpath2),
             match_number: if number.is_empty() { TextTemplate::literal("0") } else { number },
             default: self.compile_property(element, "XPathExtractor2.default"),
-            options: way,
+            options,
             variable: self.scope_variable(element),
         }
     }
@@ -365,9 +365,9 @@ impl<'a> JmxCompiler<'a> {
     }
 
     fn compile_response_field(&mut self, element: &JmxElement<'a>, name: &'a str) -> ResponseField {
-        let word = element.text_property(name);
-        ResponseField::from_keyword(word).unwrap_or_else(|| {
-            let why = format!("field `{word}` is not supported");
+        let keyword = element.text_property(name);
+        ResponseField::from_keyword(keyword).unwrap_or_else(|| {
+            let why = format!("field `{keyword}` is not supported");
             self.report_unsupported(element, &why);
             ResponseField::Body
         })
@@ -381,8 +381,8 @@ impl<'a> JmxCompiler<'a> {
                 element.ignore_properties(&["Scope.variable"]);
                 None
             }
-            other => {
-                let why = format!("scope `{other}` is not supported");
+            scope => {
+                let why = format!("scope `{scope}` is not supported");
                 self.report_unsupported(element, &why);
                 None
             }
@@ -471,8 +471,8 @@ impl<'a> JmxCompiler<'a> {
             "Assertion.request_headers" => AssertionSubject::RequestHeaders,
             "Assertion.request_data" => AssertionSubject::Request,
             "Assertion.sample_label" => AssertionSubject::Url,
-            other => {
-                let why = format!("field `{other}` is not supported");
+            field => {
+                let why = format!("field `{field}` is not supported");
                 self.report_unsupported(element, &why);
                 AssertionSubject::Body
             }
@@ -485,14 +485,14 @@ impl<'a> JmxCompiler<'a> {
                 element.ignore_properties(&["Scope.variable"]);
                 subject
             }
-            other => {
-                let why = format!("scope `{other}` is not supported");
+            scope_name => {
+                let why = format!("scope `{scope_name}` is not supported");
                 self.report_unsupported(element, &why);
                 subject
             }
         };
         let bits: u32 = element.text_property("Assertion.test_type").trim().parse().unwrap_or(2);
-        let way = if bits & 1 != 0 {
+        let comparison = if bits & 1 != 0 {
             TextComparison::Matches
         } else if bits & 8 != 0 {
             TextComparison::Equals
@@ -510,14 +510,14 @@ impl<'a> JmxCompiler<'a> {
             .iter()
             .map(|text| self.compile_template(element, text.text().unwrap_or_default()))
             .collect();
-        if matches!(way, TextComparison::Matches | TextComparison::Contains) {
+        if matches!(comparison, TextComparison::Matches | TextComparison::Contains) {
             for text in &texts {
                 self.check_pattern(element, text);
             }
         }
         SampleAssertion::Response {
             subject,
-            comparison: way,
+            comparison,
             is_negated: bits & 4 != 0,
             matches_any: bits & 32 != 0,
             patterns: texts,
@@ -533,8 +533,8 @@ impl<'a> JmxCompiler<'a> {
             "SizeAssertion.response_code" => SizeSubject::Code,
             "SizeAssertion.response_message" => SizeSubject::Message,
             "" | "SizeAssertion.response_network_size" => SizeSubject::All,
-            other => {
-                let why = format!("field `{other}` is not supported");
+            field => {
+                let why = format!("field `{field}` is not supported");
                 self.report_unsupported(element, &why);
                 SizeSubject::All
             }
@@ -560,8 +560,8 @@ impl<'a> JmxCompiler<'a> {
             "2" | "3" => SampleErrorAction::StopTest,
             "4" => SampleErrorAction::NextLoop,
             "" | "0" => SampleErrorAction::Continue,
-            other => {
-                let why = format!("action `{other}` is not supported");
+            action_name => {
+                let why = format!("action `{action_name}` is not supported");
                 self.report_unsupported(element, &why);
                 SampleErrorAction::Continue
             }
@@ -572,8 +572,8 @@ impl<'a> JmxCompiler<'a> {
 
     /// Compiles a plugin's data set with rows in random order.
     fn add_random_data_set(&mut self, element: &JmxElement<'a>) -> Option<usize> {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return Some(place);
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return Some(index);
         }
         let charset = self.compile_charset(element, element.text_property("fileEncoding"));
         let file = self.compile_property(element, "filename");
@@ -599,19 +599,19 @@ impl<'a> JmxCompiler<'a> {
     }
 
     pub(super) fn compile_charset(&mut self, element: &JmxElement<'a>, name: &str) -> JavaCharset {
-        let found = JavaCharset::find(name);
+        let charset = JavaCharset::find(name);
         // A charset given by a variable is taken as UTF-8, as nearly all are.
-        if found.is_none() && !name.contains("${") {
+        if charset.is_none() && !name.contains("${") {
             let why = format!("character set `{name}` is not supported");
             self.report_unsupported(element, &why);
         }
-        found.unwrap_or_default()
+        charset.unwrap_or_default()
     }
 
     /// Compiles a data set; `None` if it cannot be read.
     pub(super) fn add_data_set(&mut self, element: &JmxElement<'a>) -> Option<usize> {
-        if let Some(&place) = self.shared_elements.get(&element.id()) {
-            return Some(place);
+        if let Some(&index) = self.shared_elements.get(&element.id()) {
+            return Some(index);
         }
         if element.class == "RandomCSVDataSetConfig" {
             return self.add_random_data_set(element);
@@ -634,7 +634,7 @@ impl<'a> JmxCompiler<'a> {
             "" | "shareMode.all" => RowSharing::All,
             "shareMode.group" => RowSharing::Group,
             "shareMode.thread" => RowSharing::Thread,
-            word => RowSharing::Named(word.to_owned()),
+            group_name => RowSharing::Named(group_name.to_owned()),
         };
         self.report_unread_properties(element);
         self.model.data_sets.push(data);

@@ -33,8 +33,8 @@ pub(super) fn script_phase(class: &str) -> Option<ScriptPhase> {
 impl<'a> JmxCompiler<'a> {
     /// Compiles the script of an element, once for all samplers in its scope.
     pub(super) fn compile_script(&mut self, element: &JmxElement<'a>) -> Option<Arc<PlanScript>> {
-        if let Some(known) = self.scripts.get(&element.id()) {
-            return known.clone();
+        if let Some(cached_script) = self.scripts.get(&element.id()) {
+            return cached_script.clone();
         }
         let script = self.read_script(element);
         self.scripts.insert(element.id(), script.clone());
@@ -78,17 +78,17 @@ impl<'a> JmxCompiler<'a> {
             element.ignore_properties(&[file, text]);
             self.compile_script_file(element, name)?
         };
-        let given = self.compile_property(element, parameters);
+        let arguments = self.compile_property(element, parameters);
         let is_before = matches!(
             script_phase(element.class),
             Some(ScriptPhase::PreProcessor | ScriptPhase::Sampler)
         ) || element.class.ends_with("Timer");
         // Before its sample, and as a sampler itself, a script accesses the previous sample.
         let words = ["prev", "Previous", "SampleResult"];
-        if is_before && words.iter().any(|word| source.source().contains(word)) {
+        if is_before && words.iter().any(|keyword| source.source().contains(keyword)) {
             self.model.retains_previous_sample = true;
         }
-        match PlanScript::new(dialect, source, given) {
+        match PlanScript::new(dialect, source, arguments) {
             Ok(script) => {
                 if script_phase(element.class) != Some(ScriptPhase::Sampler) {
                     self.report_unread_properties(element);
@@ -120,8 +120,8 @@ impl<'a> JmxCompiler<'a> {
             return None;
         }
         let text = self.files.locate(name).and_then(|path| {
-            let told = |error| format!("cannot read `{}`: {error}", path.display());
-            std::fs::read_to_string(&path).map_err(told)
+            let describe_failure = |error| format!("cannot read `{}`: {error}", path.display());
+            std::fs::read_to_string(&path).map_err(describe_failure)
         });
         match text {
             Ok(text) => {

@@ -19,7 +19,7 @@ const MAX_VISITORS: usize = 10_000;
 /// # Errors
 /// A description of the invalid text.
 fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), String> {
-    let fault = |what: &str| Err(format!("schedule `{text}`: {what}"));
+    let fault = |message: &str| Err(format!("schedule `{text}`: {message}"));
     let bare: String =
         text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
     let (mut rate, mut process) = (0.0, None);
@@ -33,15 +33,17 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
         rest = after.trim_start();
         match name.trim() {
             "rate" => {
-                let Some(found) = parse_rate(inner) else { return fault("a rate is such as 5/s") };
-                rate = found;
+                let Some(parsed_rate) = parse_rate(inner) else {
+                    return fault("a rate is such as 5/s");
+                };
+                rate = parsed_rate;
                 if let Some(last) = stretches.last_mut().filter(|_| is_open) {
                     last.end_rate = rate;
                 }
                 is_open = false;
             }
             name @ ("random_arrivals" | "even_arrivals" | "pause") => {
-                let Some(lasts) = parse_duration(inner) else {
+                let Some(duration) = parse_duration(inner) else {
                     return fault("a time is such as 10 min");
                 };
                 let kind = if name == "even_arrivals" {
@@ -49,14 +51,16 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
                 } else {
                     ArrivalProcess::Poisson
                 };
-                if name != "pause" && process.replace(kind).is_some_and(|known| known != kind) {
+                if name != "pause"
+                    && process.replace(kind).is_some_and(|previous_kind| previous_kind != kind)
+                {
                     return fault("random and even arrivals in one group are not supported");
                 }
                 let level = if name == "pause" { 0.0 } else { rate };
-                stretches.push(RateInterval::constant(level, lasts));
+                stretches.push(RateInterval::constant(level, duration));
                 is_open = name != "pause";
             }
-            other => return fault(&format!("`{other}` is not supported")),
+            step_name => return fault(&format!("`{step_name}` is not supported")),
         }
     }
     if stretches.is_empty() {
@@ -67,8 +71,8 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
 }
 
 /// Returns the length of a time unit in seconds.
-fn unit_seconds(word: &str) -> Option<f64> {
-    Some(match word.trim().to_ascii_lowercase().as_str() {
+fn unit_seconds(unit: &str) -> Option<f64> {
+    Some(match unit.trim().to_ascii_lowercase().as_str() {
         "ms" => 0.001,
         "" | "s" | "sec" | "second" | "seconds" => 1.0,
         "m" | "min" | "minute" | "minutes" => 60.0,
@@ -118,8 +122,8 @@ impl<'a> JmxCompiler<'a> {
             "startnextloop" => SampleErrorAction::NextLoop,
             "stopthread" => SampleErrorAction::StopThread,
             "stoptest" | "stoptestnow" => SampleErrorAction::StopTest,
-            other => {
-                let why = format!("on_sample_error `{other}` is not known");
+            action_name => {
+                let why = format!("on_sample_error `{action_name}` is not known");
                 self.report_unsupported(element, &why);
                 SampleErrorAction::Continue
             }
@@ -163,9 +167,9 @@ impl<'a> JmxCompiler<'a> {
     }
 
     /// Reports an element that sets an unsupported property.
-    fn reject_property(&mut self, element: &JmxElement<'a>, name: &'a str, what: &str) {
+    fn reject_property(&mut self, element: &JmxElement<'a>, name: &'a str, reason: &str) {
         if !matches!(element.text_property(name).trim(), "" | "0") {
-            let why = format!("{what} is not supported");
+            let why = format!("{reason} is not supported");
             self.report_unsupported(element, &why);
         }
     }
@@ -272,11 +276,11 @@ mod tests {
     fn schedules_of_the_open_model_are_read() {
         let check = |text: &str, expected: &[(f64, f64, u64)]| {
             let (_, stretches) = parse_schedule(text).unwrap();
-            let found: Vec<_> = stretches
+            let rates: Vec<_> = stretches
                 .iter()
-                .map(|one| (one.start_rate, one.end_rate, one.duration.as_secs()))
+                .map(|stretch| (stretch.start_rate, stretch.end_rate, stretch.duration.as_secs()))
                 .collect();
-            assert_eq!(found, expected, "{text}");
+            assert_eq!(rates, expected, "{text}");
         };
         check("rate(5/s) random_arrivals(10 min)", &[(5.0, 5.0, 600)]);
         check(

@@ -89,125 +89,129 @@ impl CssSelector {
 
     fn select_below(&self, tree: &MarkupTree, root: MarkupNodeId) -> Vec<MarkupNodeId> {
         tree.descendants(root)
-            .filter(|place| tree.is_element(*place) && self.matches(tree, *place))
+            .filter(|node| tree.is_element(*node) && self.matches(tree, *node))
             .collect()
     }
 
-    fn matches(&self, tree: &MarkupTree, place: MarkupNodeId) -> bool {
-        self.0.iter().any(|chain| chain_matches(tree, place, chain))
+    fn matches(&self, tree: &MarkupTree, node: MarkupNodeId) -> bool {
+        self.0.iter().any(|chain| chain_matches(tree, node, chain))
     }
 }
 
 fn chain_matches(
     tree: &MarkupTree,
-    place: MarkupNodeId,
+    node: MarkupNodeId,
     chain: &[(CssCombinator, Vec<CssSimpleSelector>)],
 ) -> bool {
     let Some(((join, tests), before)) = chain.split_last() else { return true };
-    if !tests.iter().all(|test| test.matches(tree, place)) {
+    if !tests.iter().all(|test| test.matches(tree, node)) {
         return false;
     }
     if before.is_empty() {
         return true;
     }
-    let fits = |place: MarkupNodeId| tree.is_element(place) && chain_matches(tree, place, before);
+    let fits = |node: MarkupNodeId| tree.is_element(node) && chain_matches(tree, node, before);
     match join {
-        CssCombinator::Descendant => tree.ancestors(place).any(fits),
-        CssCombinator::Child => tree.parent(place).is_some_and(fits),
+        CssCombinator::Descendant => tree.ancestors(node).any(fits),
+        CssCombinator::Child => tree.parent(node).is_some_and(fits),
         CssCombinator::NextSibling => {
-            let previous =
-                tree.preceding_siblings(place).iter().rev().find(|one| tree.is_element(**one));
+            let previous = tree
+                .preceding_siblings(node)
+                .iter()
+                .rev()
+                .find(|sibling| tree.is_element(**sibling));
             previous.is_some_and(|previous| fits(*previous))
         }
         CssCombinator::SubsequentSibling => {
-            tree.preceding_siblings(place).iter().any(|one| fits(*one))
+            tree.preceding_siblings(node).iter().any(|sibling| fits(*sibling))
         }
     }
 }
 
 impl CssSimpleSelector {
-    fn matches(&self, tree: &MarkupTree, place: MarkupNodeId) -> bool {
-        let value = |name: &str| tree.attribute(place, name);
+    fn matches(&self, tree: &MarkupTree, node: MarkupNodeId) -> bool {
+        let value = |name: &str| tree.attribute(node, name);
         match self {
-            Self::ElementName(name) => tree.name(place).eq_ignore_ascii_case(name),
-            Self::Id(id) => value("id").is_some_and(|known| known == id),
+            Self::ElementName(name) => tree.name(node).eq_ignore_ascii_case(name),
+            Self::Id(id) => value("id").is_some_and(|element_id| element_id == id),
             Self::Class(class) => value("class").is_some_and(|all| {
-                all.split_whitespace().any(|one| one.eq_ignore_ascii_case(class))
+                all.split_whitespace().any(|candidate| candidate.eq_ignore_ascii_case(class))
             }),
             Self::HasAttribute(name) => value(name).is_some(),
             Self::HasAttributePrefix(prefix) => {
-                tree.attributes(place).iter().any(|(name, _)| name.starts_with(prefix.as_str()))
+                tree.attributes(node).iter().any(|(name, _)| name.starts_with(prefix.as_str()))
             }
-            Self::Attribute { name, operator: how, value: wanted } => {
-                let found = value(name).map(|found| found.trim().to_lowercase());
-                match (how, found) {
-                    (CssAttributeOperator::NotEqual, found) => {
-                        found.is_none_or(|found| found != *wanted)
+            Self::Attribute { name, operator: how, value: expected } => {
+                let actual =
+                    value(name).map(|attribute_value| attribute_value.trim().to_lowercase());
+                match (how, actual) {
+                    (CssAttributeOperator::NotEqual, actual) => {
+                        actual.is_none_or(|actual| actual != *expected)
                     }
                     (_, None) => false,
-                    (CssAttributeOperator::Equal, Some(found)) => found == *wanted,
-                    (CssAttributeOperator::StartsWith, Some(found)) => {
-                        found.starts_with(wanted.as_str())
+                    (CssAttributeOperator::Equal, Some(actual)) => actual == *expected,
+                    (CssAttributeOperator::StartsWith, Some(actual)) => {
+                        actual.starts_with(expected.as_str())
                     }
-                    (CssAttributeOperator::EndsWith, Some(found)) => {
-                        found.ends_with(wanted.as_str())
+                    (CssAttributeOperator::EndsWith, Some(actual)) => {
+                        actual.ends_with(expected.as_str())
                     }
-                    (CssAttributeOperator::Contains, Some(found)) => {
-                        found.contains(wanted.as_str())
+                    (CssAttributeOperator::Contains, Some(actual)) => {
+                        actual.contains(expected.as_str())
                     }
                 }
             }
             Self::AttributeMatches(name, pattern) => {
-                value(name).is_some_and(|found| pattern.is_match(found))
+                value(name).is_some_and(|attribute_value| pattern.is_match(attribute_value))
             }
             Self::Nth { step: a, offset: b, is_of_type, is_from_end } => {
-                let mut siblings = element_siblings(tree, place, *is_of_type);
+                let mut siblings = element_siblings(tree, node, *is_of_type);
                 if *is_from_end {
                     siblings.reverse();
                 }
-                let at = siblings.iter().position(|one| *one == place);
+                let at = siblings.iter().position(|sibling| *sibling == node);
                 let at = at.and_then(|at| i64::try_from(at + 1).ok()).unwrap_or(0);
                 let rest = at - b;
                 if *a == 0 { rest == 0 } else { rest % a == 0 && rest / a >= 0 }
             }
-            Self::OnlyChild { is_of_type } => element_siblings(tree, place, *is_of_type).len() == 1,
-            Self::Empty => !tree.children(place).iter().any(|child| match tree.kind(*child) {
+            Self::OnlyChild { is_of_type } => element_siblings(tree, node, *is_of_type).len() == 1,
+            Self::Empty => !tree.children(node).iter().any(|child| match tree.kind(*child) {
                 MarkupNodeKind::Text(text) => !text.trim().is_empty(),
                 MarkupNodeKind::Element { .. } => true,
                 _ => false,
             }),
-            Self::Root => tree.parent(place) == Some(0),
-            Self::SiblingIndex(order, wanted) => {
-                let siblings = tree.element_siblings(place);
-                let at = siblings.iter().position(|one| *one == place);
-                at.and_then(|at| i64::try_from(at).ok()).is_some_and(|at| at.cmp(wanted) == *order)
+            Self::Root => tree.parent(node) == Some(0),
+            Self::SiblingIndex(order, range) => {
+                let siblings = tree.element_siblings(node);
+                let at = siblings.iter().position(|sibling| *sibling == node);
+                at.and_then(|at| i64::try_from(at).ok()).is_some_and(|at| at.cmp(range) == *order)
             }
-            Self::Not(selector) => !selector.matches(tree, place),
-            Self::MatchesAny(selector) => selector.matches(tree, place),
-            Self::ContainsMatch(selector) => !selector.select_below(tree, place).is_empty(),
+            Self::Not(selector) => !selector.matches(tree, node),
+            Self::MatchesAny(selector) => selector.matches(tree, node),
+            Self::ContainsMatch(selector) => !selector.select_below(tree, node).is_empty(),
             Self::ContainsText { text, is_own_text: is_own } => {
-                element_text(tree, place, *is_own).to_lowercase().contains(text)
+                element_text(tree, node, *is_own).to_lowercase().contains(text)
             }
             Self::TextMatches { pattern, is_own_text: is_own } => {
-                pattern.is_match(&element_text(tree, place, *is_own))
+                pattern.is_match(&element_text(tree, node, *is_own))
             }
         }
     }
 }
 
-fn element_siblings(tree: &MarkupTree, place: MarkupNodeId, is_of_type: bool) -> Vec<MarkupNodeId> {
-    let mut all = tree.element_siblings(place);
+fn element_siblings(tree: &MarkupTree, node: MarkupNodeId, is_of_type: bool) -> Vec<MarkupNodeId> {
+    let mut all = tree.element_siblings(node);
     if is_of_type {
-        all.retain(|one| tree.name(*one) == tree.name(place));
+        all.retain(|sibling| tree.name(*sibling) == tree.name(node));
     }
     all
 }
 
-fn element_text(tree: &MarkupTree, place: MarkupNodeId, is_own: bool) -> String {
+fn element_text(tree: &MarkupTree, node: MarkupNodeId, is_own: bool) -> String {
     if !is_own {
-        return tree.display_text(place);
+        return tree.display_text(node);
     }
-    let texts = tree.children(place).iter().filter_map(|child| match tree.kind(*child) {
+    let texts = tree.children(node).iter().filter_map(|child| match tree.kind(*child) {
         MarkupNodeKind::Text(text) => Some(text.as_str()),
         _ => None,
     });
@@ -266,7 +270,7 @@ const BLOCK_ELEMENTS: [&str; 46] = [
 
 impl MarkupTree {
     /// Returns the visible text of an element: whitespace is collapsed, blocks are separated.
-    pub(in super::super) fn display_text(&self, place: MarkupNodeId) -> String {
+    pub(in super::super) fn display_text(&self, node: MarkupNodeId) -> String {
         let mut out = String::new();
         let apart = |out: &mut String| {
             if !out.is_empty() && !out.ends_with(' ') {
@@ -275,7 +279,7 @@ impl MarkupTree {
         };
         // Blocks are separated from the text before and after them.
         let mut open: Vec<(MarkupNodeId, bool)> =
-            self.children(place).iter().rev().map(|&child| (child, false)).collect();
+            self.children(node).iter().rev().map(|&child| (child, false)).collect();
         while let Some((at, is_end)) = open.pop() {
             match self.kind(at) {
                 MarkupNodeKind::Text(text) if !is_hidden_element(self, at) => {
@@ -304,8 +308,8 @@ impl MarkupTree {
 }
 
 /// Returns true for scripts and styles, which contain no visible text.
-fn is_hidden_element(tree: &MarkupTree, place: MarkupNodeId) -> bool {
-    let name = tree.parent(place).map_or("", |parent| tree.name(parent));
+fn is_hidden_element(tree: &MarkupTree, node: MarkupNodeId) -> bool {
+    let name = tree.parent(node).map_or("", |parent| tree.name(parent));
     matches!(name, "script" | "style")
 }
 
@@ -338,12 +342,12 @@ impl<'t> CssSelectorParser<'t> {
         self.text.get(self.position..).unwrap_or_default()
     }
 
-    fn accept(&mut self, word: &str) -> bool {
-        let found = self.remaining().starts_with(word);
-        if found {
-            self.position += word.len();
+    fn accept(&mut self, token: &str) -> bool {
+        let is_accepted = self.remaining().starts_with(token);
+        if is_accepted {
+            self.position += token.len();
         }
-        found
+        is_accepted
     }
 
     fn skip_space(&mut self) -> bool {
@@ -530,7 +534,7 @@ fn parse_attribute(inside: &str) -> Result<CssSimpleSelector, String> {
 fn parse_nth_formula(text: &str) -> Result<(i64, i64), String> {
     let text: String = text.to_ascii_lowercase().split_whitespace().collect();
     let number = |text: &str| text.trim_start_matches('+').parse::<i32>().ok().map(i64::from);
-    let found = match text.as_str() {
+    let formula = match text.as_str() {
         "odd" => Some((2, 1)),
         "even" => Some((2, 0)),
         _ => match text.split_once('n') {
@@ -545,7 +549,7 @@ fn parse_nth_formula(text: &str) -> Result<(i64, i64), String> {
             }
         },
     };
-    found.ok_or_else(|| format!("`{text}` is no place among siblings"))
+    formula.ok_or_else(|| format!("`{text}` is no place among siblings"))
 }
 
 #[cfg(test)]
@@ -558,9 +562,9 @@ mod tests {
     #[track_caller]
     fn check(selector: &str, expected: &[&str]) {
         let tree = MarkupTree::parse_html(PAGE);
-        let found = CssSelector::parse(selector).unwrap().select(&tree);
-        let found: Vec<String> = found.iter().map(|place| tree.display_text(*place)).collect();
-        assert_eq!(found, expected, "{selector}");
+        let nodes = CssSelector::parse(selector).unwrap().select(&tree);
+        let texts: Vec<String> = nodes.iter().map(|node| tree.display_text(*node)).collect();
+        assert_eq!(texts, expected, "{selector}");
     }
 
     #[test]

@@ -28,13 +28,13 @@ struct UnorderedHtmlTree {
 
 fn into_document_order(built: &UnorderedHtmlTree) -> MarkupTree {
     let mut tree = MarkupTree::new();
-    let children = |place: MarkupNodeId| built.children.get(place).map_or(&[][..], Vec::as_slice);
+    let children = |node: MarkupNodeId| built.children.get(node).map_or(&[][..], Vec::as_slice);
     let mut open: Vec<(MarkupNodeId, MarkupNodeId)> =
         children(0).iter().rev().map(|&child| (child, 0)).collect();
-    while let Some((place, parent)) = open.pop() {
-        let Some(kind) = built.kinds.get(place) else { continue };
+    while let Some((node, parent)) = open.pop() {
+        let Some(kind) = built.kinds.get(node) else { continue };
         let added = tree.add_node(parent, kind.clone());
-        open.extend(children(place).iter().rev().map(|&child| (child, added)));
+        open.extend(children(node).iter().rev().map(|&child| (child, added)));
     }
     tree
 }
@@ -68,10 +68,10 @@ impl HtmlTreeSink {
 
     /// Inserts a node or a text as a child of `parent` at index `at`.
     fn insert_child(&self, parent: MarkupNodeId, at: usize, child: NodeOrText<MarkupNodeId>) {
-        let place = match child {
-            NodeOrText::AppendNode(place) => {
-                self.remove_from_parent(&place);
-                place
+        let node = match child {
+            NodeOrText::AppendNode(child_node) => {
+                self.remove_from_parent(&child_node);
+                child_node
             }
             NodeOrText::AppendText(text) => {
                 if self.append_to_text_before(parent, at, &text) {
@@ -81,11 +81,11 @@ impl HtmlTreeSink {
             }
         };
         let mut built = self.0.borrow_mut();
-        if let Some(up) = built.parents.get_mut(place) {
+        if let Some(up) = built.parents.get_mut(node) {
             *up = Some(parent);
         }
         if let Some(children) = built.children.get_mut(parent) {
-            children.insert(at.min(children.len()), place);
+            children.insert(at.min(children.len()), node);
         }
     }
 
@@ -93,12 +93,12 @@ impl HtmlTreeSink {
     fn append_to_text_before(&self, parent: MarkupNodeId, at: usize, text: &str) -> bool {
         let mut built = self.0.borrow_mut();
         let before = at.checked_sub(1).and_then(|at| built.children.get(parent)?.get(at).copied());
-        let Some(MarkupNodeKind::Text(known)) =
+        let Some(MarkupNodeKind::Text(previous_text)) =
             before.and_then(|before| built.kinds.get_mut(before))
         else {
             return false;
         };
-        known.push_str(text);
+        previous_text.push_str(text);
         true
     }
 
@@ -108,7 +108,10 @@ impl HtmlTreeSink {
 }
 
 fn attribute_pairs(attributes: Vec<Attribute>) -> Vec<(String, String)> {
-    attributes.into_iter().map(|one| (one.name.local.to_string(), one.value.to_string())).collect()
+    attributes
+        .into_iter()
+        .map(|attribute| (attribute.name.local.to_string(), attribute.value.to_string()))
+        .collect()
 }
 
 impl TreeSink for HtmlTreeSink {
@@ -158,8 +161,8 @@ impl TreeSink for HtmlTreeSink {
 
     fn append(&self, parent: &MarkupNodeId, child: NodeOrText<MarkupNodeId>) {
         // If a child moves within its parent, its old position is removed first.
-        if let NodeOrText::AppendNode(place) = &child {
-            self.remove_from_parent(place);
+        if let NodeOrText::AppendNode(node) = &child {
+            self.remove_from_parent(node);
         }
         self.insert_child(*parent, self.child_count(*parent), child);
     }
@@ -185,25 +188,25 @@ impl TreeSink for HtmlTreeSink {
         *target
     }
 
-    fn same_node(&self, one: &MarkupNodeId, other: &MarkupNodeId) -> bool {
-        one == other
+    fn same_node(&self, left: &MarkupNodeId, right: &MarkupNodeId) -> bool {
+        left == right
     }
 
     fn set_quirks_mode(&self, _: QuirksMode) {}
 
     fn append_before_sibling(&self, sibling: &MarkupNodeId, child: NodeOrText<MarkupNodeId>) {
-        if let NodeOrText::AppendNode(place) = &child {
-            self.remove_from_parent(place);
+        if let NodeOrText::AppendNode(node) = &child {
+            self.remove_from_parent(node);
         }
-        let found = {
+        let location = {
             let built = self.0.borrow();
             let parent = built.parents.get(*sibling).copied().flatten();
             parent.and_then(|parent| {
                 let children = built.children.get(parent)?;
-                Some((parent, children.iter().position(|one| one == sibling)?))
+                Some((parent, children.iter().position(|candidate| candidate == sibling)?))
             })
         };
-        if let Some((parent, at)) = found {
+        if let Some((parent, at)) = location {
             self.insert_child(parent, at, child);
         }
     }
@@ -214,7 +217,7 @@ impl TreeSink for HtmlTreeSink {
             return;
         };
         for (name, value) in attribute_pairs(more) {
-            if !attributes.iter().any(|(known, _)| *known == name) {
+            if !attributes.iter().any(|(key, _)| *key == name) {
                 attributes.push((name, value));
             }
         }
@@ -224,7 +227,7 @@ impl TreeSink for HtmlTreeSink {
         let mut built = self.0.borrow_mut();
         let parent = built.parents.get_mut(*target).and_then(Option::take);
         if let Some(children) = parent.and_then(|parent| built.children.get_mut(parent)) {
-            children.retain(|one| one != target);
+            children.retain(|child| child != target);
         }
     }
 

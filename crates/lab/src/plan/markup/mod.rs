@@ -75,12 +75,12 @@ impl MarkupTree {
     }
 
     fn add_node(&mut self, parent: MarkupNodeId, kind: MarkupNodeKind) -> MarkupNodeId {
-        let place = self.nodes.len();
+        let id = self.nodes.len();
         self.nodes.push(MarkupNode { kind, parent: Some(parent), children: Vec::new() });
         if let Some(node) = self.nodes.get_mut(parent) {
-            node.children.push(place);
+            node.children.push(id);
         }
-        place
+        id
     }
 
     /// Parses XML.
@@ -109,13 +109,13 @@ impl MarkupTree {
         let mut open: Vec<(roxmltree::Node<'_, '_>, MarkupNodeId)> = vec![(document.root(), 0)];
         // Depth first, so that IDs are in document order.
         while let Some((node, parent)) = open.pop() {
-            let place = match markup_kind_of(&node) {
+            let id = match markup_kind_of(&node) {
                 Some(MarkupNodeKind::Root) => 0,
                 Some(kind) => tree.add_node(parent, kind),
                 None => continue,
             };
             let children: Vec<_> = node.children().collect();
-            open.extend(children.into_iter().rev().map(|child| (child, place)));
+            open.extend(children.into_iter().rev().map(|child| (child, id)));
         }
         Ok(tree)
     }
@@ -149,50 +149,50 @@ impl MarkupTree {
         html_parser::parse_html(text)
     }
 
-    pub(super) fn kind(&self, place: MarkupNodeId) -> &MarkupNodeKind {
-        self.nodes.get(place).map_or(&MarkupNodeKind::Root, |node| &node.kind)
+    pub(super) fn kind(&self, id: MarkupNodeId) -> &MarkupNodeKind {
+        self.nodes.get(id).map_or(&MarkupNodeKind::Root, |node| &node.kind)
     }
 
-    pub(super) fn parent(&self, place: MarkupNodeId) -> Option<MarkupNodeId> {
-        self.nodes.get(place)?.parent
+    pub(super) fn parent(&self, id: MarkupNodeId) -> Option<MarkupNodeId> {
+        self.nodes.get(id)?.parent
     }
 
-    pub(super) fn children(&self, place: MarkupNodeId) -> &[MarkupNodeId] {
-        self.nodes.get(place).map_or(&[], |node| &node.children)
+    pub(super) fn children(&self, id: MarkupNodeId) -> &[MarkupNodeId] {
+        self.nodes.get(id).map_or(&[], |node| &node.children)
     }
 
     /// Returns an element's name; empty for other nodes.
-    pub(super) fn name(&self, place: MarkupNodeId) -> &str {
-        match self.kind(place) {
+    pub(super) fn name(&self, id: MarkupNodeId) -> &str {
+        match self.kind(id) {
             MarkupNodeKind::Element { name, .. } => name,
             _ => "",
         }
     }
 
-    pub(super) fn is_element(&self, place: MarkupNodeId) -> bool {
-        matches!(self.kind(place), MarkupNodeKind::Element { .. })
+    pub(super) fn is_element(&self, id: MarkupNodeId) -> bool {
+        matches!(self.kind(id), MarkupNodeKind::Element { .. })
     }
 
-    pub(super) fn attributes(&self, place: MarkupNodeId) -> &[(String, String)] {
-        match self.kind(place) {
+    pub(super) fn attributes(&self, id: MarkupNodeId) -> &[(String, String)] {
+        match self.kind(id) {
             MarkupNodeKind::Element { attributes, .. } => attributes,
             _ => &[],
         }
     }
 
-    pub(super) fn attribute(&self, place: MarkupNodeId, name: &str) -> Option<&str> {
-        let found = self.attributes(place).iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+    pub(super) fn attribute(&self, id: MarkupNodeId, name: &str) -> Option<&str> {
+        let pair = self.attributes(id).iter().find(|(key, _)| key == name);
+        pair.map(|(_, value)| value.as_str())
     }
 
     /// Returns the unmodified text of a node and its descendants.
-    pub(super) fn text(&self, place: MarkupNodeId) -> String {
-        match self.kind(place) {
+    pub(super) fn text(&self, id: MarkupNodeId) -> String {
+        match self.kind(id) {
             MarkupNodeKind::Text(text) | MarkupNodeKind::Comment(text) => text.clone(),
             MarkupNodeKind::Instruction { data, .. } => data.clone(),
             MarkupNodeKind::Root | MarkupNodeKind::Element { .. } => {
                 let mut out = String::new();
-                for below in self.descendants(place) {
+                for below in self.descendants(id) {
                     if let MarkupNodeKind::Text(text) = self.kind(below) {
                         out.push_str(text);
                     }
@@ -203,8 +203,8 @@ impl MarkupTree {
     }
 
     /// Returns the DOM node value; `None` for elements.
-    pub(super) fn node_value(&self, place: MarkupNodeId) -> Option<&str> {
-        match self.kind(place) {
+    pub(super) fn node_value(&self, id: MarkupNodeId) -> Option<&str> {
+        match self.kind(id) {
             MarkupNodeKind::Text(text) | MarkupNodeKind::Comment(text) => Some(text),
             MarkupNodeKind::Instruction { data, .. } => Some(data),
             MarkupNodeKind::Root | MarkupNodeKind::Element { .. } => None,
@@ -212,23 +212,23 @@ impl MarkupTree {
     }
 
     /// Returns a node as markup.
-    pub(super) fn to_markup(&self, place: MarkupNodeId) -> String {
+    pub(super) fn to_markup(&self, id: MarkupNodeId) -> String {
         let mut out = String::new();
-        self.write_markup(place, &mut out);
+        self.write_markup(id, &mut out);
         out
     }
 
     fn write_markup(&self, from: MarkupNodeId, out: &mut String) {
         // Uses an explicit stack, because documents may be nested too deeply for a thread's stack.
         let mut open = vec![(from, false)];
-        while let Some((place, is_end)) = open.pop() {
-            match self.kind(place) {
+        while let Some((id, is_end)) = open.pop() {
+            match self.kind(id) {
                 MarkupNodeKind::Element { name, .. } if is_end => {
                     out.push_str(&format!("</{name}>"))
                 }
                 MarkupNodeKind::Element { name, attributes } => {
                     out.push_str(&format!("<{name}"));
-                    if place == from {
+                    if id == from {
                         out.push_str(&self.namespace_declarations);
                     }
                     for (name, value) in attributes {
@@ -237,12 +237,12 @@ impl MarkupTree {
                             escape_markup(value).replace('"', "&quot;")
                         ));
                     }
-                    if self.children(place).is_empty() {
+                    if self.children(id).is_empty() {
                         out.push_str("/>");
                         continue;
                     }
                     out.push('>');
-                    open.push((place, true));
+                    open.push((id, true));
                 }
                 MarkupNodeKind::Text(text) => out.push_str(&escape_markup(text)),
                 MarkupNodeKind::Comment(text) => out.push_str(&format!("<!--{text}-->")),
@@ -252,7 +252,7 @@ impl MarkupTree {
                 MarkupNodeKind::Root => {}
             }
             if !is_end {
-                open.extend(self.children(place).iter().rev().map(|&child| (child, false)));
+                open.extend(self.children(id).iter().rev().map(|&child| (child, false)));
             }
         }
     }
@@ -306,16 +306,18 @@ fn markup_kind_of(node: &roxmltree::Node<'_, '_>) -> Option<MarkupNodeKind> {
             let tag = node.tag_name();
             let attributes = node
                 .attributes()
-                .map(|one| (named(one.namespace(), one.name()), one.value().to_owned()))
+                .map(|attribute| {
+                    (named(attribute.namespace(), attribute.name()), attribute.value().to_owned())
+                })
                 .collect();
             MarkupNodeKind::Element { name: named(tag.namespace(), tag.name()), attributes }
         }
         NodeType::Text => MarkupNodeKind::Text(node.text()?.to_owned()),
         NodeType::Comment => MarkupNodeKind::Comment(node.text()?.to_owned()),
         NodeType::PI => {
-            let found = node.pi()?;
+            let instruction = node.pi()?;
             let (target, data) =
-                (found.target.to_owned(), found.value.unwrap_or_default().to_owned());
+                (instruction.target.to_owned(), instruction.value.unwrap_or_default().to_owned());
             MarkupNodeKind::Instruction { target, data }
         }
     })
@@ -330,7 +332,7 @@ mod tests {
         let tree = MarkupTree::parse_xml("<a x='1'><b>t</b><!--c--><d:e xmlns:d='u'/><?p q?></a>")
             .unwrap();
         assert_eq!(tree.to_markup(0), "<a x=\"1\"><b>t</b><!--c--><d:e/><?p q?></a>");
-        let names: Vec<&str> = tree.descendants(0).map(|place| tree.name(place)).collect();
+        let names: Vec<&str> = tree.descendants(0).map(|id| tree.name(id)).collect();
         assert_eq!(names, ["a", "b", "", "", "d:e", ""]);
         assert!(MarkupTree::parse_xml("<a>").is_err());
     }

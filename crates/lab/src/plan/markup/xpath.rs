@@ -236,12 +236,12 @@ struct XPathExpressionParser {
 
 impl XPathExpressionParser {
     fn accept_symbol(&mut self, sign: &str) -> bool {
-        let found =
+        let is_match =
             matches!(self.tokens.front(), Some(XPathToken::Symbol(known)) if *known == sign);
-        if found {
+        if is_match {
             self.tokens.pop_front();
         }
-        found
+        is_match
     }
 
     fn expect_symbol(&mut self, sign: &str) -> Result<(), String> {
@@ -253,9 +253,9 @@ impl XPathExpressionParser {
         if self.depth > MAX_EXPRESSION_DEPTH {
             return Err("it is nested too deeply".to_owned());
         }
-        let found = self.parse_binary(0);
+        let expression = self.parse_binary(0);
         self.depth -= 1;
-        found
+        expression
     }
 
     /// Parses operators of a precedence level and of all higher ones.
@@ -280,12 +280,12 @@ impl XPathExpressionParser {
         let Some(operators) = LEVELS.get(level) else { return self.parse_unary() };
         let mut left = self.parse_binary(level + 1)?;
         loop {
-            let found = operators.iter().find(|(word, _)| match self.tokens.front() {
-                Some(XPathToken::Symbol(sign)) => sign == word,
-                Some(XPathToken::Name(name)) => name == word,
+            let entry = operators.iter().find(|(symbol, _)| match self.tokens.front() {
+                Some(XPathToken::Symbol(sign)) => sign == symbol,
+                Some(XPathToken::Name(name)) => name == symbol,
                 _ => false,
             });
-            let Some((_, operator)) = found else { return Ok(left) };
+            let Some((_, operator)) = entry else { return Ok(left) };
             self.tokens.pop_front();
             let right = self.parse_binary(level + 1)?;
             left = XPathExpression::Binary(*operator, Box::new(left), Box::new(right));
@@ -297,15 +297,15 @@ impl XPathExpressionParser {
         while self.accept_symbol("-") {
             is_negative = !is_negative;
         }
-        let mut found = self.parse_path()?;
+        let mut expression = self.parse_path()?;
         while self.accept_symbol("|") {
-            found = XPathExpression::Binary(
+            expression = XPathExpression::Binary(
                 XPathOperator::Union,
-                Box::new(found),
+                Box::new(expression),
                 Box::new(self.parse_path()?),
             );
         }
-        Ok(if is_negative { XPathExpression::Negative(Box::new(found)) } else { found })
+        Ok(if is_negative { XPathExpression::Negative(Box::new(expression)) } else { expression })
     }
 
     fn parse_path(&mut self) -> Result<XPathExpression, String> {

@@ -46,8 +46,8 @@ impl XPathMatch {
     /// Returns the node as markup.
     pub(in super::super) fn to_markup(&self, tree: &MarkupTree) -> String {
         match self.item {
-            (place, 0) => tree.to_markup(place),
-            (place, number) => match tree.attributes(place).get(number - 1) {
+            (id, 0) => tree.to_markup(id),
+            (id, number) => match tree.attributes(id).get(number - 1) {
                 Some((name, value)) => format!("{name}=\"{value}\""),
                 None => String::new(),
             },
@@ -66,7 +66,7 @@ impl XPath {
                 XPathResult::Nodes(items.into_iter().map(|item| build_match(tree, item)).collect())
             }
             XPathValue::Boolean(flag) => XPathResult::Boolean(flag),
-            other => XPathResult::Value(string_value(tree, &other).into_owned()),
+            value => XPathResult::Value(string_value(tree, &value).into_owned()),
         }
     }
 }
@@ -74,13 +74,10 @@ impl XPath {
 fn build_match(tree: &MarkupTree, item: XPathItem) -> XPathMatch {
     let text = item_text(tree, item);
     let value = match item {
-        (place, 0)
-            if matches!(
-                tree.kind(place),
-                MarkupNodeKind::Element { .. } | MarkupNodeKind::Root
-            ) =>
+        (id, 0)
+            if matches!(tree.kind(id), MarkupNodeKind::Element { .. } | MarkupNodeKind::Root) =>
         {
-            let first = tree.children(place).first();
+            let first = tree.children(id).first();
             first.and_then(|first| tree.node_value(*first)).map(str::to_owned)
         }
         _ => Some(text.clone()),
@@ -96,22 +93,22 @@ struct XPathContext<'t> {
     size: usize,
 }
 
-fn item_text(tree: &MarkupTree, (place, number): XPathItem) -> String {
+fn item_text(tree: &MarkupTree, (id, number): XPathItem) -> String {
     match number.checked_sub(1) {
-        None => tree.text(place),
+        None => tree.text(id),
         Some(number) => {
-            tree.attributes(place).get(number).map_or_else(String::new, |(_, value)| value.clone())
+            tree.attributes(id).get(number).map_or_else(String::new, |(_, value)| value.clone())
         }
     }
 }
 
-fn item_name(tree: &MarkupTree, (place, number): XPathItem) -> &str {
+fn item_name(tree: &MarkupTree, (id, number): XPathItem) -> &str {
     match number.checked_sub(1) {
-        None => match tree.kind(place) {
+        None => match tree.kind(id) {
             MarkupNodeKind::Instruction { target, .. } => target,
-            _ => tree.name(place),
+            _ => tree.name(id),
         },
-        Some(number) => tree.attributes(place).get(number).map_or("", |(name, _)| name.as_str()),
+        Some(number) => tree.attributes(id).get(number).map_or("", |(name, _)| name.as_str()),
     }
 }
 
@@ -191,14 +188,14 @@ fn evaluate_binary(
         _ => {}
     }
     let right = evaluate_expression(right, context);
-    let (one, other) = (|| number_value(tree, &left), || number_value(tree, &right));
+    let (left_number, right_number) = (|| number_value(tree, &left), || number_value(tree, &right));
     match operator {
         XPathOperator::Or | XPathOperator::And => XPathValue::Boolean(boolean_value(&right)),
-        XPathOperator::Add => XPathValue::Number(one() + other()),
-        XPathOperator::Subtract => XPathValue::Number(one() - other()),
-        XPathOperator::Multiply => XPathValue::Number(one() * other()),
-        XPathOperator::Divide => XPathValue::Number(one() / other()),
-        XPathOperator::Remainder => XPathValue::Number(one() % other()),
+        XPathOperator::Add => XPathValue::Number(left_number() + right_number()),
+        XPathOperator::Subtract => XPathValue::Number(left_number() - right_number()),
+        XPathOperator::Multiply => XPathValue::Number(left_number() * right_number()),
+        XPathOperator::Divide => XPathValue::Number(left_number() / right_number()),
+        XPathOperator::Remainder => XPathValue::Number(left_number() % right_number()),
         XPathOperator::Union => match (left, right) {
             (XPathValue::Nodes(mut items), XPathValue::Nodes(more)) => {
                 items.extend(more);
@@ -234,18 +231,20 @@ fn compare_values(
             compare_values(operator, left, &XPathValue::Text(item_text(tree, *item)), tree)
         }),
         _ => {
-            let (one, other) = (number_value(tree, left), number_value(tree, right));
+            let (left_number, right_number) = (number_value(tree, left), number_value(tree, right));
             match operator {
-                XPathOperator::Less => one < other,
-                XPathOperator::LessOrEqual => one <= other,
-                XPathOperator::Greater => one > other,
-                XPathOperator::GreaterOrEqual => one >= other,
+                XPathOperator::Less => left_number < right_number,
+                XPathOperator::LessOrEqual => left_number <= right_number,
+                XPathOperator::Greater => left_number > right_number,
+                XPathOperator::GreaterOrEqual => left_number >= right_number,
                 _ => {
                     let is_equal = match (left, right) {
                         (XPathValue::Boolean(_), _) | (_, XPathValue::Boolean(_)) => {
                             boolean_value(left) == boolean_value(right)
                         }
-                        (XPathValue::Number(_), _) | (_, XPathValue::Number(_)) => one == other,
+                        (XPathValue::Number(_), _) | (_, XPathValue::Number(_)) => {
+                            left_number == right_number
+                        }
                         _ => string_value(tree, left) == string_value(tree, right),
                     };
                     is_equal == (operator == XPathOperator::Equal)
@@ -273,11 +272,11 @@ fn evaluate_path(
     for step in steps {
         let mut next = Vec::new();
         for item in items {
-            let found: Vec<XPathItem> = axis_nodes(tree, item, step.axis)
+            let step_items: Vec<XPathItem> = axis_nodes(tree, item, step.axis)
                 .into_iter()
                 .filter(|item| matches_node_test(tree, *item, step))
                 .collect();
-            next.extend(apply_predicates(found, &step.predicates, tree));
+            next.extend(apply_predicates(step_items, &step.predicates, tree));
         }
         next.sort_unstable();
         next.dedup();
@@ -301,7 +300,7 @@ fn apply_predicates(
                 &XPathContext { tree, item: *item, position, size },
             ) {
                 XPathValue::Number(number) => number == position as f64,
-                other => boolean_value(&other),
+                value => boolean_value(&value),
             }
         });
     }
@@ -310,19 +309,19 @@ fn apply_predicates(
 
 /// Returns the nodes of an axis, the nearest first.
 fn axis_nodes(tree: &MarkupTree, item: XPathItem, axis: XPathAxis) -> Vec<XPathItem> {
-    let (place, number) = item;
-    let plain = |places: &mut dyn Iterator<Item = MarkupNodeId>| {
-        places.map(|place| (place, 0)).collect::<Vec<_>>()
+    let (id, number) = item;
+    let plain = |ids: &mut dyn Iterator<Item = MarkupNodeId>| {
+        ids.map(|node_id| (node_id, 0)).collect::<Vec<_>>()
     };
     if number > 0 {
         // An attribute has only a parent.
         return match axis {
             XPathAxis::SelfNode | XPathAxis::DescendantOrSelf => vec![item],
-            XPathAxis::Parent => vec![(place, 0)],
-            XPathAxis::Ancestor => plain(&mut std::iter::once(place).chain(tree.ancestors(place))),
+            XPathAxis::Parent => vec![(id, 0)],
+            XPathAxis::Ancestor => plain(&mut std::iter::once(id).chain(tree.ancestors(id))),
             XPathAxis::AncestorOrSelf => {
                 let mut all = vec![item];
-                all.extend(plain(&mut std::iter::once(place).chain(tree.ancestors(place))));
+                all.extend(plain(&mut std::iter::once(id).chain(tree.ancestors(id))));
                 all
             }
             _ => Vec::new(),
@@ -330,25 +329,21 @@ fn axis_nodes(tree: &MarkupTree, item: XPathItem, axis: XPathAxis) -> Vec<XPathI
     }
     match axis {
         XPathAxis::SelfNode => vec![item],
-        XPathAxis::Child => plain(&mut tree.children(place).iter().copied()),
-        XPathAxis::Descendant => plain(&mut tree.descendants(place)),
-        XPathAxis::DescendantOrSelf => {
-            plain(&mut std::iter::once(place).chain(tree.descendants(place)))
-        }
-        XPathAxis::Parent => plain(&mut tree.parent(place).into_iter()),
-        XPathAxis::Ancestor => plain(&mut tree.ancestors(place)),
-        XPathAxis::AncestorOrSelf => {
-            plain(&mut std::iter::once(place).chain(tree.ancestors(place)))
-        }
+        XPathAxis::Child => plain(&mut tree.children(id).iter().copied()),
+        XPathAxis::Descendant => plain(&mut tree.descendants(id)),
+        XPathAxis::DescendantOrSelf => plain(&mut std::iter::once(id).chain(tree.descendants(id))),
+        XPathAxis::Parent => plain(&mut tree.parent(id).into_iter()),
+        XPathAxis::Ancestor => plain(&mut tree.ancestors(id)),
+        XPathAxis::AncestorOrSelf => plain(&mut std::iter::once(id).chain(tree.ancestors(id))),
         XPathAxis::Attribute => {
-            (1..=tree.attributes(place).len()).map(|number| (place, number)).collect()
+            (1..=tree.attributes(id).len()).map(|number| (id, number)).collect()
         }
-        XPathAxis::FollowingSibling => plain(&mut tree.following_siblings(place).iter().copied()),
+        XPathAxis::FollowingSibling => plain(&mut tree.following_siblings(id).iter().copied()),
         XPathAxis::PrecedingSibling => {
-            plain(&mut tree.preceding_siblings(place).iter().rev().copied())
+            plain(&mut tree.preceding_siblings(id).iter().rev().copied())
         }
         XPathAxis::Following => {
-            let beginnings = std::iter::once(place).chain(tree.ancestors(place));
+            let beginnings = std::iter::once(id).chain(tree.ancestors(id));
             let mut all = plain(&mut beginnings.flat_map(move |at| {
                 tree.following_siblings(at)
                     .iter()
@@ -358,25 +353,25 @@ fn axis_nodes(tree: &MarkupTree, item: XPathItem, axis: XPathAxis) -> Vec<XPathI
             all
         }
         XPathAxis::Preceding => {
-            let beginnings = std::iter::once(place).chain(tree.ancestors(place));
+            let beginnings = std::iter::once(id).chain(tree.ancestors(id));
             let mut all = plain(&mut beginnings.flat_map(move |at| {
                 tree.preceding_siblings(at)
                     .iter()
                     .flat_map(move |next| std::iter::once(*next).chain(tree.descendants(*next)))
             }));
-            all.sort_unstable_by(|one, other| other.cmp(one));
+            all.sort_unstable_by(|left, right| right.cmp(left));
             all
         }
     }
 }
 
 fn matches_node_test(tree: &MarkupTree, item: XPathItem, step: &XPathLocationStep) -> bool {
-    let (place, number) = item;
+    let (id, number) = item;
     // `*` and names match the principal node type of an axis: attributes on the attribute axis, otherwise elements.
     let is_main = if step.axis == XPathAxis::Attribute {
         number > 0
     } else {
-        number == 0 && tree.is_element(place)
+        number == 0 && tree.is_element(id)
     };
     match &step.test {
         XPathNodeTest::Node => true,
@@ -384,15 +379,17 @@ fn matches_node_test(tree: &MarkupTree, item: XPathItem, step: &XPathLocationSte
         XPathNodeTest::Name(name) => is_main && item_name(tree, item) == name,
         XPathNodeTest::AnyNameWithPrefix(prefix) => {
             is_main
-                && item_name(tree, item).split_once(':').is_some_and(|(known, _)| known == prefix)
+                && item_name(tree, item)
+                    .split_once(':')
+                    .is_some_and(|(item_prefix, _)| item_prefix == prefix)
         }
-        XPathNodeTest::Text => number == 0 && matches!(tree.kind(place), MarkupNodeKind::Text(_)),
+        XPathNodeTest::Text => number == 0 && matches!(tree.kind(id), MarkupNodeKind::Text(_)),
         XPathNodeTest::Comment => {
-            number == 0 && matches!(tree.kind(place), MarkupNodeKind::Comment(_))
+            number == 0 && matches!(tree.kind(id), MarkupNodeKind::Comment(_))
         }
-        XPathNodeTest::Instruction(wanted) => match tree.kind(place) {
+        XPathNodeTest::Instruction(expected_target) => match tree.kind(id) {
             MarkupNodeKind::Instruction { target, .. } => {
-                wanted.as_ref().is_none_or(|wanted| wanted == target)
+                expected_target.as_ref().is_none_or(|expected| expected == target)
             }
             _ => false,
         },
@@ -408,9 +405,9 @@ fn call_function(
     let values: Vec<XPathValue> =
         arguments.iter().map(|argument| evaluate_expression(argument, context)).collect();
     let here = XPathValue::Nodes(vec![context.item]);
-    let value = |place: usize| values.get(place).unwrap_or(&here);
-    let text = |place: usize| string_value(tree, value(place)).into_owned();
-    let number = |place: usize| number_value(tree, value(place));
+    let value = |index: usize| values.get(index).unwrap_or(&here);
+    let text = |index: usize| string_value(tree, value(index)).into_owned();
+    let number = |index: usize| number_value(tree, value(index));
     let count = |number: usize| XPathValue::Number(number as f64);
     let first_name = || match value(0) {
         XPathValue::Nodes(items) => items.first().map_or("", |item| item_name(tree, *item)),
@@ -495,7 +492,7 @@ fn substring(text: &str, from: f64, length: Option<f64>) -> String {
 fn translate(text: &str, from: &str, to: &str) -> String {
     let to: Vec<char> = to.chars().collect();
     text.chars()
-        .filter_map(|letter| match from.chars().position(|one| one == letter) {
+        .filter_map(|letter| match from.chars().position(|candidate| candidate == letter) {
             None => Some(letter),
             Some(at) => to.get(at).copied(),
         })
@@ -512,12 +509,12 @@ mod tests {
     #[track_caller]
     fn check(path: &str, expected: &[&str]) {
         let tree = MarkupTree::parse_xml(BOOKS).unwrap();
-        let found = match XPath::parse(path, true).unwrap().evaluate(&tree) {
-            XPathResult::Nodes(all) => all.into_iter().map(|one| one.text).collect(),
+        let values = match XPath::parse(path, true).unwrap().evaluate(&tree) {
+            XPathResult::Nodes(all) => all.into_iter().map(|node| node.text).collect(),
             XPathResult::Value(text) => vec![text],
             XPathResult::Boolean(flag) => vec![flag.to_string()],
         };
-        assert_eq!(found, expected, "{path}");
+        assert_eq!(values, expected, "{path}");
     }
 
     #[test]
@@ -579,12 +576,12 @@ mod tests {
     #[test]
     fn an_element_s_own_value_is_its_first_child_s() {
         let tree = MarkupTree::parse_xml("<a><b>text<c/>more</b><d><e/></d></a>").unwrap();
-        let XPathResult::Nodes(found) = XPath::parse("//b | //d", false).unwrap().evaluate(&tree)
+        let XPathResult::Nodes(nodes) = XPath::parse("//b | //d", false).unwrap().evaluate(&tree)
         else {
             panic!()
         };
-        let values: Vec<_> = found.iter().map(|one| one.value.as_deref()).collect();
+        let values: Vec<_> = nodes.iter().map(|node| node.value.as_deref()).collect();
         assert_eq!(values, [Some("text"), None]);
-        assert_eq!(found[0].to_markup(&tree), "<b>text<c/>more</b>");
+        assert_eq!(nodes[0].to_markup(&tree), "<b>text<c/>more</b>");
     }
 }

@@ -74,9 +74,9 @@ impl ScriptDateTime {
     pub(super) fn call_method(
         self,
         name: &str,
-        given: &[ScriptValue],
+        arguments: &[ScriptValue],
     ) -> Result<ScriptValue, String> {
-        let number = match given.first() {
+        let number = match arguments.first() {
             Some(ScriptValue::Int(number)) => *number,
             _ => 0,
         };
@@ -89,7 +89,7 @@ impl ScriptDateTime {
                 .ok_or_else(|| "java.time.DateTimeException".to_owned());
         }
         Ok(match name {
-            "format" => match given.first() {
+            "format" => match arguments.first() {
                 Some(ScriptValue::DateFormat(pattern)) => {
                     ScriptValue::from_text(self.format(pattern)?)
                 }
@@ -106,10 +106,10 @@ impl ScriptDateTime {
             "getSecond" => ScriptValue::Int(at.second().into()),
             "toString" => ScriptValue::from_text(self.to_string()),
             "equals" => ScriptValue::Bool(
-                matches!(given.first(), Some(ScriptValue::DateTime(other)) if *other == self),
+                matches!(arguments.first(), Some(ScriptValue::DateTime(other)) if *other == self),
             ),
             "isBefore" | "before" | "isAfter" | "after" => {
-                let Some(ScriptValue::DateTime(other)) = given.first() else {
+                let Some(ScriptValue::DateTime(other)) = arguments.first() else {
                     return Err(format!("script calls `{name}()` without a date"));
                 };
                 let order = at.timestamp().cmp(&other.to_zoned().ok_or("no date")?.timestamp());

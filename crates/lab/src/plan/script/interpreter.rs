@@ -29,13 +29,13 @@ pub(in super::super) struct ScriptSampleContext {
 
 impl ScriptSampleContext {
     /// Returns the context of a sample.
-    pub(in super::super) fn new(answer: SampleResponse, is_ok: bool) -> Self {
-        Self { response: answer, is_ok, ..Self::default() }
+    pub(in super::super) fn new(response: SampleResponse, is_ok: bool) -> Self {
+        Self { response, is_ok, ..Self::default() }
     }
 
     /// Returns the context of a script sampler, with the previous sample.
-    pub(in super::super) fn for_sampler(answer: SampleResponse, previous: Option<Self>) -> Self {
-        Self { previous_of_sampler: Some(previous.map(Box::new)), ..Self::new(answer, true) }
+    pub(in super::super) fn for_sampler(response: SampleResponse, previous: Option<Self>) -> Self {
+        Self { previous_of_sampler: Some(previous.map(Box::new)), ..Self::new(response, true) }
     }
 
     /// Returns the context before the first sample: every access to it fails.
@@ -136,8 +136,8 @@ impl ScriptInterpreter<'_> {
             stand.is_ok = is_ok.is_true();
         }
         if stand.is_marked_failed {
-            let told = stand.failure.take().or_else(|| text("FailureMessage"));
-            stand.failure = Some(told.unwrap_or_default());
+            let failure_message = stand.failure.take().or_else(|| text("FailureMessage"));
+            stand.failure = Some(failure_message.unwrap_or_default());
         } else {
             stand.failure = None;
         }
@@ -155,7 +155,7 @@ impl ScriptInterpreter<'_> {
         for statement in &block.0 {
             match self.run_statement(statement)? {
                 ScriptControlFlow::Next => {}
-                other => return Ok(other),
+                flow => return Ok(flow),
             }
         }
         Ok(ScriptControlFlow::Next)
@@ -216,7 +216,7 @@ impl ScriptInterpreter<'_> {
                 };
                 return match self.run_block(last)? {
                     ScriptControlFlow::Next => outcome,
-                    other => Ok(other),
+                    flow => Ok(flow),
                 };
             }
             ScriptStatement::Throw(value) => return Err(self.evaluate(value)?.to_string()),
@@ -259,7 +259,7 @@ impl ScriptInterpreter<'_> {
         let all = match self.evaluate(list)? {
             ScriptValue::List(values) => values.borrow().clone(),
             ScriptValue::Null => Vec::new(),
-            other => vec![other],
+            item => vec![item],
         };
         for value in all {
             self.count_step()?;
@@ -310,17 +310,17 @@ impl ScriptInterpreter<'_> {
             ScriptExpression::Not(value) => ScriptValue::Bool(!self.evaluate(value)?.is_true()),
             ScriptExpression::Negate(value) => match self.evaluate(value)? {
                 ScriptValue::Int(value) => ScriptValue::Int(value.wrapping_neg()),
-                other => ScriptValue::Double(-other.to_double().unwrap_or(f64::NAN)),
+                operand => ScriptValue::Double(-operand.to_double().unwrap_or(f64::NAN)),
             },
             ScriptExpression::Conditional(condition, yes, no) => {
                 let holds = self.evaluate(condition)?.is_true();
                 self.evaluate(if holds { yes } else { no })?
             }
-            ScriptExpression::Elvis(value, other) => {
+            ScriptExpression::Elvis(value, alternative) => {
                 let value = self.evaluate(value)?;
-                if value.is_true() { value } else { self.evaluate(other)? }
+                if value.is_true() { value } else { self.evaluate(alternative)? }
             }
-            ScriptExpression::Index(on, place) => self.evaluate_index(on, place)?,
+            ScriptExpression::Index(on, index) => self.evaluate_index(on, index)?,
             ScriptExpression::Property(on, name) => self.evaluate_property(on, name)?,
             ScriptExpression::SafeNavigation(inner) => self.evaluate_null_safe(inner)?,
             ScriptExpression::Call(on, name, arguments) => {
@@ -354,15 +354,15 @@ impl ScriptInterpreter<'_> {
         if let Some(value) = self.variables.get(name) {
             return Ok(value.clone());
         }
-        let answer = &self.host.sample_context.response;
+        let response = &self.host.sample_context.response;
         Ok(match name {
             "Parameters" => ScriptValue::from_text(self.parameters.as_str()),
             "args" => self.script_arguments(),
             "Label" | "SampleLabel" => ScriptValue::from_text(&*self.host.scope.sample_label),
             "threadName" => ScriptValue::from_text(&*self.host.scope.thread_name),
-            "ResponseCode" => ScriptValue::from_text(answer.code.as_str()),
-            "ResponseMessage" => ScriptValue::from_text(answer.message.as_str()),
-            "ResponseData" | "data" => ScriptValue::from_text(answer.body.as_str()),
+            "ResponseCode" => ScriptValue::from_text(response.code.as_str()),
+            "ResponseMessage" => ScriptValue::from_text(response.message.as_str()),
+            "ResponseData" | "data" => ScriptValue::from_text(response.body.as_str()),
             "Failure" => ScriptValue::Bool(self.host.sample_context.is_marked_failed),
             "IsSuccess" => ScriptValue::Bool(self.host.sample_context.is_ok),
             "FailureMessage" => ScriptValue::from_text(""),
@@ -384,28 +384,28 @@ impl ScriptInterpreter<'_> {
     fn evaluate_index(
         &mut self,
         on: &ScriptExpression,
-        place: &ScriptExpression,
+        index: &ScriptExpression,
     ) -> InterpreterResult<ScriptValue> {
-        let place = self.evaluate(place)?;
+        let index = self.evaluate(index)?;
         if library::root_object_of(on) == Some("vars") {
-            return Ok(self.read_plan_variable(&place.to_string()));
+            return Ok(self.read_plan_variable(&index.to_string()));
         }
         let on = self.evaluate(on)?;
         if let ScriptValue::Map(_) = on {
-            return library::call_method(&on, "get", &[place], self.host.scope);
+            return library::call_method(&on, "get", &[index], self.host.scope);
         }
-        let place = match place {
-            ScriptValue::Int(place) => place,
-            other => other.to_string().parse().unwrap_or(-1),
+        let index = match index {
+            ScriptValue::Int(index) => index,
+            index_value => index_value.to_string().parse().unwrap_or(-1),
         };
         let from_end = |length: usize| {
             let length = i64::try_from(length).unwrap_or(i64::MAX);
-            let place = if place < 0 && self.dialect == ScriptDialect::Groovy {
-                length + place
+            let index = if index < 0 && self.dialect == ScriptDialect::Groovy {
+                length + index
             } else {
-                place
+                index
             };
-            usize::try_from(place).ok()
+            usize::try_from(index).ok()
         };
         let outside = || "java.lang.IndexOutOfBoundsException".to_owned();
         match &on {
@@ -420,8 +420,8 @@ impl ScriptInterpreter<'_> {
             }
             ScriptValue::Text(text) => {
                 let at = from_end(text.chars().count()).ok_or_else(outside)?;
-                let found = text.chars().nth(at).ok_or_else(outside)?;
-                Ok(ScriptValue::from_text(found.to_string()))
+                let letter = text.chars().nth(at).ok_or_else(outside)?;
+                Ok(ScriptValue::from_text(letter.to_string()))
             }
             _ => Err("only lists and texts have places".to_owned()),
         }
@@ -435,8 +435,8 @@ impl ScriptInterpreter<'_> {
         match library::root_object_of(on) {
             Some("vars") => Ok(self.read_plan_variable(name)),
             Some("props") => {
-                let found = self.host.scope.run_context.property(name);
-                Ok(found.map_or(ScriptValue::Null, ScriptValue::from_text))
+                let value = self.host.scope.run_context.property(name);
+                Ok(value.map_or(ScriptValue::Null, ScriptValue::from_text))
             }
             Some("bsh") => Ok(self.script_arguments()),
             _ => library::property_of(&self.evaluate(on)?, name),
@@ -453,8 +453,13 @@ impl ScriptInterpreter<'_> {
             (ScriptValue::Null, _) => Ok(ScriptValue::Null),
             (on, ScriptExpression::Property(_, name)) => library::property_of(&on, name),
             (on, ScriptExpression::Call(_, name, arguments)) => {
-                let given = self.evaluate_all(arguments)?;
-                check_text_length(library::call_method(&on, name, &given, self.host.scope)?)
+                let argument_values = self.evaluate_all(arguments)?;
+                check_text_length(library::call_method(
+                    &on,
+                    name,
+                    &argument_values,
+                    self.host.scope,
+                )?)
             }
             (on, _) => Ok(on),
         }
@@ -493,14 +498,14 @@ impl ScriptInterpreter<'_> {
                 self.host.scope.set_variable(name, &value.to_string());
                 Ok(())
             }
-            ScriptExpression::Index(on, place) => {
-                let place = self.evaluate(place)?;
+            ScriptExpression::Index(on, index) => {
+                let index = self.evaluate(index)?;
                 if library::root_object_of(on) == Some("vars") {
-                    self.host.scope.set_variable(&place.to_string(), &value.to_string());
+                    self.host.scope.set_variable(&index.to_string(), &value.to_string());
                     return Ok(());
                 }
                 let on = self.evaluate(on)?;
-                library::call_method(&on, "set", &[place, value], self.host.scope).map(drop)
+                library::call_method(&on, "set", &[index, value], self.host.scope).map(drop)
             }
             _ => Err("nothing can be assigned there".to_owned()),
         }
@@ -541,7 +546,9 @@ impl ScriptInterpreter<'_> {
             | ScriptOperator::Greater
             | ScriptOperator::GreaterOrEqual => {
                 let order = match (left.to_double(), right.to_double()) {
-                    (Some(one), Some(two)) => one.partial_cmp(&two),
+                    (Some(left_number), Some(right_number)) => {
+                        left_number.partial_cmp(&right_number)
+                    }
                     _ => Some(left.to_string().cmp(&right.to_string())),
                 };
                 ScriptValue::Bool(order.is_some_and(|order| match operator {
@@ -584,33 +591,34 @@ impl ScriptInterpreter<'_> {
         left: &ScriptValue,
         right: &ScriptValue,
     ) -> InterpreterResult<ScriptValue> {
-        if let (ScriptValue::Int(one), ScriptValue::Int(two)) = (left, right) {
-            let is_exact = *two != 0 && one.checked_rem(*two) == Some(0);
+        if let (ScriptValue::Int(left_integer), ScriptValue::Int(right_integer)) = (left, right) {
+            let is_exact =
+                *right_integer != 0 && left_integer.checked_rem(*right_integer) == Some(0);
             let divides = matches!(operator, ScriptOperator::Divide | ScriptOperator::Remainder);
-            if divides && *two == 0 {
+            if divides && *right_integer == 0 {
                 return Err("java.lang.ArithmeticException: / by zero".to_owned());
             }
             // Groovy's division of integers gives a decimal.
             if operator != ScriptOperator::Divide || is_exact || self.dialect == ScriptDialect::Java
             {
                 return Ok(ScriptValue::Int(match operator {
-                    ScriptOperator::Add => one.wrapping_add(*two),
-                    ScriptOperator::Subtract => one.wrapping_sub(*two),
-                    ScriptOperator::Multiply => one.wrapping_mul(*two),
-                    ScriptOperator::Divide => one.wrapping_div(*two),
-                    _ => one.wrapping_rem(*two),
+                    ScriptOperator::Add => left_integer.wrapping_add(*right_integer),
+                    ScriptOperator::Subtract => left_integer.wrapping_sub(*right_integer),
+                    ScriptOperator::Multiply => left_integer.wrapping_mul(*right_integer),
+                    ScriptOperator::Divide => left_integer.wrapping_div(*right_integer),
+                    _ => left_integer.wrapping_rem(*right_integer),
                 }));
             }
         }
-        let (Some(one), Some(two)) = (left.to_double(), right.to_double()) else {
+        let (Some(left_number), Some(right_number)) = (left.to_double(), right.to_double()) else {
             return Err(format!("`{left}` and `{right}` are no numbers"));
         };
         Ok(ScriptValue::Double(match operator {
-            ScriptOperator::Add => one + two,
-            ScriptOperator::Subtract => one - two,
-            ScriptOperator::Multiply => one * two,
-            ScriptOperator::Divide => one / two,
-            _ => one % two,
+            ScriptOperator::Add => left_number + right_number,
+            ScriptOperator::Subtract => left_number - right_number,
+            ScriptOperator::Multiply => left_number * right_number,
+            ScriptOperator::Divide => left_number / right_number,
+            _ => left_number % right_number,
         }))
     }
 
@@ -620,22 +628,22 @@ impl ScriptInterpreter<'_> {
         name: &str,
         arguments: &[ScriptExpression],
     ) -> InterpreterResult<ScriptValue> {
-        let given = self.evaluate_all(arguments)?;
+        let values = self.evaluate_all(arguments)?;
         if let Some(root) = library::root_object_of(on)
             && !self.variables.contains_key(root)
         {
             match root {
-                "vars" | "props" => return self.call_variables(root == "props", name, &given),
+                "vars" | "props" => return self.call_variables(root == "props", name, &values),
                 "prev" | "SampleResult" | "sampleResult" => {
-                    return self.call_sample(root == "prev", name, &given);
+                    return self.call_sample(root == "prev", name, &values);
                 }
                 "sampler" if name == "getName" => {
                     return Ok(ScriptValue::from_text(&*self.host.scope.evaluate_sampler_name()));
                 }
                 "threadGroup" => return Ok(ScriptValue::from_text(&*self.host.scope.group_name)),
-                "AssertionResult" => return Ok(self.call_assertion_result(name, &given)),
+                "AssertionResult" => return Ok(self.call_assertion_result(name, &values)),
                 "log" | "OUT" => {
-                    let text = given.first().unwrap_or(&ScriptValue::Null).to_string();
+                    let text = values.first().unwrap_or(&ScriptValue::Null).to_string();
                     tracing::debug!(reason = %text, "a script of the plan says");
                     return Ok(ScriptValue::Null);
                 }
@@ -652,19 +660,19 @@ impl ScriptInterpreter<'_> {
             }
         }
         let on = self.evaluate(on)?;
-        check_text_length(library::call_method(&on, name, &given, self.host.scope)?)
+        check_text_length(library::call_method(&on, name, &values, self.host.scope)?)
     }
 
     fn call_variables(
         &mut self,
         is_property: bool,
         name: &str,
-        given: &[ScriptValue],
+        arguments: &[ScriptValue],
     ) -> InterpreterResult<ScriptValue> {
         // Variables hold strings: Java has no method that accepts anything else.
         if name == "put"
             && !is_property
-            && let Some(value) = given.get(1)
+            && let Some(value) = arguments.get(1)
             && !matches!(value, ScriptValue::Text(_) | ScriptValue::Null)
         {
             return Err(
@@ -672,10 +680,10 @@ impl ScriptInterpreter<'_> {
                     .to_owned(),
             );
         }
-        let key = given.first().map(ScriptValue::to_string).unwrap_or_default();
-        let value = given.get(1).cloned().unwrap_or_default();
+        let key = arguments.first().map(ScriptValue::to_string).unwrap_or_default();
+        let value = arguments.get(1).cloned().unwrap_or_default();
         let scope = &mut *self.host.scope;
-        let known = if is_property {
+        let current_value = if is_property {
             scope.run_context.property(&key)
         } else {
             scope.variable(&key).map(str::to_owned)
@@ -699,10 +707,10 @@ impl ScriptInterpreter<'_> {
                 } else {
                     scope.remove_variable(&key);
                 }
-                known.map_or(ScriptValue::Null, ScriptValue::from_text)
+                current_value.map_or(ScriptValue::Null, ScriptValue::from_text)
             }
-            "containsKey" => ScriptValue::Bool(known.is_some()),
-            _ => known.map_or(value, ScriptValue::from_text),
+            "containsKey" => ScriptValue::Bool(current_value.is_some()),
+            _ => current_value.map_or(value, ScriptValue::from_text),
         })
     }
 
@@ -710,7 +718,7 @@ impl ScriptInterpreter<'_> {
         &mut self,
         is_previous: bool,
         name: &str,
-        given: &[ScriptValue],
+        arguments: &[ScriptValue],
     ) -> InterpreterResult<ScriptValue> {
         let scope = &mut *self.host.scope;
         let mut stand = Some(&mut *self.host.sample_context);
@@ -724,92 +732,94 @@ impl ScriptInterpreter<'_> {
                 "java.lang.NullPointerException: Cannot invoke method {name}() on null object"
             ));
         };
-        let text = || given.first().map(ScriptValue::to_string).unwrap_or_default();
-        let answer = &mut stand.response;
+        let text = || arguments.first().map(ScriptValue::to_string).unwrap_or_default();
+        let response = &mut stand.response;
         Ok(match name {
-            "getResponseCode" => ScriptValue::from_text(answer.code.as_str()),
-            "getResponseMessage" => ScriptValue::from_text(answer.message.as_str()),
-            "getResponseDataAsString" => ScriptValue::from_text(answer.body.as_str()),
-            "getResponseData" => ScriptValue::Bytes(answer.body.as_bytes().into()),
+            "getResponseCode" => ScriptValue::from_text(response.code.as_str()),
+            "getResponseMessage" => ScriptValue::from_text(response.message.as_str()),
+            "getResponseDataAsString" => ScriptValue::from_text(response.body.as_str()),
+            "getResponseData" => ScriptValue::Bytes(response.body.as_bytes().into()),
             // Type and encoding names affect neither requests nor reports here.
             "setDataType" | "setDataEncoding" | "setContentType" | "setSamplerData" => {
                 ScriptValue::Null
             }
-            "getResponseHeaders" => ScriptValue::from_text(answer.headers.as_str()),
-            "getRequestHeaders" => ScriptValue::from_text(&*answer.request_headers_text()),
-            "getUrlAsString" => ScriptValue::from_text(answer.url.as_str()),
+            "getResponseHeaders" => ScriptValue::from_text(response.headers.as_str()),
+            "getRequestHeaders" => ScriptValue::from_text(&*response.request_headers_text()),
+            "getUrlAsString" => ScriptValue::from_text(response.url.as_str()),
             "getSampleLabel" => ScriptValue::from_text(
                 stand.label.clone().unwrap_or_else(|| scope.sample_label.to_string()),
             ),
-            "getTime" => ScriptValue::Int(i64::try_from(answer.elapsed_ms).unwrap_or(i64::MAX)),
+            "getTime" => ScriptValue::Int(i64::try_from(response.elapsed_ms).unwrap_or(i64::MAX)),
             "getThreadName" => ScriptValue::from_text(&*scope.thread_name),
             "isSuccessful" => ScriptValue::Bool(stand.is_ok),
             "setSuccessful" => {
-                stand.is_ok = given.first().is_some_and(ScriptValue::is_true);
+                stand.is_ok = arguments.first().is_some_and(ScriptValue::is_true);
                 ScriptValue::Null
             }
             "setResponseCode" => {
-                answer.code = text();
+                response.code = text();
                 ScriptValue::Null
             }
             "setResponseMessage" => {
-                answer.message = text();
+                response.message = text();
                 ScriptValue::Null
             }
             "setResponseCodeOK" | "setResponseMessageOK" | "setResponseOK" => {
                 if name != "setResponseMessageOK" {
-                    "200".clone_into(&mut answer.code);
+                    "200".clone_into(&mut response.code);
                 }
                 if name != "setResponseCodeOK" {
-                    "OK".clone_into(&mut answer.message);
+                    "OK".clone_into(&mut response.message);
                 }
                 stand.is_ok |= name == "setResponseOK";
                 ScriptValue::Null
             }
             "setResponseData" => {
-                answer.body = text();
+                response.body = text();
                 ScriptValue::Null
             }
             "setSampleLabel" => {
                 stand.label = Some(text());
                 ScriptValue::Null
             }
-            "getSamplerData" => ScriptValue::from_text(answer.request_text()),
-            "getURL" => ScriptValue::from_text(answer.url.as_str()),
-            "getBytesAsLong" => ScriptValue::Int(i64::try_from(answer.bytes).unwrap_or(i64::MAX)),
+            "getSamplerData" => ScriptValue::from_text(response.request_text()),
+            "getURL" => ScriptValue::from_text(response.url.as_str()),
+            "getBytesAsLong" => ScriptValue::Int(i64::try_from(response.bytes).unwrap_or(i64::MAX)),
             "getBodySizeAsLong" => {
-                ScriptValue::Int(i64::try_from(answer.body_bytes).unwrap_or(i64::MAX))
+                ScriptValue::Int(i64::try_from(response.body_bytes).unwrap_or(i64::MAX))
             }
             "setIgnore" => {
-                answer.script_directives.is_ignored = true;
+                response.script_directives.is_ignored = true;
                 ScriptValue::Null
             }
-            "isIgnore" => ScriptValue::Bool(answer.script_directives.is_ignored),
-            "isStopThread" => ScriptValue::Bool(answer.script_directives.stops_thread),
+            "isIgnore" => ScriptValue::Bool(response.script_directives.is_ignored),
+            "isStopThread" => ScriptValue::Bool(response.script_directives.stops_thread),
             "isStopTest" | "isStopTestNow" => {
-                ScriptValue::Bool(answer.script_directives.stops_test)
+                ScriptValue::Bool(response.script_directives.stops_test)
             }
-            "isStartNextThreadLoop" => ScriptValue::Bool(answer.script_directives.starts_next_loop),
+            "isStartNextThreadLoop" => {
+                ScriptValue::Bool(response.script_directives.starts_next_loop)
+            }
             "setStopThread" | "setStopTest" | "setStopTestNow" | "setStartNextThreadLoop" => {
                 let flag = match name {
-                    "setStopThread" => &mut answer.script_directives.stops_thread,
-                    "setStartNextThreadLoop" => &mut answer.script_directives.starts_next_loop,
-                    _ => &mut answer.script_directives.stops_test,
+                    "setStopThread" => &mut response.script_directives.stops_thread,
+                    "setStartNextThreadLoop" => &mut response.script_directives.starts_next_loop,
+                    _ => &mut response.script_directives.stops_test,
                 };
-                *flag = given.first().is_some_and(ScriptValue::is_true);
+                *flag = arguments.first().is_some_and(ScriptValue::is_true);
                 ScriptValue::Null
             }
             _ => return Err(format!("script calls `prev.{name}()` (not supported)")),
         })
     }
 
-    fn call_assertion_result(&mut self, name: &str, given: &[ScriptValue]) -> ScriptValue {
+    fn call_assertion_result(&mut self, name: &str, arguments: &[ScriptValue]) -> ScriptValue {
         let stand = &mut *self.host.sample_context;
         match name {
             "setFailure" => {
-                stand.is_marked_failed = given.first().is_some_and(ScriptValue::is_true)
+                stand.is_marked_failed = arguments.first().is_some_and(ScriptValue::is_true)
             }
-            "setFailureMessage" => stand.failure = given.first().map(ScriptValue::to_string),
+            "setFailureMessage" => stand.failure = arguments.first().map(ScriptValue::to_string),
             "getFailureMessage" => {
                 return stand.failure.as_deref().map_or(ScriptValue::Null, ScriptValue::from_text);
             }

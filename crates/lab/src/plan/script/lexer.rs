@@ -29,7 +29,7 @@ pub(super) fn tokenize(text: &str, fills: bool) -> Result<Vec<(ScriptToken, usiz
     let mut rest = text;
     let mut line = 1;
     while let Some(first) = rest.chars().next() {
-        let taken = if first == '\n' {
+        let length = if first == '\n' {
             tokens.push((ScriptToken::LineBreak, line));
             line += 1;
             1
@@ -42,14 +42,14 @@ pub(super) fn tokenize(text: &str, fills: bool) -> Result<Vec<(ScriptToken, usiz
             line += rest.get(..end).unwrap_or_default().matches('\n').count();
             end
         } else if first.is_ascii_digit() {
-            let (token, taken) = lex_number(rest)?;
+            let (token, length) = lex_number(rest)?;
             tokens.push((token, line));
-            taken
+            length
         } else if first == '"' || first == '\'' {
-            let (token, taken) = lex_quoted(rest, first, fills && first == '"')?;
+            let (token, length) = lex_quoted(rest, first, fills && first == '"')?;
             tokens.push((token, line));
-            line += rest.get(..taken).unwrap_or_default().matches('\n').count();
-            taken
+            line += rest.get(..length).unwrap_or_default().matches('\n').count();
+            length
         } else if first.is_alphabetic() || first == '_' || first == '$' {
             let end = rest
                 .find(|c: char| !c.is_alphanumeric() && c != '_' && c != '$')
@@ -62,7 +62,7 @@ pub(super) fn tokenize(text: &str, fills: bool) -> Result<Vec<(ScriptToken, usiz
             tokens.push((ScriptToken::Sign(sign), line));
             sign.len()
         };
-        rest = rest.get(taken..).unwrap_or_default();
+        rest = rest.get(length..).unwrap_or_default();
     }
     Ok(tokens)
 }
@@ -122,14 +122,14 @@ fn lex_quoted(text: &str, quote: char, fills: bool) -> Result<(ScriptToken, usiz
                     at += 4;
                     code.ok_or("`\\u` is followed by four digits")?
                 }
-                other => other,
+                letter => letter,
             });
             at += 1 + next.len_utf8();
         } else if c == '\n' && mark.len() == 1 {
             return Err("a text has no end in its line".to_owned());
         } else if fills && c == '$' {
             let inside = rest.get(1..).unwrap_or_default();
-            let (expression, taken) = if inside.starts_with('{') {
+            let (expression, length) = if inside.starts_with('{') {
                 let end = inside.find('}').ok_or("`${` has no end")?;
                 (inside.get(1..end).unwrap_or_default(), end + 2)
             } else {
@@ -142,7 +142,7 @@ fn lex_quoted(text: &str, quote: char, fills: bool) -> Result<(ScriptToken, usiz
             } else {
                 pieces.push((std::mem::take(&mut out), expression.to_owned()));
             }
-            at += taken;
+            at += length;
         } else {
             out.push(c);
             at += c.len_utf8();

@@ -381,9 +381,10 @@ pub(super) fn check_property(
 }
 
 pub(super) fn check_static(class: &str, name: &str, _count: Option<usize>) -> Result<(), String> {
-    let known =
-        STATIC_METHODS.iter().any(|(known, names)| *known == class && names.contains(&name));
-    if known { Ok(()) } else { Err(format!("script calls `{class}.{name}` (not supported)")) }
+    let is_known = STATIC_METHODS
+        .iter()
+        .any(|(class_name, names)| *class_name == class && names.contains(&name));
+    if is_known { Ok(()) } else { Err(format!("script calls `{class}.{name}` (not supported)")) }
 }
 
 pub(super) fn check_new(class: &str, _count: usize) -> Result<(), String> {
@@ -405,11 +406,11 @@ pub(super) fn construct_object(class: &str, arguments: &[ScriptValue]) -> Script
     Ok(match class {
         "Random" => ScriptValue::RandomSource,
         "Date" => {
-            let given = match first {
+            let time = match first {
                 Some(ScriptValue::Int(ms)) => ScriptDateTime::from_epoch_ms(*ms),
                 _ => None,
             };
-            ScriptValue::DateTime(given.unwrap_or_else(|| ScriptDateTime::now("Date")))
+            ScriptValue::DateTime(time.unwrap_or_else(|| ScriptDateTime::now("Date")))
         }
         "HashMap" | "LinkedHashMap" => ScriptValue::from_map([]),
         "JsonSlurper" => ScriptValue::Utility(JavaUtility::JsonReader),
@@ -430,7 +431,7 @@ pub(super) fn construct_object(class: &str, arguments: &[ScriptValue]) -> Script
         }),
         "String" => ScriptValue::from_text(match first {
             Some(ScriptValue::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-            other => other.map(ScriptValue::to_string).unwrap_or_default(),
+            value => value.map(ScriptValue::to_string).unwrap_or_default(),
         }),
         _ => ScriptValue::from_text(format!("{class}: {}", first.unwrap_or(&ScriptValue::Null))),
     })
@@ -463,12 +464,12 @@ fn parse_double(text: &ScriptValue) -> ScriptCallResult {
 pub(super) fn call_static(
     class: &str,
     name: &str,
-    given: &[ScriptValue],
+    arguments: &[ScriptValue],
     scope: &mut VariableScope,
 ) -> ScriptCallResult {
     let nothing = ScriptValue::Null;
-    let first = given.first().unwrap_or(&nothing);
-    let second = given.get(1).unwrap_or(&nothing);
+    let first = arguments.first().unwrap_or(&nothing);
+    let second = arguments.get(1).unwrap_or(&nothing);
     let number = |value: &ScriptValue| value.to_double().unwrap_or(f64::NAN);
     Ok(match (class, name) {
         ("Integer" | "Long", "MAX_VALUE") => {
@@ -485,26 +486,26 @@ pub(super) fn call_static(
                 ScriptValue::List(values) => {
                     values.borrow().iter().map(ScriptValue::to_string).collect()
                 }
-                _ => given.iter().skip(1).map(ScriptValue::to_string).collect(),
+                _ => arguments.iter().skip(1).map(ScriptValue::to_string).collect(),
             };
             ScriptValue::from_text(all.join(&first.to_string()))
         }
         ("String", _) => ScriptValue::from_text(format_text(
             &first.to_string(),
-            given.get(1..).unwrap_or_default(),
+            arguments.get(1..).unwrap_or_default(),
         )?),
         ("Math", "random") => ScriptValue::Double(1.0 - scope.random_unit()),
         ("Math", "abs" | "min" | "max") => match (name, first, second) {
             ("abs", ScriptValue::Int(value), _) => ScriptValue::Int(value.saturating_abs()),
             ("abs", value, _) => ScriptValue::Double(number(value).abs()),
-            ("min", ScriptValue::Int(one), ScriptValue::Int(two)) => {
-                ScriptValue::Int(*one.min(two))
+            ("min", ScriptValue::Int(left), ScriptValue::Int(right)) => {
+                ScriptValue::Int(*left.min(right))
             }
-            ("max", ScriptValue::Int(one), ScriptValue::Int(two)) => {
-                ScriptValue::Int(*one.max(two))
+            ("max", ScriptValue::Int(left), ScriptValue::Int(right)) => {
+                ScriptValue::Int(*left.max(right))
             }
-            ("min", one, two) => ScriptValue::Double(number(one).min(number(two))),
-            (_, one, two) => ScriptValue::Double(number(one).max(number(two))),
+            ("min", left, right) => ScriptValue::Double(number(left).min(number(right))),
+            (_, left, right) => ScriptValue::Double(number(left).max(number(right))),
         },
         ("Math", "round") => ScriptValue::Int((number(first) + 0.5).floor() as i64),
         ("Math", "floor") => ScriptValue::Double(number(first).floor()),
@@ -544,12 +545,12 @@ pub(super) fn call_static(
         ("JsonOutput", _) => ScriptValue::from_text(json::write_json(first)?),
         ("Arrays", _) => match first {
             ScriptValue::List(_) => first.clone(),
-            _ => ScriptValue::from_list(given.to_vec()),
+            _ => ScriptValue::from_list(arguments.to_vec()),
         },
         ("Collections", _) => ScriptValue::from_list(Vec::new()),
         ("DateTimeFormatter", _) => ScriptValue::DateFormat(first.to_string().into()),
         ("LocalDate", "of") => {
-            let number = |place: usize| match given.get(place) {
+            let number = |index: usize| match arguments.get(index) {
                 Some(ScriptValue::Int(number)) => *number,
                 _ => 0,
             };
@@ -562,8 +563,8 @@ pub(super) fn call_static(
         ("Base64" | "MessageDigest" | "Mac" | "Hex" | "DigestUtils", _) => {
             call_codec(class, name, first)?
         }
-        ("RandomStringUtils" | "RandomUtils", _) => call_random_text(name, given, scope),
-        ("StringUtils", _) => call_string_utils(name, given),
+        ("RandomStringUtils" | "RandomUtils", _) => call_random_text(name, arguments, scope),
+        ("StringUtils", _) => call_string_utils(name, arguments),
         ("Objects", _) => ScriptValue::Bool(first.equals(second)),
         _ => return Err(format!("script calls `{class}.{name}` (not supported)")),
     })
@@ -585,9 +586,9 @@ fn url_encode(text: &str) -> String {
 }
 
 /// Formats `%d`, `%s` and `%f` with zero padding, width and precision.
-fn format_text(pattern: &str, given: &[ScriptValue]) -> Result<String, String> {
+fn format_text(pattern: &str, arguments: &[ScriptValue]) -> Result<String, String> {
     let mut out = String::new();
-    let mut next = given.iter();
+    let mut next = arguments.iter();
     let mut chars = pattern.chars().peekable();
     while let Some(c) = chars.next() {
         if c != '%' {
@@ -628,27 +629,27 @@ fn format_text(pattern: &str, given: &[ScriptValue]) -> Result<String, String> {
 pub(super) fn call_method(
     on: &ScriptValue,
     name: &str,
-    given: &[ScriptValue],
+    arguments: &[ScriptValue],
     scope: &mut VariableScope,
 ) -> ScriptCallResult {
     match on {
         ScriptValue::Null => Err(format!(
             "java.lang.NullPointerException: Cannot invoke method {name}() on null object"
         )),
-        ScriptValue::List(_) => call_list(on, name, given),
+        ScriptValue::List(_) => call_list(on, name, arguments),
         ScriptValue::StringBuilder(text) => match name {
             "append" => {
                 text.borrow_mut()
-                    .push_str(&given.first().unwrap_or(&ScriptValue::Null).to_string());
+                    .push_str(&arguments.first().unwrap_or(&ScriptValue::Null).to_string());
                 Ok(on.clone())
             }
-            _ => call_text(&text.borrow(), name, given),
+            _ => call_text(&text.borrow(), name, arguments),
         },
-        ScriptValue::RandomSource => call_random(name, given, scope),
-        ScriptValue::DateTime(time) => time.call_method(name, given),
-        ScriptValue::Map(_) => call_map(on, name, given),
+        ScriptValue::RandomSource => call_random(name, arguments, scope),
+        ScriptValue::DateTime(time) => time.call_method(name, arguments),
+        ScriptValue::Map(_) => call_map(on, name, arguments),
         ScriptValue::Bytes(bytes) => call_bytes(bytes, name),
-        ScriptValue::DateFormat(pattern) => match (name, given.first()) {
+        ScriptValue::DateFormat(pattern) => match (name, arguments.first()) {
             ("format", Some(ScriptValue::DateTime(time))) => {
                 time.format(pattern).map(ScriptValue::from_text)
             }
@@ -657,9 +658,9 @@ pub(super) fn call_method(
             }
             _ => Err(format!("script calls `{name}()` of a date's pattern (not supported)")),
         },
-        ScriptValue::Utility(tool) => call_utility(*tool, name, given),
+        ScriptValue::Utility(tool) => call_utility(*tool, name, arguments),
         ScriptValue::Authenticator(digest, key) => {
-            let first = given.first().unwrap_or(&ScriptValue::Null).to_bytes();
+            let first = arguments.first().unwrap_or(&ScriptValue::Null).to_bytes();
             match name {
                 "init" => {
                     *key.borrow_mut() = first;
@@ -674,20 +675,22 @@ pub(super) fn call_method(
         ScriptValue::Int(_) | ScriptValue::Double(_) => match name {
             "intValue" | "longValue" | "toInteger" | "toLong" => parse_int(on),
             "doubleValue" | "toDouble" => parse_double(on),
-            "equals" => Ok(ScriptValue::Bool(given.first().is_some_and(|other| on.equals(other)))),
+            "equals" => {
+                Ok(ScriptValue::Bool(arguments.first().is_some_and(|other| on.equals(other))))
+            }
             "compareTo" => {
-                let other = given.first().and_then(ScriptValue::to_double).unwrap_or(f64::NAN);
+                let other = arguments.first().and_then(ScriptValue::to_double).unwrap_or(f64::NAN);
                 let order = on.to_double().and_then(|own| own.partial_cmp(&other));
                 Ok(ScriptValue::Int(order.map_or(0, |order| order as i64)))
             }
-            _ => call_text(&on.to_string(), name, given),
+            _ => call_text(&on.to_string(), name, arguments),
         },
-        _ => call_text(&on.to_string(), name, given),
+        _ => call_text(&on.to_string(), name, arguments),
     }
 }
 
 /// Calls a method that converts between bytes and text.
-fn call_codec(class: &str, name: &str, given: &ScriptValue) -> ScriptCallResult {
+fn call_codec(class: &str, name: &str, argument: &ScriptValue) -> ScriptCallResult {
     let digest = |name: &str| {
         JavaDigest::find(name).ok_or_else(|| {
             format!("java.security.NoSuchAlgorithmException: {name} MessageDigest not available")
@@ -698,24 +701,24 @@ fn call_codec(class: &str, name: &str, given: &ScriptValue) -> ScriptCallResult 
         ("Base64", "getUrlEncoder") => ScriptValue::Utility(JavaUtility::Base64Encoder(true)),
         ("Base64", "getDecoder") => ScriptValue::Utility(JavaUtility::Base64Decoder(false)),
         ("Base64", "getUrlDecoder") => ScriptValue::Utility(JavaUtility::Base64Decoder(true)),
-        ("Base64", "encodeBase64") => {
-            ScriptValue::Bytes(codec::encode_base64(&given.to_bytes(), false).into_bytes().into())
-        }
+        ("Base64", "encodeBase64") => ScriptValue::Bytes(
+            codec::encode_base64(&argument.to_bytes(), false).into_bytes().into(),
+        ),
         ("Base64", "encodeBase64String") => {
-            ScriptValue::from_text(codec::encode_base64(&given.to_bytes(), false))
+            ScriptValue::from_text(codec::encode_base64(&argument.to_bytes(), false))
         }
-        ("Base64", _) => decode_base64(given, false)?,
+        ("Base64", _) => decode_base64(argument, false)?,
         ("MessageDigest", _) => {
-            ScriptValue::Utility(JavaUtility::Digest(digest(&given.to_string())?))
+            ScriptValue::Utility(JavaUtility::Digest(digest(&argument.to_string())?))
         }
         ("Mac", _) => {
             let empty: Rc<[u8]> = Rc::from([]);
-            ScriptValue::Authenticator(digest(&given.to_string())?, Rc::new(empty.into()))
+            ScriptValue::Authenticator(digest(&argument.to_string())?, Rc::new(empty.into()))
         }
-        ("Hex", _) => ScriptValue::from_text(codec::encode_hex(&given.to_bytes())),
+        ("Hex", _) => ScriptValue::from_text(codec::encode_hex(&argument.to_bytes())),
         (_, name) => {
             let digest = digest(name.strip_suffix("Hex").unwrap_or(name))?;
-            ScriptValue::from_text(codec::encode_hex(&digest.digest(&given.to_bytes())))
+            ScriptValue::from_text(codec::encode_hex(&digest.digest(&argument.to_bytes())))
         }
     })
 }
@@ -727,8 +730,8 @@ fn decode_base64(text: &ScriptValue, is_for_urls: bool) -> ScriptCallResult {
     bytes.map(|bytes| ScriptValue::Bytes(bytes.into())).ok_or_else(illegal)
 }
 
-fn call_utility(tool: JavaUtility, name: &str, given: &[ScriptValue]) -> ScriptCallResult {
-    let first = given.first().unwrap_or(&ScriptValue::Null);
+fn call_utility(tool: JavaUtility, name: &str, arguments: &[ScriptValue]) -> ScriptCallResult {
+    let first = arguments.first().unwrap_or(&ScriptValue::Null);
     match (tool, name) {
         (JavaUtility::JsonReader, "parseText" | "parse") => match first {
             ScriptValue::Null => {
@@ -757,25 +760,25 @@ fn call_bytes(bytes: &Rc<[u8]>, name: &str) -> ScriptCallResult {
     })
 }
 
-fn call_map(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallResult {
+fn call_map(on: &ScriptValue, name: &str, arguments: &[ScriptValue]) -> ScriptCallResult {
     let ScriptValue::Map(entries) = on else { return Ok(ScriptValue::Null) };
-    let key = given.first().map(ScriptValue::to_string).unwrap_or_default();
+    let key = arguments.first().map(ScriptValue::to_string).unwrap_or_default();
     let find = || {
         let entries = entries.borrow();
-        entries.iter().find(|(known, _)| **known == *key).map(|(_, value)| value.clone())
+        entries.iter().find(|(entry_key, _)| **entry_key == *key).map(|(_, value)| value.clone())
     };
     Ok(match name {
         "size" => ScriptValue::Int(i64::try_from(entries.borrow().len()).unwrap_or(i64::MAX)),
         "isEmpty" => ScriptValue::Bool(entries.borrow().is_empty()),
         "containsKey" => ScriptValue::Bool(find().is_some()),
         "get" => find().unwrap_or_default(),
-        "getOrDefault" => find().unwrap_or_else(|| given.get(1).cloned().unwrap_or_default()),
+        "getOrDefault" => find().unwrap_or_else(|| arguments.get(1).cloned().unwrap_or_default()),
         "put" | "set" => {
-            let value = given.get(1).cloned().unwrap_or_default();
+            let value = arguments.get(1).cloned().unwrap_or_default();
             let mut entries = entries.borrow_mut();
             let count = entries.len();
-            match entries.iter_mut().find(|(known, _)| **known == *key) {
-                Some((_, known)) => std::mem::replace(known, value),
+            match entries.iter_mut().find(|(entry_key, _)| **entry_key == *key) {
+                Some((_, entry_value)) => std::mem::replace(entry_value, value),
                 None if count >= MAX_LIST_LEN => {
                     return Err("java.lang.OutOfMemoryError: the map is too large".to_owned());
                 }
@@ -787,7 +790,7 @@ fn call_map(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallRe
         }
         "remove" => {
             let value = find().unwrap_or_default();
-            entries.borrow_mut().retain(|(known, _)| **known != *key);
+            entries.borrow_mut().retain(|(entry_key, _)| **entry_key != *key);
             value
         }
         "keySet" => {
@@ -851,8 +854,12 @@ const MAX_SLEEP_MS: u64 = 24 * 3_600_000;
 const MAX_RANDOM_TEXT_LEN: i64 = 1 << 20;
 
 /// Calls a random string method of Apache's classes.
-fn call_random_text(name: &str, given: &[ScriptValue], scope: &mut VariableScope) -> ScriptValue {
-    let number = |place: usize| match given.get(place) {
+fn call_random_text(
+    name: &str,
+    arguments: &[ScriptValue],
+    scope: &mut VariableScope,
+) -> ScriptValue {
+    let number = |index: usize| match arguments.get(index) {
         Some(ScriptValue::Int(number)) => Some(*number),
         _ => None,
     };
@@ -862,8 +869,8 @@ fn call_random_text(name: &str, given: &[ScriptValue], scope: &mut VariableScope
     }
     let digits: Vec<char> = ('0'..='9').collect();
     let letters: Vec<char> = ('A'..='Z').chain('a'..='z').collect();
-    let flag = |place: usize| given.get(place).is_some_and(ScriptValue::is_true);
-    let alphabet = match (name, given.get(1)) {
+    let flag = |index: usize| arguments.get(index).is_some_and(ScriptValue::is_true);
+    let alphabet = match (name, arguments.get(1)) {
         ("randomNumeric", _) => digits,
         ("randomAlphabetic", _) => letters,
         ("random", Some(ScriptValue::Text(alphabet))) => alphabet.chars().collect(),
@@ -877,14 +884,14 @@ fn call_random_text(name: &str, given: &[ScriptValue], scope: &mut VariableScope
     let last = i64::try_from(alphabet.len()).unwrap_or(1) - 1;
     let length = number(0).unwrap_or(0).clamp(0, MAX_RANDOM_TEXT_LEN);
     let letters = (0..length).filter_map(|_| {
-        let place = usize::try_from(scope.random_between(0, last)).ok()?;
-        alphabet.get(place).copied()
+        let position = usize::try_from(scope.random_between(0, last)).ok()?;
+        alphabet.get(position).copied()
     });
     ScriptValue::from_text(letters.collect::<String>())
 }
 
-fn call_string_utils(name: &str, given: &[ScriptValue]) -> ScriptValue {
-    let text = |place: usize| match given.get(place) {
+fn call_string_utils(name: &str, arguments: &[ScriptValue]) -> ScriptValue {
+    let text = |index: usize| match arguments.get(index) {
         None | Some(ScriptValue::Null) => String::new(),
         Some(value) => value.to_string(),
     };
@@ -895,13 +902,13 @@ fn call_string_utils(name: &str, given: &[ScriptValue]) -> ScriptValue {
         "isEmpty" => ScriptValue::Bool(subject.is_empty()),
         "isNotEmpty" => ScriptValue::Bool(!subject.is_empty()),
         "substringBetween" => {
-            let end = if given.len() > 2 { text(2) } else { text(1) };
+            let end = if arguments.len() > 2 { text(2) } else { text(1) };
             let inside = subject.split_once(&text(1)).and_then(|(_, rest)| rest.split_once(&end));
             inside.map_or(ScriptValue::Null, |(inside, _)| ScriptValue::from_text(inside))
         }
         _ => {
-            let fill = if given.len() > 2 { text(2) } else { " ".to_owned() };
-            ScriptValue::from_text(padding_for(&subject, given.get(1), &fill) + &subject)
+            let fill = if arguments.len() > 2 { text(2) } else { " ".to_owned() };
+            ScriptValue::from_text(padding_for(&subject, arguments.get(1), &fill) + &subject)
         }
     }
 }
@@ -916,8 +923,12 @@ fn padding_for(text: &str, width: Option<&ScriptValue>, fill: &str) -> String {
     fill.repeat(missing).chars().take(missing).collect()
 }
 
-fn call_random(name: &str, given: &[ScriptValue], scope: &mut VariableScope) -> ScriptCallResult {
-    let number = |place: usize| match given.get(place) {
+fn call_random(
+    name: &str,
+    arguments: &[ScriptValue],
+    scope: &mut VariableScope,
+) -> ScriptCallResult {
+    let number = |index: usize| match arguments.get(index) {
         Some(ScriptValue::Int(value)) => Some(*value),
         _ => None,
     };
@@ -946,10 +957,10 @@ const MAX_REPEATED_TEXT_LEN: usize = 16 << 20;
 /// Maximum length of a list that a script creates.
 const MAX_LIST_LEN: usize = 1_000_000;
 
-fn call_list(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallResult {
+fn call_list(on: &ScriptValue, name: &str, arguments: &[ScriptValue]) -> ScriptCallResult {
     let ScriptValue::List(values) = on else { return Ok(ScriptValue::Null) };
-    let place = || match given.first() {
-        Some(ScriptValue::Int(place)) => usize::try_from(*place).ok(),
+    let index_argument = || match arguments.first() {
+        Some(ScriptValue::Int(index)) => usize::try_from(*index).ok(),
         _ => None,
     };
     let outside = || "java.lang.IndexOutOfBoundsException".to_owned();
@@ -958,48 +969,50 @@ fn call_list(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallR
             ScriptValue::Int(i64::try_from(values.borrow().len()).unwrap_or(i64::MAX))
         }
         "isEmpty" => ScriptValue::Bool(values.borrow().is_empty()),
-        "get" => {
-            place().and_then(|place| values.borrow().get(place).cloned()).ok_or_else(outside)?
-        }
+        "get" => index_argument()
+            .and_then(|index| values.borrow().get(index).cloned())
+            .ok_or_else(outside)?,
         "add" => {
             let mut values = values.borrow_mut();
             if values.len() >= MAX_LIST_LEN {
                 return Err("java.lang.OutOfMemoryError: the list is too long".to_owned());
             }
-            values.push(given.first().cloned().unwrap_or_default());
+            values.push(arguments.first().cloned().unwrap_or_default());
             ScriptValue::Bool(true)
         }
         "set" => {
             let mut values = values.borrow_mut();
-            let place = place().and_then(|place| values.get_mut(place)).ok_or_else(outside)?;
-            std::mem::replace(place, given.get(1).cloned().unwrap_or_default())
+            let slot =
+                index_argument().and_then(|index| values.get_mut(index)).ok_or_else(outside)?;
+            std::mem::replace(slot, arguments.get(1).cloned().unwrap_or_default())
         }
         "contains" => {
-            let wanted = given.first().unwrap_or(&ScriptValue::Null);
-            ScriptValue::Bool(values.borrow().iter().any(|value| value.equals(wanted)))
+            let target_value = arguments.first().unwrap_or(&ScriptValue::Null);
+            ScriptValue::Bool(values.borrow().iter().any(|value| value.equals(target_value)))
         }
         "join" => {
             let all: Vec<String> = values.borrow().iter().map(ScriptValue::to_string).collect();
             ScriptValue::from_text(
-                all.join(&given.first().unwrap_or(&ScriptValue::Null).to_string()),
+                all.join(&arguments.first().unwrap_or(&ScriptValue::Null).to_string()),
             )
         }
         "toString" => ScriptValue::from_text(on.to_string()),
         "first" | "last" => {
             let values = values.borrow();
-            let found = if name == "first" { values.first() } else { values.last() };
-            found.cloned().ok_or("java.util.NoSuchElementException: Cannot access an element")?
+            let element = if name == "first" { values.first() } else { values.last() };
+            element.cloned().ok_or("java.util.NoSuchElementException: Cannot access an element")?
         }
         "reverse" => ScriptValue::from_list(values.borrow().iter().rev().cloned().collect()),
         "indexOf" => {
-            let wanted = given.first().unwrap_or(&ScriptValue::Null);
-            let at = values.borrow().iter().position(|value| value.equals(wanted));
+            let target_value = arguments.first().unwrap_or(&ScriptValue::Null);
+            let at = values.borrow().iter().position(|value| value.equals(target_value));
             ScriptValue::Int(at.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1))
         }
         "remove" => {
             let mut values = values.borrow_mut();
-            let place = place().filter(|place| *place < values.len()).ok_or_else(outside)?;
-            values.remove(place)
+            let index =
+                index_argument().filter(|index| *index < values.len()).ok_or_else(outside)?;
+            values.remove(index)
         }
         "sort" => {
             let mut sorted = values.borrow().clone();
@@ -1008,22 +1021,22 @@ fn call_list(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallR
             ScriptValue::from_list(sorted)
         }
         "unique" => {
-            let mut kept: Vec<ScriptValue> = Vec::new();
+            let mut unique_values: Vec<ScriptValue> = Vec::new();
             for value in values.borrow().iter() {
-                if !kept.iter().any(|known| known.equals(value)) {
-                    kept.push(value.clone());
+                if !unique_values.iter().any(|unique_value| unique_value.equals(value)) {
+                    unique_values.push(value.clone());
                 }
             }
-            values.borrow_mut().clone_from(&kept);
-            ScriptValue::from_list(kept)
+            values.borrow_mut().clone_from(&unique_values);
+            ScriptValue::from_list(unique_values)
         }
         "max" | "min" => {
             let values = values.borrow();
-            let found = match name {
-                "max" => values.iter().max_by(|one, two| compare_values(one, two)),
-                _ => values.iter().min_by(|one, two| compare_values(one, two)),
+            let extreme = match name {
+                "max" => values.iter().max_by(|left, right| compare_values(left, right)),
+                _ => values.iter().min_by(|left, right| compare_values(left, right)),
             };
-            found.cloned().unwrap_or_default()
+            extreme.cloned().unwrap_or_default()
         }
         "sum" => {
             let values = values.borrow();
@@ -1045,10 +1058,10 @@ fn call_list(on: &ScriptValue, name: &str, given: &[ScriptValue]) -> ScriptCallR
 }
 
 /// Compares two values: numbers by value, anything else by text.
-fn compare_values(one: &ScriptValue, two: &ScriptValue) -> std::cmp::Ordering {
-    match (one.to_double(), two.to_double()) {
-        (Some(one), Some(two)) => one.total_cmp(&two),
-        _ => one.to_string().cmp(&two.to_string()),
+fn compare_values(left: &ScriptValue, right: &ScriptValue) -> std::cmp::Ordering {
+    match (left.to_double(), right.to_double()) {
+        (Some(left_number), Some(right_number)) => left_number.total_cmp(&right_number),
+        _ => left.to_string().cmp(&right.to_string()),
     }
 }
 
@@ -1065,35 +1078,36 @@ fn convert_replacement(text: &str) -> String {
         match c {
             '\\' => match chars.next() {
                 Some('$') => out.push_str("$$"),
-                Some(other) => out.push(other),
+                Some(letter) => out.push(letter),
                 None => {}
             },
             '$' => match chars.next() {
                 Some(digit) if digit.is_ascii_digit() => out.push_str(&format!("${{{digit}}}")),
-                Some(other) => {
+                Some(letter) => {
                     out.push_str("$$");
-                    out.push(other);
+                    out.push(letter);
                 }
                 None => out.push_str("$$"),
             },
-            other => out.push(other),
+            letter => out.push(letter),
         }
     }
     out
 }
 
-fn call_text(text: &str, name: &str, given: &[ScriptValue]) -> ScriptCallResult {
-    let argument = |place: usize| given.get(place).map(ScriptValue::to_string).unwrap_or_default();
+fn call_text(text: &str, name: &str, arguments: &[ScriptValue]) -> ScriptCallResult {
+    let argument =
+        |index: usize| arguments.get(index).map(ScriptValue::to_string).unwrap_or_default();
     let first = argument(0);
     let count = |text: &str| i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
-    let place = |place: usize| match given.get(place) {
+    let index_argument = |index: usize| match arguments.get(index) {
         Some(ScriptValue::Int(value)) => usize::try_from(*value).ok(),
         _ => None,
     };
     let outside = || "java.lang.StringIndexOutOfBoundsException".to_owned();
     Ok(match name {
         "equals" => ScriptValue::Bool(
-            matches!(given.first(), Some(ScriptValue::Text(other)) if **other == *text),
+            matches!(arguments.first(), Some(ScriptValue::Text(other)) if **other == *text),
         ),
         "equalsIgnoreCase" => ScriptValue::Bool(text.to_lowercase() == first.to_lowercase()),
         "contains" => ScriptValue::Bool(text.contains(&first)),
@@ -1122,16 +1136,21 @@ fn call_text(text: &str, name: &str, given: &[ScriptValue]) -> ScriptCallResult 
             ScriptValue::from_list(parts)
         }
         "substring" => {
-            let from = place(0).ok_or_else(outside)?;
+            let from = index_argument(0).ok_or_else(outside)?;
             let all: Vec<char> = text.chars().collect();
-            let to = if given.len() > 1 { place(1).ok_or_else(outside)? } else { all.len() };
+            let to = if arguments.len() > 1 {
+                index_argument(1).ok_or_else(outside)?
+            } else {
+                all.len()
+            };
             ScriptValue::from_text(
                 all.get(from..to).ok_or_else(outside)?.iter().collect::<String>(),
             )
         }
         "charAt" => {
-            let found = place(0).and_then(|place| text.chars().nth(place)).ok_or_else(outside)?;
-            ScriptValue::from_text(found.to_string())
+            let letter =
+                index_argument(0).and_then(|index| text.chars().nth(index)).ok_or_else(outside)?;
+            ScriptValue::from_text(letter.to_string())
         }
         "indexOf" | "lastIndexOf" => {
             let at = if name == "indexOf" { text.find(&first) } else { text.rfind(&first) };
@@ -1153,8 +1172,8 @@ fn call_text(text: &str, name: &str, given: &[ScriptValue]) -> ScriptCallResult 
         "isInteger" => ScriptValue::Bool(text.trim().parse::<i64>().is_ok()),
         "compareTo" => ScriptValue::Int(text.cmp(first.as_str()) as i64),
         "padLeft" | "padRight" => {
-            let fill = if given.len() > 1 { argument(1) } else { " ".to_owned() };
-            let padding = padding_for(text, given.first(), &fill);
+            let fill = if arguments.len() > 1 { argument(1) } else { " ".to_owned() };
+            let padding = padding_for(text, arguments.first(), &fill);
             ScriptValue::from_text(if name == "padLeft" {
                 padding + text
             } else {
@@ -1171,24 +1190,24 @@ fn call_text(text: &str, name: &str, given: &[ScriptValue]) -> ScriptCallResult 
         "isBlank" => ScriptValue::Bool(text.trim().is_empty()),
         "strip" => ScriptValue::from_text(text.trim()),
         "repeat" => {
-            let count = place(0).ok_or_else(outside)?;
+            let count = index_argument(0).ok_or_else(outside)?;
             if text.len().saturating_mul(count) > MAX_REPEATED_TEXT_LEN {
                 return Err("java.lang.OutOfMemoryError: the text is too long".to_owned());
             }
             ScriptValue::from_text(text.repeat(count))
         }
-        "take" => {
-            ScriptValue::from_text(text.chars().take(place(0).unwrap_or(0)).collect::<String>())
-        }
-        "drop" => {
-            ScriptValue::from_text(text.chars().skip(place(0).unwrap_or(0)).collect::<String>())
-        }
+        "take" => ScriptValue::from_text(
+            text.chars().take(index_argument(0).unwrap_or(0)).collect::<String>(),
+        ),
+        "drop" => ScriptValue::from_text(
+            text.chars().skip(index_argument(0).unwrap_or(0)).collect::<String>(),
+        ),
         "toList" => ScriptValue::from_list(
             text.chars().map(|c| ScriptValue::from_text(c.to_string())).collect(),
         ),
         "readLines" => ScriptValue::from_list(text.lines().map(ScriptValue::from_text).collect()),
         "tokenize" => {
-            let marks = if given.is_empty() { " \t\n\r\u{c}".to_owned() } else { first };
+            let marks = if arguments.is_empty() { " \t\n\r\u{c}".to_owned() } else { first };
             let parts = text.split(|c| marks.contains(c)).filter(|part| !part.is_empty());
             ScriptValue::from_list(parts.map(ScriptValue::from_text).collect())
         }

@@ -90,15 +90,15 @@ impl PlanScript {
     ) -> Result<ScriptValue, String> {
         let text = self.text.evaluate(scope).into_owned();
         let parameters = self.parameters.evaluate(scope).into_owned();
-        let known =
+        let cached_block =
             self.parsed_blocks.lock().unwrap_or_else(PoisonError::into_inner).get(&text).cloned();
-        let block = match known {
+        let block = match cached_block {
             Some(block) => block,
             None => {
                 let block = Arc::new(parser::parse_script(&text, self.dialect)?);
-                let mut known = self.parsed_blocks.lock().unwrap_or_else(PoisonError::into_inner);
-                if known.len() < MAX_PARSED_BLOCKS {
-                    known.insert(text, Arc::clone(&block));
+                let mut cache = self.parsed_blocks.lock().unwrap_or_else(PoisonError::into_inner);
+                if cache.len() < MAX_PARSED_BLOCKS {
+                    cache.insert(text, Arc::clone(&block));
                 }
                 block
             }

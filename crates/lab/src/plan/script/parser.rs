@@ -23,7 +23,7 @@ pub(super) fn parse_script(text: &str, dialect: ScriptDialect) -> ScriptParseRes
 fn parse_nested_script(
     text: &str,
     dialect: ScriptDialect,
-    known: HashSet<String>,
+    declared_names: HashSet<String>,
     depth: usize,
 ) -> ScriptParseResult<ScriptBlock> {
     let is_groovy = dialect == ScriptDialect::Groovy;
@@ -36,7 +36,7 @@ fn parse_nested_script(
         position: 0,
         dialect,
         depth,
-        declared_names: known,
+        declared_names,
         json_names: HashSet::new(),
         read_names: Vec::new(),
         parentheses_depth: 0,
@@ -98,15 +98,15 @@ impl ScriptParser {
     }
 
     fn accept_sign(&mut self, sign: &'static str) -> bool {
-        let found = self.peek() == Some(&ScriptToken::Sign(sign));
-        self.position += usize::from(found);
-        found
+        let is_match = self.peek() == Some(&ScriptToken::Sign(sign));
+        self.position += usize::from(is_match);
+        is_match
     }
 
-    fn accept_keyword(&mut self, word: &str) -> bool {
-        let found = matches!(self.peek(), Some(ScriptToken::Name(name)) if name == word);
-        self.position += usize::from(found);
-        found
+    fn accept_keyword(&mut self, keyword: &str) -> bool {
+        let is_match = matches!(self.peek(), Some(ScriptToken::Name(name)) if name == keyword);
+        self.position += usize::from(is_match);
+        is_match
     }
 
     fn expect_sign(&mut self, sign: &'static str) -> ScriptParseResult<()> {
@@ -117,15 +117,15 @@ impl ScriptParser {
         }
     }
 
-    fn syntax_error(&self, what: &str) -> String {
-        let found = match self.tokens.get(self.position) {
+    fn syntax_error(&self, problem: &str) -> String {
+        let token_text = match self.tokens.get(self.position) {
             None => "the end".to_owned(),
             Some((ScriptToken::LineBreak, _)) => "the end of the line".to_owned(),
             Some((ScriptToken::Name(name), _)) => format!("`{name}`"),
             Some((ScriptToken::Sign(sign), _)) => format!("`{sign}`"),
             Some((token, _)) => format!("{token:?}"),
         };
-        format!("line {}: {what}, not {found}", self.current_line())
+        format!("line {}: {problem}, not {token_text}", self.current_line())
     }
 
     fn parse_name(&mut self) -> ScriptParseResult<String> {
@@ -186,14 +186,14 @@ impl ScriptParser {
     }
 
     fn parse_statement(&mut self) -> ScriptParseResult<Vec<ScriptStatement>> {
-        let word = match self.peek() {
+        let keyword = match self.peek() {
             Some(ScriptToken::Name(name)) => name.clone(),
             Some(ScriptToken::Sign("{")) => {
                 return Ok(vec![ScriptStatement::Nested(self.parse_body()?)]);
             }
             _ => String::new(),
         };
-        let statement = match word.as_str() {
+        let statement = match keyword.as_str() {
             "import" | "package" => {
                 while !matches!(
                     self.peek(),
@@ -289,7 +289,7 @@ impl ScriptParser {
                 | Some(ScriptToken::LineBreak | ScriptToken::Sign("=" | ";" | "," | ":" | "}")) => {
                     true
                 }
-                Some(ScriptToken::Name(word)) => word == "in",
+                Some(ScriptToken::Name(keyword)) => keyword == "in",
                 _ => false,
             };
             if ends {
@@ -489,8 +489,9 @@ impl ScriptParser {
             | ScriptExpression::Property(on, _)
             | ScriptExpression::Cast(_, on) => self.is_json(on),
             ScriptExpression::SafeNavigation(inner) => self.is_json(inner),
-            ScriptExpression::Elvis(one, two) | ScriptExpression::Conditional(_, one, two) => {
-                self.is_json(one) || self.is_json(two)
+            ScriptExpression::Elvis(first, second)
+            | ScriptExpression::Conditional(_, first, second) => {
+                self.is_json(first) || self.is_json(second)
             }
             _ => false,
         }
@@ -514,8 +515,8 @@ impl ScriptParser {
         let condition = self.parse_binary(0)?;
         if self.accept_sign("?:") {
             self.skip_line_breaks();
-            let other = self.parse_expression()?;
-            return Ok(ScriptExpression::Elvis(Box::new(condition), Box::new(other)));
+            let alternative = self.parse_expression()?;
+            return Ok(ScriptExpression::Elvis(Box::new(condition), Box::new(alternative)));
         }
         if self.accept_sign("?") {
             self.skip_line_breaks();
@@ -684,10 +685,10 @@ impl ScriptParser {
         }
         if self.accept_sign("[") {
             self.parentheses_depth += 1;
-            let place = self.parse_expression()?;
+            let index = self.parse_expression()?;
             self.expect_sign("]")?;
             self.parentheses_depth -= 1;
-            return Ok((ScriptExpression::Index(Box::new(value), Box::new(place)), true));
+            return Ok((ScriptExpression::Index(Box::new(value), Box::new(index)), true));
         }
         for (sign, by) in [("++", 1), ("--", -1)] {
             if self.accept_sign(sign) {

@@ -92,12 +92,12 @@ fn values_of_groovy_scripts() {
 
 #[test]
 fn samples_are_seen_and_judged() {
-    let answer = SampleResponse {
+    let response = SampleResponse {
         code: "404".to_owned(),
         body: "gone".to_owned(),
         ..SampleResponse::default()
     };
-    let mut stand = ScriptSampleContext::new(answer, false);
+    let mut stand = ScriptSampleContext::new(response, false);
     let judge = "if (prev.getResponseCode().equals('404')) {\n  prev.setSuccessful(true)\n  AssertionResult.setFailure(true)\n  AssertionResult.setFailureMessage('body ' + prev.getResponseDataAsString())\n}";
     script(judge, ScriptDialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
     assert!(stand.is_ok);
@@ -134,8 +134,8 @@ fn json_is_read_into_maps_and_lists() {
     ] {
         groovy(&json(text), expected);
     }
-    let told = run("new groovy.json.JsonSlurper().parseText('{')", ScriptDialect::Groovy).0;
-    assert!(told.starts_with("groovy.json.JsonException"), "{told}");
+    let result = run("new groovy.json.JsonSlurper().parseText('{')", ScriptDialect::Groovy).0;
+    assert!(result.starts_with("groovy.json.JsonException"), "{result}");
 }
 
 #[test]
@@ -185,16 +185,16 @@ fn dates_of_java_are_moved_and_written() {
     );
     groovy("new SimpleDateFormat('yyyy-MM-dd').parse('2024-02-29').format('dd/MM/yy')", "29/02/24");
     groovy("LocalDate.of(2024, 1, 1).isBefore(LocalDate.of(2024, 1, 2))", "true");
-    let told = run("LocalDate.of(2024, 13, 1)", ScriptDialect::Groovy).0;
-    assert!(told.contains("DateTimeException"), "{told}");
+    let result = run("LocalDate.of(2024, 13, 1)", ScriptDialect::Groovy).0;
+    assert!(result.contains("DateTimeException"), "{result}");
 }
 
 #[test]
 fn variables_take_texts_only_and_properties_are_read_and_set_by_name() {
-    let told = run("vars.put('out', 5)", ScriptDialect::Groovy);
-    assert!(told.0.contains("MissingMethodException") && told.1.is_empty(), "{told:?}");
-    let answer = SampleResponse { code: "404".to_owned(), ..SampleResponse::default() };
-    let mut stand = ScriptSampleContext::new(answer, false);
+    let result = run("vars.put('out', 5)", ScriptDialect::Groovy);
+    assert!(result.0.contains("MissingMethodException") && result.1.is_empty(), "{result:?}");
+    let response = SampleResponse { code: "404".to_owned(), ..SampleResponse::default() };
+    let mut stand = ScriptSampleContext::new(response, false);
     let judge = "if (prev.responseCode == '404') {\n  prev.successful = true\n  AssertionResult.failure = true\n  AssertionResult.failureMessage = \"code ${prev.responseCode}\"\n}\nlog.info 'seen'\nprintln 'seen'";
     script(judge, ScriptDialect::Groovy).unwrap().run(&mut scope(), &mut stand).unwrap();
     assert!(stand.is_ok);
@@ -210,19 +210,19 @@ fn variables_take_texts_only_and_properties_are_read_and_set_by_name() {
 
 #[test]
 fn a_list_that_holds_itself_is_shown_within_bounds() {
-    let (told, _) = run(
+    let (result, _) = run(
         "def l = [1]\nfor (i in [1, 2, 3, 4]) { l.add(l) }\nl.toString().length() < 3000000",
         ScriptDialect::Groovy,
     );
-    assert_eq!(told, "true");
-    let (told, _) =
+    assert_eq!(result, "true");
+    let (result, _) =
         run("def l = []\nl.add(l)\ngroovy.json.JsonOutput.toJson(l)", ScriptDialect::Groovy);
-    assert!(told.contains("StackOverflowError"), "{told}");
+    assert!(result.contains("StackOverflowError"), "{result}");
 }
 
 #[test]
 fn what_is_not_in_the_list_is_told_with_its_name() {
-    for (text, wanted) in [
+    for (text, expected) in [
         ("ctx.getEngine()", "line 1: script calls `ctx.getEngine()` (not supported)"),
         ("\nnew File('/etc/passwd')", "line 2: script calls `new File` (not supported)"),
         ("'ls'.execute()", "line 1: script calls `execute()` (not supported)"),
@@ -235,17 +235,17 @@ fn what_is_not_in_the_list_is_told_with_its_name() {
         ("'never ends", "a text has no end"),
     ] {
         let fault = script(text, ScriptDialect::Groovy).unwrap_err();
-        assert_eq!(fault, wanted, "{text}");
+        assert_eq!(fault, expected, "{text}");
     }
 }
 
 #[test]
 fn scripts_end() {
-    let (told, _) = run("while (true) { x = 1 }", ScriptDialect::Groovy);
-    assert!(told.contains("was ended after"), "{told}");
-    let (told, _) =
+    let (result, _) = run("while (true) { x = 1 }", ScriptDialect::Groovy);
+    assert!(result.contains("was ended after"), "{result}");
+    let (result, _) =
         run("def s = 'xxxxxxxxxxxxxxxx'\nwhile (true) { s = s + s }", ScriptDialect::Groovy);
-    assert!(told.contains("OutOfMemoryError"), "{told}");
+    assert!(result.contains("OutOfMemoryError"), "{result}");
     let deep = format!("{}1{}", "(".repeat(5000), ")".repeat(5000));
     assert!(script(&deep, ScriptDialect::Groovy).is_err());
 }

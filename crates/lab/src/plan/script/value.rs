@@ -107,8 +107,8 @@ impl ScriptValue {
         match self {
             Self::List(values) => {
                 out.push('[');
-                for (place, value) in values.borrow().iter().enumerate() {
-                    out.push_str(if place == 0 { "" } else { ", " });
+                for (index, value) in values.borrow().iter().enumerate() {
+                    out.push_str(if index == 0 { "" } else { ", " });
                     value.write_shown(out, depth + 1);
                     if out.len() > MAX_SHOWN_LEN {
                         break;
@@ -118,8 +118,8 @@ impl ScriptValue {
             }
             Self::Map(entries) => {
                 out.push('{');
-                for (place, (key, value)) in entries.borrow().iter().enumerate() {
-                    out.push_str(if place == 0 { "" } else { ", " });
+                for (index, (key, value)) in entries.borrow().iter().enumerate() {
+                    out.push_str(if index == 0 { "" } else { ", " });
                     out.push_str(key);
                     out.push('=');
                     value.write_shown(out, depth + 1);
@@ -172,24 +172,28 @@ impl ScriptValue {
     pub(super) fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,
-            (Self::Bool(one), Self::Bool(two)) => one == two,
-            (Self::List(one), Self::List(two)) => {
-                Rc::ptr_eq(one, two)
-                    || one.borrow().len() == two.borrow().len() && {
-                        let (one, two) = (one.borrow(), two.borrow());
+            (Self::Bool(left), Self::Bool(right)) => left == right,
+            (Self::List(left), Self::List(right)) => {
+                Rc::ptr_eq(left, right)
+                    || left.borrow().len() == right.borrow().len() && {
+                        let (left, right) = (left.borrow(), right.borrow());
                         // Nested lists are equal only if they are identical.
-                        one.iter().zip(two.iter()).all(|(one, two)| match (one, two) {
-                            (Self::List(one), Self::List(two)) => Rc::ptr_eq(one, two),
-                            _ => one.equals(two),
+                        left.iter().zip(right.iter()).all(|(left_value, right_value)| {
+                            match (left_value, right_value) {
+                                (Self::List(left_list), Self::List(right_list)) => {
+                                    Rc::ptr_eq(left_list, right_list)
+                                }
+                                _ => left_value.equals(right_value),
+                            }
                         })
                     }
             }
-            (Self::Text(one), Self::Text(two)) => one == two,
-            (Self::DateTime(one), Self::DateTime(two)) => one == two,
-            (Self::Bytes(one), Self::Bytes(two)) => one == two,
-            (Self::Map(one), Self::Map(two)) => Rc::ptr_eq(one, two),
+            (Self::Text(left), Self::Text(right)) => left == right,
+            (Self::DateTime(left), Self::DateTime(right)) => left == right,
+            (Self::Bytes(left), Self::Bytes(right)) => left == right,
+            (Self::Map(left), Self::Map(right)) => Rc::ptr_eq(left, right),
             _ => match (self.to_double(), other.to_double()) {
-                (Some(one), Some(two)) => one == two,
+                (Some(left_number), Some(right_number)) => left_number == right_number,
                 _ => false,
             },
         }

@@ -62,19 +62,19 @@ impl TomlCompiler<'_> {
         let mut before = 0.0;
         if stages.is_empty() {
             let rate = load.rate("rate").unwrap_or(1.0);
-            let lasts = self.read_duration(load, "duration");
-            add_rate_intervals(&mut stretches, (0.0, rate), load.duration("ramp"), lasts);
+            let duration = self.read_duration(load, "duration");
+            add_rate_intervals(&mut stretches, (0.0, rate), load.duration("ramp"), duration);
         } else if load.has_key("rate") || load.has_key("duration") {
             load.add_finding(load.offset, "with `stage`, rates and times stand in the stages");
         }
         for stage in stages {
             let rate = stage.rate("rate").unwrap_or(before);
-            let lasts = self.read_duration(stage, "for");
-            add_rate_intervals(&mut stretches, (before, rate), stage.duration("ramp"), lasts);
+            let duration = self.read_duration(stage, "for");
+            add_rate_intervals(&mut stretches, (before, rate), stage.duration("ramp"), duration);
             before = rate;
         }
         let process = load.text("arrivals");
-        let process = match process.as_ref().map(|word| word.text.as_str()) {
+        let process = match process.as_ref().map(|value| value.text.as_str()) {
             None | Some("poisson") => ArrivalProcess::Poisson,
             Some("uniform") => ArrivalProcess::Uniform,
             Some(other) => {
@@ -108,8 +108,8 @@ impl TomlCompiler<'_> {
             let mut levels = Vec::new();
             for stage in stages {
                 let users = self.read_user_count(stage);
-                let lasts = self.read_duration(stage, "for");
-                levels.push((users, stage.duration("ramp").unwrap_or_default(), lasts));
+                let stage_duration = self.read_duration(stage, "for");
+                levels.push((users, stage.duration("ramp").unwrap_or_default(), stage_duration));
             }
             return (LoadShape::Lifetimes(staged_lifetimes(&levels)), "-1".to_owned(), every);
         }
@@ -147,7 +147,7 @@ impl TomlCompiler<'_> {
 
     fn read_duration(&self, table: &TomlTable<'_, '_>, key: &'static str) -> Duration {
         match table.duration(key) {
-            Some(lasts) => lasts,
+            Some(duration) => duration,
             None => {
                 if !table.has_key(key) {
                     table.add_finding(
@@ -166,13 +166,13 @@ fn add_rate_intervals(
     stretches: &mut Vec<RateInterval>,
     (from, to): (f64, f64),
     ramp: Option<Duration>,
-    lasts: Duration,
+    duration: Duration,
 ) {
-    let ramp = ramp.unwrap_or_default().min(lasts);
+    let ramp = ramp.unwrap_or_default().min(duration);
     if !ramp.is_zero() {
         stretches.push(RateInterval { start_rate: from, end_rate: to, duration: ramp });
     }
-    stretches.push(RateInterval::constant(to, lasts.saturating_sub(ramp)));
+    stretches.push(RateInterval::constant(to, duration.saturating_sub(ramp)));
 }
 
 /// Returns the start and end of each user in a staged load; a stage has the number of users, the ramp to it, and the
@@ -181,8 +181,8 @@ fn staged_lifetimes(stages: &[(u64, Duration, Duration)]) -> Vec<ThreadLifetime>
     let mut spans = Vec::new();
     let mut running: Vec<Duration> = Vec::new();
     let mut now = Duration::ZERO;
-    for &(users, ramp, lasts) in stages {
-        let ramp = ramp.min(lasts);
+    for &(users, ramp, duration) in stages {
+        let ramp = ramp.min(duration);
         let before = running.len() as u64;
         let change = users.abs_diff(before);
         for step in 0..change {
@@ -193,7 +193,7 @@ fn staged_lifetimes(stages: &[(u64, Duration, Duration)]) -> Vec<ThreadLifetime>
                 spans.push(ThreadLifetime { start, lifetime: Some(at.saturating_sub(start)) });
             }
         }
-        now += lasts;
+        now += duration;
     }
     spans.extend(
         running
@@ -229,8 +229,8 @@ pub(crate) fn weighted_order(weights: &[u64]) -> Option<Vec<usize>> {
     Some(order)
 }
 
-fn greatest_common_divisor(one: u64, other: u64) -> u64 {
-    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+fn greatest_common_divisor(left: u64, right: u64) -> u64 {
+    if right == 0 { left } else { greatest_common_divisor(right, left % right) }
 }
 
 /// Returns a pause in milliseconds as a template, from a time or a range of times.
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(weighted_order(&[7]), Some(vec![0]));
         assert_eq!(weighted_order(&[100_001, 1]), None);
         let order = weighted_order(&[70, 25, 4, 1]).unwrap();
-        let count = |which| order.iter().filter(|one| **one == which).count();
+        let count = |which| order.iter().filter(|turn| **turn == which).count();
         assert_eq!([order.len(), count(0), count(1), count(2), count(3)], [100, 70, 25, 4, 1]);
     }
 
@@ -287,11 +287,11 @@ mod tests {
             (1, Duration::ZERO, 5 * second),
             (3, 2 * second, 5 * second),
         ]);
-        let told: Vec<(u64, u64)> = spans
+        let times: Vec<(u64, u64)> = spans
             .iter()
             .map(|span| (span.start.as_secs(), (span.start + span.lifetime.unwrap()).as_secs()))
             .collect();
-        assert_eq!(told, [(0, 20), (1, 10), (15, 20), (16, 20)]);
+        assert_eq!(times, [(0, 20), (1, 10), (15, 20), (16, 20)]);
     }
 
     #[test]

@@ -207,13 +207,13 @@ impl<'f> TomlCompiler<'f> {
         for scenario in plan.tables("scenario") {
             let load = scenario.table("load");
             let (name, at) = (scenario.text("name"), scenario.offset);
-            let Some(found) = self.add_scenario(scenario) else { continue };
+            let Some(compiled_scenario) = self.add_scenario(scenario) else { continue };
             match load {
-                None => shared.scenarios.push(found),
+                None => shared.scenarios.push(compiled_scenario),
                 Some(load) => {
                     let name = name.map_or_else(|| shared.name.clone(), |name| name.text);
                     own.push(ScenarioGroup {
-                        scenarios: vec![found],
+                        scenarios: vec![compiled_scenario],
                         load: Some(load),
                         name,
                         offset: at,
@@ -275,14 +275,14 @@ impl<'f> TomlCompiler<'f> {
             ("host", &mut target.domain),
             ("port", &mut target.port),
         ];
-        for (part, place) in parts {
+        for (part, template) in parts {
             let key = format!("target{dot}{name}.{part}");
-            let call = format!("${{__P({key},{})}}", place.source());
+            let call = format!("${{__P({key},{})}}", template.source());
             if let (Ok(value), Ok(variable)) =
                 (TextTemplate::parse(&call), TextTemplate::parse(&format!("${{{key}}}")))
             {
                 self.model.variables.push((TextTemplate::literal(&key), value));
-                *place = variable;
+                *template = variable;
             }
         }
         self.targets.insert(name.to_owned(), target);
@@ -429,8 +429,8 @@ impl<'f> TomlCompiler<'f> {
         };
         let on_error = self.read_error_action(cast.load.as_ref());
         let root = self.add_node(PlanNodeKind::Simple, TextTemplate::literal(&cast.name));
-        for &place in data {
-            self.add_event(root, IterationEvent::DataSet(place));
+        for &index in data {
+            self.add_event(root, IterationEvent::DataSet(index));
         }
         if let Some(every) = every {
             self.add_visit_interval(root, every);
@@ -463,7 +463,7 @@ impl<'f> TomlCompiler<'f> {
 
     fn read_error_action(&self, load: Option<&TomlTable<'_, '_>>) -> SampleErrorAction {
         let Some(load) = load else { return SampleErrorAction::NextLoop };
-        match load.text("on_error").as_ref().map(|word| word.text.as_str()) {
+        match load.text("on_error").as_ref().map(|value| value.text.as_str()) {
             None | Some("next-visit") => SampleErrorAction::NextLoop,
             Some("go-on") => SampleErrorAction::Continue,
             Some("stop-user") => SampleErrorAction::StopThread,
@@ -483,12 +483,12 @@ impl<'f> TomlCompiler<'f> {
         self.model.meters.push(ThroughputMeter::default());
         let per_minute = TextTemplate::literal(&(60.0 / every.as_secs_f64()).to_string());
         let meter = self.model.meters.len() - 1;
-        let place = self.add_sampler(
+        let sampler_node = self.add_sampler(
             TextTemplate::literal("pace"),
             SamplerAction::FlowControl(FlowControlAction::NoOp),
         );
         if let Some(PlanNodeKind::Sampler(sampler)) =
-            self.model.nodes.get_mut(place).map(|node| &mut node.kind)
+            self.model.nodes.get_mut(sampler_node).map(|node| &mut node.kind)
         {
             sampler.timers.push(SamplerTimer::Throughput {
                 per_minute,
@@ -496,7 +496,7 @@ impl<'f> TomlCompiler<'f> {
                 meter_index: meter,
             });
         }
-        self.add_child(root, place);
+        self.add_child(root, sampler_node);
     }
 
     fn add_group(
@@ -555,15 +555,15 @@ impl<'f> TomlCompiler<'f> {
         template
     }
 
-    fn count_element(&mut self, what: &str) {
-        *self.inventory.elements.entry(what.to_owned()).or_default() += 1;
+    fn count_element(&mut self, element: &str) {
+        *self.inventory.elements.entry(element.to_owned()).or_default() += 1;
     }
 
     fn read_goals(&mut self, plan: &TomlTable<'_, '_>) {
         for (label, table) in plan.named_tables("goal") {
             if label != "*" && !self.labels.contains(&label) {
-                let known: Vec<&str> = self.labels.iter().map(String::as_str).collect();
-                let near = toml_table::closest_word(&label, &known)
+                let candidates: Vec<&str> = self.labels.iter().map(String::as_str).collect();
+                let near = toml_table::closest_word(&label, &candidates)
                     .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                 table.add_finding(
                     table.offset,
@@ -582,5 +582,5 @@ impl<'f> TomlCompiler<'f> {
 }
 
 fn has_header(headers: &[(TextTemplate, TextTemplate)], name: &str) -> bool {
-    headers.iter().any(|(known, _)| known.source().eq_ignore_ascii_case(name))
+    headers.iter().any(|(key, _)| key.source().eq_ignore_ascii_case(name))
 }

@@ -66,8 +66,8 @@ impl TomlCompiler<'_> {
         let node = self.add_node(kind, TextTemplate::literal(&name));
         self.labels.insert(name);
         for data in table.tables("data") {
-            if let Some(place) = self.add_data_set(data) {
-                self.add_event(node, IterationEvent::DataSet(place));
+            if let Some(index) = self.add_data_set(data) {
+                self.add_event(node, IterationEvent::DataSet(index));
             }
         }
         for step in steps {
@@ -129,15 +129,15 @@ impl TomlCompiler<'_> {
             .table("expect")
             .map(|expect| self.compile_expectations(expect))
             .unwrap_or_default();
-        let (after, found) = self.compile_extractors(&table);
+        let (after, extra_assertions) = self.compile_extractors(&table);
         if let Some(PlanNodeKind::Sampler(sampler)) =
             self.model.nodes.get_mut(node).map(|node| &mut node.kind)
         {
             sampler.assertions = judges;
-            sampler.assertions.extend(found);
+            sampler.assertions.extend(extra_assertions);
             sampler.post_processors = after;
         }
-        let place = match table.flag("once") {
+        let parent = match table.flag("once") {
             Some(true) => {
                 let once = self.add_node(PlanNodeKind::OnceOnly, TextTemplate::literal(&name));
                 self.add_child(scenario, once);
@@ -145,7 +145,7 @@ impl TomlCompiler<'_> {
             }
             _ => scenario,
         };
-        self.add_child(place, node);
+        self.add_child(parent, node);
         let think = match table.text("think") {
             Some(text) => read_pause(&table, "think", &text),
             None => defaults.think_time.clone(),
@@ -155,7 +155,7 @@ impl TomlCompiler<'_> {
                 TextTemplate::literal("think"),
                 SamplerAction::FlowControl(FlowControlAction::Pause(think)),
             );
-            self.add_child(place, node);
+            self.add_child(parent, node);
         }
         table.report_unknown_keys();
     }
@@ -177,15 +177,19 @@ impl TomlCompiler<'_> {
             return HttpSamplerSpec::default();
         };
         let name = target.as_ref().map_or("", |target| target.text.as_str());
-        let found = self.targets.get(name).cloned();
-        let target = found.unwrap_or_else(|| {
+        let configured_target = self.targets.get(name).cloned();
+        let target = configured_target.unwrap_or_else(|| {
             let at = target.as_ref().map_or(path.offset, |target| target.offset);
-            let known: Vec<&str> =
-                self.targets.keys().map(String::as_str).filter(|one| !one.is_empty()).collect();
+            let target_names: Vec<&str> = self
+                .targets
+                .keys()
+                .map(String::as_str)
+                .filter(|target_name| !target_name.is_empty())
+                .collect();
             let message = if name.is_empty() {
                 "the plan has no `target` that this path could belong to".to_owned()
             } else {
-                format!("no target is called `{name}`; known are: {}", known.join(", "))
+                format!("no target is called `{name}`; known are: {}", target_names.join(", "))
             };
             table.add_finding(at, message);
             StepTarget::default()
@@ -309,15 +313,19 @@ impl TomlCompiler<'_> {
                 separator: String::new(),
             });
         }
-        let given: Vec<&str> = BODY_KEYS.into_iter().filter(|key| table.has_key(key)).collect();
-        if given.len() > 1 && given != ["form", "files"] {
+        let present_keys: Vec<&str> =
+            BODY_KEYS.into_iter().filter(|key| table.has_key(key)).collect();
+        if present_keys.len() > 1 && present_keys != ["form", "files"] {
             let message = format!(
                 "a step has one body, not {}; `form` and `files` may go together",
-                given.join(" and ")
+                present_keys.join(" and ")
             );
-            table.add_finding(table.offset_of(given.first().map_or("body", |key| key)), message);
+            table.add_finding(
+                table.offset_of(present_keys.first().map_or("body", |key| key)),
+                message,
+            );
         }
-        if !given.is_empty() && matches!(method, "GET" | "HEAD") {
+        if !present_keys.is_empty() && matches!(method, "GET" | "HEAD") {
             table.add_finding(table.offset, format!("a {method} carries no body; name a `method`"));
         }
     }
@@ -371,7 +379,7 @@ impl TomlCompiler<'_> {
                 texts,
             ));
         }
-        for (key, way, is_not) in [
+        for (key, comparison, is_not) in [
             ("text", TextComparison::Substring, false),
             ("not_text", TextComparison::Substring, true),
             ("regex", TextComparison::Contains, false),
@@ -379,12 +387,12 @@ impl TomlCompiler<'_> {
         ] {
             for text in table.texts(key) {
                 let template = self.compile_template(&table, &text);
-                if way == TextComparison::Contains {
+                if comparison == TextComparison::Contains {
                     check_pattern(&table, &text, &template);
                 }
                 judges.push(response_assertion(
                     AssertionSubject::Body,
-                    (way, is_not),
+                    (comparison, is_not),
                     vec![template],
                 ));
             }
@@ -426,36 +434,36 @@ impl TomlCompiler<'_> {
             let default =
                 table.text("default").map(|default| self.compile_template(&table, &default));
             let number = table.count("match", 0).unwrap_or(1).to_string();
-            let ways = (
+            let sources = (
                 table.text("regex"),
                 table.text("header"),
                 table.text("json"),
                 table.texts("between"),
             );
-            let found = ExtractionOptions {
+            let options = ExtractionOptions {
                 name: TextTemplate::literal(&name.text),
                 match_number: TextTemplate::literal(&number),
                 default: default.clone().unwrap_or_default(),
             };
-            let (extractor, judge) = match ways {
+            let (extractor, judge) = match sources {
                 (Some(text), None, None, between) if between.is_empty() => self.regex_extractor(
                     &table,
                     &text,
-                    found,
+                    options,
                     (ResponseField::Body, AssertionSubject::Body),
                 ),
                 (None, Some(text), None, between) if between.is_empty() => self.regex_extractor(
                     &table,
                     &text,
-                    found,
+                    options,
                     (ResponseField::Headers, AssertionSubject::Headers),
                 ),
                 (None, None, Some(text), between) if between.is_empty() => {
                     let judge = json_assertion(&table, &text, None);
-                    (found.into_json_extractor(&text), judge)
+                    (options.into_json_extractor(&text), judge)
                 }
                 (None, None, None, between) if between.len() == 2 => {
-                    self.boundary_extractor(&table, &between, found)
+                    self.boundary_extractor(&table, &between, options)
                 }
                 _ => {
                     table.add_finding(table.offset, "`extract` needs one of `regex`, `header` (a regular expression over the headers), `json`, or `between` (two texts)");
@@ -475,7 +483,7 @@ impl TomlCompiler<'_> {
         &mut self,
         table: &TomlTable<'_, '_>,
         text: &TomlText,
-        found: ExtractionOptions,
+        options: ExtractionOptions,
         (field, subject): (ResponseField, AssertionSubject),
     ) -> (ResponseExtractor, SampleAssertion) {
         let pattern = self.compile_template(table, text);
@@ -484,11 +492,11 @@ impl TomlCompiler<'_> {
         let has_group = text.text.contains('(');
         let group = group.unwrap_or(u64::from(has_group));
         let extractor = ResponseExtractor::Regex {
-            name: found.name,
+            name: options.name,
             pattern: pattern.clone(),
             template: TextTemplate::literal(&format!("${group}$")),
-            match_number: found.match_number,
-            default: found.default,
+            match_number: options.match_number,
+            default: options.default,
             clears_on_missing: false,
             response_field: field,
             variable: None,
@@ -500,11 +508,11 @@ impl TomlCompiler<'_> {
         &mut self,
         table: &TomlTable<'_, '_>,
         between: &[TomlText],
-        found: ExtractionOptions,
+        options: ExtractionOptions,
     ) -> (ResponseExtractor, SampleAssertion) {
-        let mut text = |place: usize| {
+        let mut text = |index: usize| {
             between
-                .get(place)
+                .get(index)
                 .map_or_else(TextTemplate::default, |text| self.compile_template(table, text))
         };
         let (left, right) = (text(0), text(1));
@@ -514,11 +522,11 @@ impl TomlCompiler<'_> {
             vec![left.clone()],
         );
         let extractor = ResponseExtractor::Boundary {
-            name: found.name,
+            name: options.name,
             left,
             right,
-            match_number: found.match_number,
-            default: found.default,
+            match_number: options.match_number,
+            default: options.default,
             clears_on_missing: false,
             response_field: ResponseField::Body,
         };
@@ -565,7 +573,7 @@ fn override_headers(
 
 fn response_assertion(
     subject: AssertionSubject,
-    (way, is_not): (TextComparison, bool),
+    (comparison, is_not): (TextComparison, bool),
     texts: Vec<TextTemplate>,
 ) -> SampleAssertion {
     // An expected status is a success, whatever its value.
@@ -573,7 +581,7 @@ fn response_assertion(
     let is_or = texts.len() > 1;
     SampleAssertion::Response {
         subject,
-        comparison: way,
+        comparison,
         is_negated: is_not,
         matches_any: is_or,
         patterns: texts,

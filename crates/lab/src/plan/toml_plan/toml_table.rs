@@ -111,9 +111,9 @@ impl<'s, 't> TomlTable<'s, 't> {
         self.entries.get(key).map_or(self.offset, |value| value.span().start)
     }
 
-    fn report_wrong_type(&self, key: &str, value: &Spanned<DeValue<'_>>, wanted: &str) {
+    fn report_wrong_type(&self, key: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
         let message = format!(
-            "`{key}` in {} is {wanted}, not {}",
+            "`{key}` in {} is {expected}, not {}",
             self.name,
             value_kind_name(value.get_ref())
         );
@@ -218,10 +218,10 @@ impl<'s, 't> TomlTable<'s, 't> {
             };
         };
         let mut texts = Vec::new();
-        for one in list.iter() {
-            match scalar_text(one) {
+        for item in list.iter() {
+            match scalar_text(item) {
                 Some(text) => texts.push(text),
-                None => self.report_wrong_type(key, one, "a list of texts"),
+                None => self.report_wrong_type(key, item, "a list of texts"),
             }
         }
         texts
@@ -317,14 +317,14 @@ impl<'s, 't> TomlTable<'s, 't> {
 
     /// Reports every key that was never read.
     pub(super) fn report_unknown_keys(self) {
-        let asked = self.requested_keys.borrow();
+        let requested_keys = self.requested_keys.borrow();
         for (key, _) in self.entries.iter() {
             let name: &str = key.get_ref();
-            if asked.contains(&name) {
+            if requested_keys.contains(&name) {
                 continue;
             }
             let mut message = format!("unknown key `{name}` in {}", self.name);
-            if let Some(near) = closest_word(name, &asked) {
+            if let Some(near) = closest_word(name, &requested_keys) {
                 message.push_str(&format!("; did you mean `{near}`?"));
             }
             self.add_finding(key.span().start, message);
@@ -383,10 +383,10 @@ fn value_kind_name(value: &DeValue<'_>) -> String {
 }
 
 /// Returns the known word that `word` is most likely a misspelling of.
-pub(crate) fn closest_word<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+pub(crate) fn closest_word<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
     let most = (word.chars().count() / 3).max(1);
-    let near = known.iter().map(|one| (edit_distance(word, one), *one));
-    near.filter(|(distance, _)| *distance <= most).min().map(|(_, one)| one)
+    let near = candidates.iter().map(|candidate| (edit_distance(word, candidate), *candidate));
+    near.filter(|(distance, _)| *distance <= most).min().map(|(_, candidate)| candidate)
 }
 
 /// Returns the number of letters to add, remove or replace between two words.
@@ -399,8 +399,8 @@ fn edit_distance(left: &str, right: &str) -> usize {
         if let Some(first) = row.first_mut() {
             *first = last;
         }
-        for (cell, other) in row.iter_mut().skip(1).zip(&right) {
-            let replaced = above_left + usize::from(letter != *other);
+        for (cell, right_letter) in row.iter_mut().skip(1).zip(&right) {
+            let replaced = above_left + usize::from(letter != *right_letter);
             above_left = *cell;
             last = replaced.min(last + 1).min(*cell + 1);
             *cell = last;

@@ -30,17 +30,17 @@ pub(super) fn read_header_columns(path: &Path, delimiter: &str) -> Result<Vec<St
 
 /// Reports every variable that nothing sets.
 pub(super) fn check_variables(compiler: &TomlCompiler<'_>, source: &TomlSource<'_>) {
-    let known: Vec<&str> = compiler.known_variables.iter().map(String::as_str).collect();
+    let candidates: Vec<&str> = compiler.known_variables.iter().map(String::as_str).collect();
     for (template, at) in &compiler.templates {
         template.for_each_variable(&mut |name| {
             // Functions and groups of extractors set variables of their own, named with a numeric suffix.
-            let is_known = compiler.known_variables.iter().any(|one| {
-                name == one || name.strip_prefix(one.as_str()).is_some_and(|rest| rest.starts_with('_'))
+            let is_known = compiler.known_variables.iter().any(|variable| {
+                name == variable || name.strip_prefix(variable.as_str()).is_some_and(|rest| rest.starts_with('_'))
             });
             if is_known || name.starts_with("JMeterThread.") {
                 return;
             }
-            let near = closest_word(name, &known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let near = closest_word(name, &candidates).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             source.add_finding(
                 *at,
                 format!("variable `{name}` is set by nothing: no `[variables]`, no `data`, no `extract`{near}"),

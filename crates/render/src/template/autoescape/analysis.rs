@@ -36,14 +36,14 @@ pub(crate) fn analyze_templates(
     }
     let done = analyst.entries.into_iter();
     done.filter_map(|((path, _), entry)| {
-        let AnalysisEntry::Analyzed { name, analysis: found } = entry else {
+        let AnalysisEntry::Analyzed { name, analysis } = entry else {
             return None;
         };
-        let found = found.map(|found| {
+        let analysis = analysis.map(|analysis| {
             let original = scripts.get(&path).map(String::as_str).unwrap_or_default();
-            RewrittenTemplate::new(original.into(), found.edits.clone())
+            RewrittenTemplate::new(original.into(), analysis.edits.clone())
         });
-        Some((name, found.map_err(|refusal| (*refusal).clone())))
+        Some((name, analysis.map_err(|refusal| (*refusal).clone())))
     })
     .collect()
 }
@@ -101,9 +101,9 @@ impl EscapeAnalyzer<'_> {
         match self.entries.get(&key) {
             Some(AnalysisEntry::Running) => return TemplateReference::Cyclic,
             Some(AnalysisEntry::ParseFailed) => return TemplateReference::Unknown,
-            Some(AnalysisEntry::Analyzed { name, analysis: found }) => {
-                return match found {
-                    Ok(found) => TemplateReference::Analyzed(name.clone(), Arc::clone(found)),
+            Some(AnalysisEntry::Analyzed { name, analysis }) => {
+                return match analysis {
+                    Ok(analysis) => TemplateReference::Analyzed(name.clone(), Arc::clone(analysis)),
                     Err(refusal) => TemplateReference::Refused(Arc::clone(refusal)),
                 };
             }
@@ -124,14 +124,14 @@ impl EscapeAnalyzer<'_> {
             return TemplateReference::Cyclic;
         }
         self.entries.insert(key.clone(), AnalysisEntry::Running);
-        let found = self.analyze_template(path, text, &tree, begin_states);
-        let found = found.map(Arc::new).map_err(Arc::new);
-        let other = match &found {
-            Ok(found) => TemplateReference::Analyzed(name.clone(), Arc::clone(found)),
+        let analysis = self.analyze_template(path, text, &tree, begin_states);
+        let analysis = analysis.map(Arc::new).map_err(Arc::new);
+        let reference = match &analysis {
+            Ok(analysis) => TemplateReference::Analyzed(name.clone(), Arc::clone(analysis)),
             Err(refusal) => TemplateReference::Refused(Arc::clone(refusal)),
         };
-        self.entries.insert(key, AnalysisEntry::Analyzed { name, analysis: found });
-        other
+        self.entries.insert(key, AnalysisEntry::Analyzed { name, analysis });
+        reference
     }
 
     fn analyze_template(
@@ -165,9 +165,9 @@ impl EscapeAnalyzer<'_> {
         if *begin_states == pass.begin_contexts {
             pass.require_complete(&end, text.len()..text.len(), "the template ends inside")?;
         }
-        let mut found = pass.analysis;
-        found.end_contexts = end;
-        Ok(found)
+        let mut analysis = pass.analysis;
+        analysis.end_contexts = end;
+        Ok(analysis)
     }
 }
 
@@ -217,7 +217,7 @@ impl TemplatePass<'_, '_> {
             Stmt::Template(template) => self.walk_statements(&template.children, states),
             Stmt::EmitRaw(raw) => self.read_static_text(raw.raw, raw.span(), states),
             Stmt::EmitExpr(emit) => self.visit_output(&emit.expr, emit.span(), states),
-            Stmt::ForLoop(one) => self.visit_loop(one, states),
+            Stmt::ForLoop(for_loop) => self.visit_loop(for_loop, states),
             Stmt::IfCond(branch) => {
                 let mut end = self.walk_statements(&branch.true_body, states.clone())?;
                 end.extend(self.walk_statements(&branch.false_body, states)?);
@@ -240,8 +240,8 @@ impl TemplatePass<'_, '_> {
             Stmt::Block(block) => self.visit_block(block, states),
             Stmt::Extends(extends) => self.visit_extends(extends, states),
             Stmt::Include(include) => self.visit_include(include, states),
-            Stmt::Macro(one) => {
-                self.visit_capture(&one.body, one.span(), "the text of the macro")?;
+            Stmt::Macro(macro_node) => {
+                self.visit_capture(&macro_node.body, macro_node.span(), "the text of the macro")?;
                 Ok(states)
             }
             Stmt::CallBlock(call) => {
@@ -275,9 +275,9 @@ impl TemplatePass<'_, '_> {
         states: EscapeContextSet,
     ) -> WalkResult {
         if let ast::Expr::Call(call) = expression
-            && let Some(what) = in_place_call(call)
+            && let Some(call_kind) = in_place_call(call)
         {
-            return self.visit_in_place_call(what, expression.span(), states);
+            return self.visit_in_place_call(call_kind, expression.span(), states);
         }
         let (escape, end) = self.join_escapes(states, expression.span())?;
         let is_formatted = match escape {
@@ -308,15 +308,15 @@ impl TemplatePass<'_, '_> {
         let mut common: Option<OutputEscape> = None;
         let mut end = EscapeContextSet::new();
         for mut state in states {
-            let place = state.describe();
+            let position = state.describe();
             let escape = state
                 .apply_output()
-                .map_err(|reason| self.refusal_at(span, &format!("in {place}: {reason}")))?;
+                .map_err(|reason| self.refusal_at(span, &format!("in {position}: {reason}")))?;
             common = match common {
                 None => Some(escape),
-                Some(known) => Some(known.join_escape(escape).ok_or_else(|| {
+                Some(joined) => Some(joined.join_escape(escape).ok_or_else(|| {
                     let message = format!(
-                        "the branches before this output do not agree on where it stands: one of them leads into {place}"
+                        "the branches before this output do not agree on where it stands: one of them leads into {position}"
                     );
                     self.refusal_at(span, &message)
                 })?),
@@ -331,13 +331,13 @@ impl TemplatePass<'_, '_> {
         &self,
         states: EscapeContextSet,
         span: Span,
-        what: &str,
+        subject: &str,
     ) -> WalkResult {
-        let place = states.first().map(EscapeContext::describe).unwrap_or_default();
+        let position = states.first().map(EscapeContext::describe).unwrap_or_default();
         match self.join_escapes(states, span)? {
             (None | Some(OutputEscape::Text), end) => Ok(end),
             _ => {
-                let message = format!("{what} can stand in text only, and this is {place}");
+                let message = format!("{subject} can stand in text only, and this is {position}");
                 Err(self.refusal_at(span, &message))
             }
         }
@@ -346,11 +346,11 @@ impl TemplatePass<'_, '_> {
     /// Analyzes a call that continues the output of this template.
     fn visit_in_place_call(
         &mut self,
-        what: InPlaceCall,
+        call_kind: InPlaceCall,
         span: Span,
         states: EscapeContextSet,
     ) -> WalkResult {
-        match what {
+        match call_kind {
             InPlaceCall::Super => match &self.parent_block {
                 Some((begin, end)) if states.is_subset(begin) => Ok(end.clone()),
                 _ => Err(self.refusal_at(
@@ -374,7 +374,7 @@ impl TemplatePass<'_, '_> {
 
     fn visit_loop(
         &mut self,
-        one: &ast::Spanned<ast::ForLoop<'_>>,
+        for_loop: &ast::Spanned<ast::ForLoop<'_>>,
         states: EscapeContextSet,
     ) -> WalkResult {
         let edits = self.analysis.edits.len();
@@ -383,7 +383,7 @@ impl TemplatePass<'_, '_> {
             self.analysis.edits.truncate(edits);
             self.loops
                 .push(LoopContexts { begin_contexts: begin.clone(), ..LoopContexts::default() });
-            let end = self.walk_statements(&one.body, begin.clone());
+            let end = self.walk_statements(&for_loop.body, begin.clone());
             let round = self.loops.pop().unwrap_or_default();
             let mut next = begin.clone();
             next.extend(end?);
@@ -391,7 +391,7 @@ impl TemplatePass<'_, '_> {
             if next == begin {
                 let mut end = begin;
                 end.extend(round.break_contexts);
-                end.extend(self.walk_statements(&one.else_body, states)?);
+                end.extend(self.walk_statements(&for_loop.else_body, states)?);
                 return Ok(end);
             }
             if next.len() > MAX_STATES {
@@ -400,7 +400,7 @@ impl TemplatePass<'_, '_> {
             begin = next;
         }
         Err(self.refusal_at(
-            one.span(),
+            for_loop.span(),
             "each round of this loop ends in another place; begin and end it in the same",
         ))
     }
@@ -408,10 +408,10 @@ impl TemplatePass<'_, '_> {
     fn leave_iteration(
         &mut self,
         states: EscapeContextSet,
-        way: impl FnOnce(&mut LoopContexts) -> &mut EscapeContextSet,
+        select_states: impl FnOnce(&mut LoopContexts) -> &mut EscapeContextSet,
     ) -> EscapeContextSet {
         if let Some(round) = self.loops.last_mut() {
-            way(round).extend(states);
+            select_states(round).extend(states);
         }
         EscapeContextSet::new()
     }
@@ -421,25 +421,25 @@ impl TemplatePass<'_, '_> {
         &mut self,
         body: &[ast::Stmt<'_>],
         span: Span,
-        what: &str,
+        subject: &str,
     ) -> Result<(), TemplateRefusal> {
         let loops = std::mem::take(&mut self.loops);
         let end = self.walk_statements(body, self.begin_contexts.clone());
         self.loops = loops;
         let range = span.start_offset as usize..span.end_offset as usize;
-        self.require_complete(&end?, range, &format!("{what} ends inside"))
+        self.require_complete(&end?, range, &format!("{subject} ends inside"))
     }
 
     fn require_complete(
         &self,
         states: &EscapeContextSet,
         range: std::ops::Range<usize>,
-        what: &str,
+        subject: &str,
     ) -> Result<(), TemplateRefusal> {
         match states.iter().find(|state| !state.is_complete()) {
             None => Ok(()),
             Some(state) => {
-                let message = format!("{what} {}", state.describe());
+                let message = format!("{subject} {}", state.describe());
                 Err(TemplateRefusal::new(self.path, self.text, range, message))
             }
         }
@@ -484,9 +484,9 @@ impl TemplatePass<'_, '_> {
         let parent = resolve_template_name(&name, self.path);
         let begin_states = initial_contexts(&parent);
         match self.analyzer.visit_template(&parent, &begin_states) {
-            TemplateReference::Analyzed(_, found) => {
-                self.analysis.block_contexts.clone_from(&found.block_contexts);
-                self.parent = Some(found);
+            TemplateReference::Analyzed(_, analysis) => {
+                self.analysis.block_contexts.clone_from(&analysis.block_contexts);
+                self.parent = Some(analysis);
                 Ok(states)
             }
             TemplateReference::Unknown => Ok(states),
@@ -522,7 +522,7 @@ impl TemplatePass<'_, '_> {
             ));
         };
         match self.analyzer.visit_template(&resolve_template_name(&name, self.path), &states) {
-            TemplateReference::Analyzed(variant, found) => {
+            TemplateReference::Analyzed(variant, analysis) => {
                 let span = include.name.span();
                 let inserted = variant.rsplit_once('#').map_or("", |(_, number)| number);
                 // The name is a quoted text; its variant has a number appended.
@@ -532,7 +532,7 @@ impl TemplatePass<'_, '_> {
                         .edits
                         .push(TemplateEdit { offset: at, text: format!("#{inserted}") });
                 }
-                Ok(found.end_contexts.clone())
+                Ok(analysis.end_contexts.clone())
             }
             TemplateReference::Unknown => Ok(states),
             TemplateReference::Refused(refusal) => {

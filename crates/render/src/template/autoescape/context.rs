@@ -123,15 +123,15 @@ impl EscapeContext {
 
     /// Returns the initial state of script and JSON templates.
     pub(super) fn script() -> Self {
-        let place =
+        let markup =
             MarkupState::Script { script: ScriptState::new(), is_known: true, end: String::new() };
-        Self { markup: place, is_xml: true, ..Self::html() }
+        Self { markup, is_xml: true, ..Self::html() }
     }
 
     /// Returns the initial state of style sheet templates.
     pub(super) fn style() -> Self {
-        let place = MarkupState::Style { style: StyleState::new(), end: String::new() };
-        Self { markup: place, is_xml: true, ..Self::html() }
+        let markup = MarkupState::Style { style: StyleState::new(), end: String::new() };
+        Self { markup, is_xml: true, ..Self::html() }
     }
 
     /// Returns true if a template, capture or macro of the same language may end here.
@@ -387,8 +387,8 @@ impl EscapeContext {
         else {
             return;
         };
-        let wanted = format!("</{}", self.tag.name);
-        let is_named = !self.tag.name.is_empty() && *end == wanted;
+        let end_tag = format!("</{}", self.tag.name);
+        let is_named = !self.tag.name.is_empty() && *end == end_tag;
         if is_named && (byte == b'>' || byte == b'/' || byte.is_ascii_whitespace()) {
             self.tag.is_end = true;
             self.markup = MarkupState::InTag;
@@ -398,7 +398,7 @@ impl EscapeContext {
             return;
         }
         let lower = byte.to_ascii_lowercase();
-        if !self.tag.name.is_empty() && wanted.as_bytes().get(end.len()) == Some(&lower) {
+        if !self.tag.name.is_empty() && end_tag.as_bytes().get(end.len()) == Some(&lower) {
             end.push(char::from(lower));
         } else {
             end.clear();
@@ -613,7 +613,7 @@ fn is_harmless_link(rel: Option<&str>) -> bool {
         "up",
         "mask-icon",
     ];
-    rel.is_some_and(|rel| rel.split_ascii_whitespace().all(|word| HARMLESS.contains(&word)))
+    rel.is_some_and(|rel| rel.split_ascii_whitespace().all(|token| HARMLESS.contains(&token)))
 }
 
 /// Returns true if a script of this `type` is JavaScript or JSON.

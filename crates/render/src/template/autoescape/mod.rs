@@ -141,7 +141,7 @@ impl OutputEscape {
     /// Returns the escape that is correct at both positions; `None` if there is none.
     fn join_escape(self, other: Self) -> Option<Self> {
         match (self, other) {
-            (one, same) if one == same => Some(one),
+            (escape, same) if escape == same => Some(escape),
             (Self::Text, Self::RawText) | (Self::RawText, Self::Text) => Some(Self::RawText),
             // The check of a whole URL is the strictest, and its result is harmless after a prefix, too.
             (Self::Url(_), Self::Url(_)) => Some(Self::Url(UrlExtent::Whole)),

@@ -115,8 +115,8 @@ fn is_mark(value: &Value) -> bool {
     value.as_str() == Some(OUTPUT_MARK) && !value.is_safe()
 }
 
-fn record_escape(seen: &RecordedEscapes, escape: Result<OutputEscape, &str>) {
-    seen.lock().push(escape.map_or("refused".to_owned(), |escape| format!("{escape:?}")));
+fn record_escape(escapes: &RecordedEscapes, escape: Result<OutputEscape, &str>) {
+    escapes.lock().push(escape.map_or("refused".to_owned(), |escape| format!("{escape:?}")));
 }
 
 /// Returns the result of the static pass.
@@ -125,25 +125,25 @@ fn escapes_by_pass(template: &str) -> String {
     scripts.extend(INCLUDED_TEMPLATES.map(|(name, text)| (name.to_owned(), text.to_owned())));
     scripts.insert("/t".to_owned(), template.to_owned());
     let mut environment = mark_environment();
-    let seen = RecordedEscapes::default();
+    let escapes = RecordedEscapes::default();
     for escape in OutputEscape::ALL_FILTERED {
-        let seen = Arc::clone(&seen);
+        let escapes = Arc::clone(&escapes);
         environment.add_filter(escape.filter_name(), move |value: &Value| {
             if is_mark(value) {
-                record_escape(&seen, Ok(escape));
+                record_escape(&escapes, Ok(escape));
             }
             Value::from_safe_string(value.to_string())
         });
     }
-    let formatted = Arc::clone(&seen);
+    let formatted = Arc::clone(&escapes);
     environment.set_formatter(move |out, _, value| {
         if is_mark(value) {
             record_escape(&formatted, Ok(OutputEscape::Text));
         }
         Ok(write!(out, "{value}")?)
     });
-    for (name, found) in analyze_templates(&scripts) {
-        match found {
+    for (name, analysis) in analyze_templates(&scripts) {
+        match analysis {
             Ok(rewritten) => environment.add_template_owned(name, rewritten.compiled_text).unwrap(),
             Err(_) if name == "/t" => return "refused".to_owned(),
             Err(_) => {}
@@ -151,7 +151,7 @@ fn escapes_by_pass(template: &str) -> String {
     }
     let context = Value::from_pairs([("v", OUTPUT_MARK)]);
     environment.get_template("/t").unwrap().render(context).unwrap();
-    seen.lock().join(" ")
+    escapes.lock().join(" ")
 }
 
 /// Tracks the written output.
@@ -171,8 +171,9 @@ impl io::Write for EscapeContextSink {
 /// Returns the result of a tracker that reads the written output and is queried when a value is formatted.
 fn escapes_by_sink(template: &str) -> String {
     let mut environment = mark_environment();
-    let (seen, context) = (RecordedEscapes::default(), Arc::new(Mutex::new(EscapeContext::html())));
-    let (formatted, tracked) = (Arc::clone(&seen), Arc::clone(&context));
+    let (escapes, context) =
+        (RecordedEscapes::default(), Arc::new(Mutex::new(EscapeContext::html())));
+    let (formatted, tracked) = (Arc::clone(&escapes), Arc::clone(&context));
     environment.set_formatter(move |out, _, value| {
         if is_mark(value) {
             record_escape(&formatted, tracked.lock().clone().apply_output());
@@ -184,12 +185,12 @@ fn escapes_by_sink(template: &str) -> String {
     }
     environment.add_template_owned("/t", template.to_owned()).unwrap();
     let values = Value::from_pairs([("v", OUTPUT_MARK)]);
-    let drawn = environment
+    let rendered = environment
         .get_template("/t")
         .unwrap()
         .render_captured_to(values, EscapeContextSink(context));
-    drop(drawn);
-    seen.lock().join(" ")
+    drop(rendered);
+    escapes.lock().join(" ")
 }
 
 #[test]

@@ -31,8 +31,9 @@ impl UrlState {
             b':' if *is_put_out => *self = Self::Unsafe,
             b':' => {
                 let scheme = text.trim();
-                let is_known =
-                    ALLOWED_SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme));
+                let is_known = ALLOWED_SCHEMES
+                    .iter()
+                    .any(|allowed_scheme| allowed_scheme.eq_ignore_ascii_case(scheme));
                 *self = if is_known { Self::SchemeSettled } else { Self::Unsafe };
             }
             _ if text.len() >= MAX_SCHEME_LENGTH => *self = Self::SchemeSettled,

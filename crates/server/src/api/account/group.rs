@@ -87,14 +87,14 @@ pub(crate) const GROUP_ENDPOINTS: &[Endpoint] = &[
 
 fn list_groups(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
-    let mut seen = Vec::new();
+    let mut visible_groups = Vec::new();
     for name in instance.repository.groups()? {
         let Some(path) = instance.repository.account_path(&name)? else { continue };
         if let Some(node) = snapshot.node(&path)? {
-            seen.push((name, node));
+            visible_groups.push((name, node));
         }
     }
-    let (groups, next) = paginate(call, seen);
+    let (groups, next) = paginate(call, visible_groups);
     let groups: Vec<Json> = groups.iter().map(|(name, node)| named_node_json(name, node)).collect();
     Ok(ApiResponse::json(json!({ "groups": groups, "next": next })))
 }

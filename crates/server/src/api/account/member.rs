@@ -39,22 +39,22 @@ impl GroupMemberships {
     /// Returns the direct members of a group, by name, each with whether it is a group.
     pub(crate) fn direct_members(&self, group: &str) -> BTreeMap<&str, bool> {
         let list = self.member_ids_by_group.get(group).into_iter().flatten();
-        let known = list.filter_map(|identifier| self.accounts_by_id.get(identifier));
-        known.map(|(name, is_group)| (name.as_str(), *is_group)).collect()
+        let accounts = list.filter_map(|identifier| self.accounts_by_id.get(identifier));
+        accounts.map(|(name, is_group)| (name.as_str(), *is_group)).collect()
     }
 
     /// Returns the direct and transitive members of a group, by name, each with whether it is a group.
     pub(crate) fn all_members(&self, group: &str) -> BTreeMap<&str, bool> {
-        let mut found = BTreeMap::new();
+        let mut members = BTreeMap::new();
         let mut waiting = vec![group];
         while let Some(group) = waiting.pop() {
             for (name, is_group) in self.direct_members(group) {
-                if found.insert(name, is_group).is_none() && is_group {
+                if members.insert(name, is_group).is_none() && is_group {
                     waiting.push(name);
                 }
             }
         }
-        found
+        members
     }
 
     /// Returns true if an account is a direct or transitive member of a group.
@@ -73,16 +73,16 @@ impl GroupMemberships {
 
     /// Returns the groups of which an account is a direct or transitive member.
     pub(crate) fn all_groups_of(&self, name: &str) -> Vec<&str> {
-        let mut found = BTreeSet::new();
+        let mut groups = BTreeSet::new();
         let mut waiting = vec![name];
         while let Some(name) = waiting.pop() {
             for group in self.groups_of(name) {
-                if found.insert(group) {
+                if groups.insert(group) {
                     waiting.push(group);
                 }
             }
         }
-        found.into_iter().collect()
+        groups.into_iter().collect()
     }
 }
 

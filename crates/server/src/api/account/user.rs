@@ -86,14 +86,14 @@ pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
 
 fn list_users(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let snapshot = call.pin_snapshot()?;
-    let mut seen = Vec::new();
+    let mut visible_users = Vec::new();
     for (name, _) in instance.repository.users()? {
         let Some(path) = instance.repository.account_path(&name)? else { continue };
         if let Some(node) = snapshot.node(&path)? {
-            seen.push((name, node));
+            visible_users.push((name, node));
         }
     }
-    let (users, next) = paginate(call, seen);
+    let (users, next) = paginate(call, visible_users);
     let users: Vec<Json> = users.iter().map(|(name, node)| user_json(name, node)).collect();
     Ok(ApiResponse::json(json!({ "users": users, "next": next })))
 }

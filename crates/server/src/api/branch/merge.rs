@@ -81,8 +81,8 @@ enum MergeSideKeyword {
 }
 
 impl From<MergeSideKeyword> for MergeSide {
-    fn from(word: MergeSideKeyword) -> Self {
-        match word {
+    fn from(keyword: MergeSideKeyword) -> Self {
+        match keyword {
             MergeSideKeyword::Mine => Self::Ours,
             MergeSideKeyword::Theirs => Self::Theirs,
         }
@@ -133,8 +133,8 @@ fn merge_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 fn merge_outcome_json(merged: &MergeOutcome) -> Json {
     let changes = merged.document_changes.iter();
     let changes = changes.map(|(path, kind)| json!({ "path": path.as_str(), "kind": kind.name() }));
-    let decided = merged.resolved_conflicts.iter().map(|(one, side)| {
-        let mut described = conflict_json(one);
+    let decided = merged.resolved_conflicts.iter().map(|(conflict, side)| {
+        let mut described = conflict_json(conflict);
         let side = if *side == MergeSide::Ours { "mine" } else { "theirs" };
         if let Some(described) = described.as_object_mut() {
             described.insert("side".to_owned(), side.into());

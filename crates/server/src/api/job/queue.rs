@@ -221,7 +221,9 @@ fn list_queues(call: ApiRequest) -> PendingApiResponse {
             listed.push(Value::Object(members));
         }
         let workers = instance.queues.live_workers(call.now).await?;
-        let workers = workers.iter().map(|one| json!({ "name": one.name, "role": one.role }));
+        let workers = workers
+            .iter()
+            .map(|queue_worker| json!({ "name": queue_worker.name, "role": queue_worker.role }));
         Ok(ApiResponse::json(json!({ "queues": listed, "workers": workers.collect::<Vec<_>>() })))
     })
 }
@@ -249,8 +251,8 @@ fn submitted_settings(call: &ApiRequest) -> Result<Vec<(String, Value)>> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         if !QUEUE_PROPERTIES.contains(&name) {
             let name: String = name.chars().take(100).collect();
-            let known = QUEUE_PROPERTIES.join(", ");
-            let message = format!("`{name}` is no property of a queue; there are {known}");
+            let property_names = QUEUE_PROPERTIES.join(", ");
+            let message = format!("`{name}` is no property of a queue; there are {property_names}");
             return Err(RequestFailure::unprocessable(message));
         }
         let value = match name {
@@ -299,10 +301,10 @@ fn add_queue(call: ApiRequest) -> PendingApiResponse {
 
 /// Returns the suffix of a PID that identifies a queue.
 fn pid_suffix(name: &str) -> String {
-    let kept = |letter: char| {
+    let safe_letter = |letter: char| {
         if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' }
     };
-    name.chars().map(kept).collect()
+    name.chars().map(safe_letter).collect()
 }
 
 fn change_queue(call: ApiRequest) -> PendingApiResponse {

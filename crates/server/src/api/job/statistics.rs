@@ -91,7 +91,7 @@ pub(crate) async fn queue_health(instance: &Instance, now: SystemTime) -> Compon
 
 /// Returns a message that names the permanently failed jobs and how to handle them.
 fn failed_jobs_message(topics: &[(String, u64)]) -> String {
-    let told: Vec<String> = topics
+    let descriptions: Vec<String> = topics
         .iter()
         .take(MAX_NAMED_FAILED_TOPICS)
         .map(|(topic, count)| format!("{count} of the topic `{topic}`"))
@@ -100,7 +100,7 @@ fn failed_jobs_message(topics: &[(String, u64)]) -> String {
     format!(
         "jobs failed for good: {}{more}; `tympan jobs list` says why, and `tympan jobs retry` tries them again when the \
          cause is gone",
-        told.join(", ")
+        descriptions.join(", ")
     )
 }
 

@@ -90,28 +90,28 @@ fn explain_permission(instance: &Instance, call: &ApiRequest) -> Result<ApiRespo
         let is_user = |node: Node| node.primary_type() != "rep:Group";
         snapshot.node(&account)?.filter(|node| is_user(node.clone())).ok_or_else(missing)?;
     }
-    let mut wanted = Privileges::NONE;
+    let mut privileges = Privileges::NONE;
     for name in call.parameter_values("privilege") {
         let unknown = || RequestFailure::unprocessable(format!("there is no privilege `{name}`"));
-        wanted = wanted | Privileges::find(name).ok_or_else(unknown)?;
+        privileges = privileges | Privileges::find(name).ok_or_else(unknown)?;
     }
-    let wanted = if wanted.is_empty() { Privileges::ALL } else { wanted };
+    let privileges = if privileges.is_empty() { Privileges::ALL } else { privileges };
     let viewer = instance.repository.viewer(Some(user))?;
-    let reasons = instance.repository.explain_privileges(&viewer, &path, wanted)?;
+    let reasons = instance.repository.explain_privileges(&viewer, &path, privileges)?;
     let reasons = reasons.iter().map(|reason| reason_json(&snapshot, reason));
     let mut groups = instance.repository.groups_of_viewer(&viewer)?;
-    let mut seen = Vec::new();
+    let mut visible_groups = Vec::new();
     for group in groups.drain(..) {
         let account = instance.repository.account_path(&group)?;
         let node = account.map(|path| snapshot.node(&path)).transpose()?;
         if group == "everyone" || node.flatten().is_some() {
-            seen.push(group);
+            visible_groups.push(group);
         }
     }
     Ok(ApiResponse::json(json!({
         "user": user,
         "path": path.as_str(),
-        "groups": seen,
+        "groups": visible_groups,
         "privileges": reasons.collect::<Result<Vec<_>>>()?,
     })))
 }

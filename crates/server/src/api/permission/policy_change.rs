@@ -84,7 +84,7 @@ pub(crate) const POLICY_CHANGE_ENDPOINTS: &[Endpoint] = &[
 
 /// Returns the JSON schemas that this module defines.
 pub(super) fn policy_change_schemas() -> Map<String, Json> {
-    let known: Map<String, Json> = RESTRICTION_TYPES
+    let restrictions: Map<String, Json> = RESTRICTION_TYPES
         .iter()
         .map(|(name, ..)| {
             (
@@ -94,7 +94,7 @@ pub(super) fn policy_change_schemas() -> Map<String, Json> {
         })
         .collect();
     let sent_restrictions =
-        json!({ "type": "object", "properties": known, "additionalProperties": false });
+        json!({ "type": "object", "properties": restrictions, "additionalProperties": false });
     let new_entry = partial_object_schema(
         &["principal", "privileges"],
         &[
@@ -174,9 +174,9 @@ impl NewPolicyEntry {
 
 /// Parses the values of a restriction.
 fn restriction_property(name: &str, values: &[String]) -> Result<Property> {
-    let known = RESTRICTION_TYPES.iter().find(|(known, ..)| *known == name);
-    let Some((_, value_type, is_list)) = known else {
-        let names: Vec<&str> = RESTRICTION_TYPES.iter().map(|(known, ..)| *known).collect();
+    let restriction_type = RESTRICTION_TYPES.iter().find(|(candidate, ..)| *candidate == name);
+    let Some((_, value_type, is_list)) = restriction_type else {
+        let names: Vec<&str> = RESTRICTION_TYPES.iter().map(|(candidate, ..)| *candidate).collect();
         return Err(policy_failure(format!(
             "there is no restriction `{name}`, but {}",
             names.join(", ")
@@ -241,8 +241,8 @@ impl PolicyEdit {
             None => Vec::new(),
         };
         let etag = tag.as_ref().map(|tag| format!("\"{tag}.-\""));
-        let answer = json!({ "path": path.as_str(), "etag": etag, "entries": entries });
-        Ok(ApiResponse::tagged(answer, tag))
+        let response_body = json!({ "path": path.as_str(), "etag": etag, "entries": entries });
+        Ok(ApiResponse::tagged(response_body, tag))
     }
 }
 
@@ -252,11 +252,11 @@ fn set_policy_mixin(session: &mut Session, path: &NodePath, is_controlled: bool)
     let Some(node) = node else { return Ok(()) };
     let mut mixins = property_texts(&node, MIXIN_TYPES);
     drop(node);
-    let had = mixins.iter().any(|one| one == ACCESS_CONTROL_MIXIN);
+    let had = mixins.iter().any(|mixin| mixin == ACCESS_CONTROL_MIXIN);
     if had == is_controlled {
         return Ok(());
     }
-    mixins.retain(|one| one != ACCESS_CONTROL_MIXIN);
+    mixins.retain(|mixin| mixin != ACCESS_CONTROL_MIXIN);
     if is_controlled {
         mixins.push(ACCESS_CONTROL_MIXIN.to_owned());
     }

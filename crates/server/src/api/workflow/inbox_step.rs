@@ -90,7 +90,7 @@ pub(super) fn inbox_schemas() -> Map<String, Value> {
     ])
 }
 
-pub(super) fn work_item_json(item: &WorkItem, seen: &Snapshot) -> Value {
+pub(super) fn work_item_json(item: &WorkItem, snapshot: &Snapshot) -> Value {
     json!({
         "id": item.id,
         "workflow": item.workflow_id,
@@ -100,7 +100,7 @@ pub(super) fn work_item_json(item: &WorkItem, seen: &Snapshot) -> Value {
         "type": item.kind,
         "assignee": item.assignee,
         "started": to_iso_time(item.started_at),
-        "payload": visible_payload(seen, &item.payload),
+        "payload": visible_payload(snapshot, &item.payload),
         "routes": item.routes,
     })
 }
@@ -123,7 +123,7 @@ pub(crate) async fn require_open_step(
     item: i64,
 ) -> Result<()> {
     let open = open_workflows(&call.instance).list_inbox(names, u32::MAX).await?;
-    if open.iter().any(|one| one.id == item) { Ok(()) } else { Err(missing_step_failure(item)) }
+    if open.iter().any(|step| step.id == item) { Ok(()) } else { Err(missing_step_failure(item)) }
 }
 
 fn missing_step_failure(item: i64) -> RequestFailure {
@@ -135,8 +135,8 @@ fn list_inbox(call: ApiRequest) -> PendingApiResponse {
         let items = open_workflows(&call.instance)
             .list_inbox(&assignee_names(&call)?, MAX_LISTED_WORKFLOWS)
             .await?;
-        let seen = call.pin_snapshot()?;
-        let items: Vec<Value> = items.iter().map(|item| work_item_json(item, &seen)).collect();
+        let snapshot = call.pin_snapshot()?;
+        let items: Vec<Value> = items.iter().map(|item| work_item_json(item, &snapshot)).collect();
         Ok(ApiResponse::json(json!({ "items": items })))
     })
 }
@@ -145,10 +145,10 @@ fn complete_step(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let (item, names) = (number_field(&call, "item")?, assignee_names(&call)?);
         require_open_step(&call, &names, item).await?;
-        let who = (call.user_name(), non_empty_field(&call, "comment"));
-        let what = (non_empty_field(&call, "route"), workflow_data_of(&call));
+        let attribution = (call.user_name(), non_empty_field(&call, "comment"));
+        let step_input = (non_empty_field(&call, "route"), workflow_data_of(&call));
         open_workflows(&call.instance)
-            .complete_participant_step(item, &names, who, what, call.now)
+            .complete_participant_step(item, &names, attribution, step_input, call.now)
             .await?;
         Ok(ApiResponse::json(json!({ "completed": item })))
     })

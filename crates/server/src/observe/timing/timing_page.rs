@@ -111,12 +111,12 @@ pub(super) fn render_timing_page(
     Ok(environment.get_template("timing.html")?.render(Value::from(Serde(&page)))?)
 }
 
-fn flame_graph_request(one: &ProfiledRequest) -> FlameGraphRequest<'_> {
-    let bars = lay_out_bars(&one.timing.rows, one.timing.total_time());
+fn flame_graph_request(profiled_request: &ProfiledRequest) -> FlameGraphRequest<'_> {
+    let bars = lay_out_bars(&profiled_request.timing.rows, profiled_request.timing.total_time());
     FlameGraphRequest {
-        url: &one.url,
-        at: httpdate::fmt_http_date(one.completed_at.max(SystemTime::UNIX_EPOCH)),
-        took: format_millis(one.timing.total_time()),
+        url: &profiled_request.url,
+        at: httpdate::fmt_http_date(profiled_request.completed_at.max(SystemTime::UNIX_EPOCH)),
+        took: format_millis(profiled_request.timing.total_time()),
         height: bars.iter().map(|bar| bar.y + BAR_HEIGHT).max().unwrap_or(BAR_HEIGHT),
         bars,
     }
@@ -175,22 +175,22 @@ fn short_script_name(script: &str) -> String {
     parts.join("/")
 }
 
-fn timing_page_component(one: &ComponentTimingReport) -> TimingPageComponent<'_> {
+fn timing_page_component(report: &ComponentTimingReport) -> TimingPageComponent<'_> {
     TimingPageComponent {
-        script: &one.script,
-        calls: one.call_count,
-        queries: one.query_count,
-        own: format_millis(one.self_time),
-        total: format_millis(one.total_time),
-        median: format_millis(one.median),
-        p90: format_millis(one.p90),
-        p99: format_millis(one.p99),
+        script: &report.script,
+        calls: report.call_count,
+        queries: report.query_count,
+        own: format_millis(report.self_time),
+        total: format_millis(report.total_time),
+        median: format_millis(report.median),
+        p90: format_millis(report.p90),
+        p99: format_millis(report.p99),
     }
 }
 
 fn fragment_cache_summary(report: &FragmentCacheReport) -> FragmentCacheSummary<'_> {
     let kib = |bytes: usize| bytes.div_ceil(1024) as u64;
-    let places = report.components.iter().map(|unit| FragmentPlaceRow {
+    let rows = report.components.iter().map(|unit| FragmentPlaceRow {
         place: &unit.component_key,
         variations: unit.variation_count,
         kib: kib(unit.bytes),
@@ -213,7 +213,7 @@ fn fragment_cache_summary(report: &FragmentCacheReport) -> FragmentCacheSummary<
         misses: report.misses,
         evicted: report.evicted,
         fault: report.operator_warning(),
-        places: places.collect(),
+        places: rows.collect(),
     }
 }
 
@@ -282,10 +282,11 @@ mod tests {
     fn what_visitors_sent_is_text() {
         let timing = Arc::new(RenderTiming { rows: vec![row("/apps/<i>/x.html", 0, 2, 2)] });
         let url = "/<script>alert(1)</script>\"'&".into();
-        let one = ProfiledRequest { url, completed_at: SystemTime::UNIX_EPOCH, timing };
+        let profiled_request =
+            ProfiledRequest { url, completed_at: SystemTime::UNIX_EPOCH, timing };
         let report = RenderProfileReport {
-            recent: vec![one.clone()],
-            slowest: vec![one],
+            recent: vec![profiled_request.clone()],
+            slowest: vec![profiled_request],
             components: Vec::new(),
         };
         let page = render_timing_page("publish", &report, None).unwrap();

@@ -34,24 +34,24 @@ pub(crate) fn is_detection_enabled(instance: &Instance) -> bool {
 /// Returns, for each upload to a folder, the other assets with the same bytes, as changes of a response.
 pub(crate) fn find_duplicates(
     instance: &Instance,
-    seen: &Snapshot,
+    snapshot: &Snapshot,
     folder: &NodePath,
     fields: &PostFields,
 ) -> Result<Vec<(&'static str, Vec<String>)>> {
-    let mut found = Vec::new();
+    let mut duplicates = Vec::new();
     for (_, upload) in &fields.files {
         let own = folder.child(&upload.name)?.to_string();
-        let others = assets_with_same_bytes(instance, seen, upload)?;
-        let others = others.into_iter().filter(|other| *other != own);
-        found.extend(others.map(|other| ("duplicate", vec![own.clone(), other])));
+        let others = assets_with_same_bytes(instance, snapshot, upload)?;
+        let others = others.into_iter().filter(|asset| *asset != own);
+        duplicates.extend(others.map(|asset| ("duplicate", vec![own.clone(), asset])));
     }
-    Ok(found)
+    Ok(duplicates)
 }
 
 /// Returns the assets with the bytes of an upload.
 fn assets_with_same_bytes(
     instance: &Instance,
-    seen: &Snapshot,
+    snapshot: &Snapshot,
     upload: &FormUpload,
 ) -> Result<Vec<String>> {
     let mut file = upload.file.reopen()?;
@@ -78,7 +78,7 @@ fn assets_with_same_bytes(
     let page = instance
         .query_engines
         .administrators
-        .query_page(seen, &request)
+        .query_page(snapshot, &request)
         .map_err(|error| refused(&error))?;
     let nodes = page.rows.iter().filter_map(|row| row.node());
     Ok(nodes.map(|node| node.path().to_string()).collect())

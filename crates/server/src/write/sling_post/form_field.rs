@@ -51,11 +51,12 @@ impl FormPropertySpec {
         };
         let is_blank = matches!(values, [value] if value.is_empty());
         if self.has_hint("IgnoreBlanks") {
-            let kept: Vec<_> = values.iter().filter(|value| !value.is_empty()).cloned().collect();
-            return if kept.is_empty() {
+            let non_empty_values: Vec<_> =
+                values.iter().filter(|value| !value.is_empty()).cloned().collect();
+            return if non_empty_values.is_empty() {
                 PropertySubmission::Absent
             } else {
-                PropertySubmission::Values(kept)
+                PropertySubmission::Values(non_empty_values)
             };
         }
         match self.hints.get("DefaultValue").map(Vec::as_slice) {
@@ -190,7 +191,7 @@ impl PostFields {
 
     /// Returns true if a command was sent.
     pub(crate) fn has_command(&self, name: &str) -> bool {
-        self.commands.iter().any(|(known, _)| known == name)
+        self.commands.iter().any(|(key, _)| key == name)
     }
 
     /// Returns a hint for a field.
@@ -232,21 +233,21 @@ impl PostFields {
 
     /// Returns the first value of a command such as `:operation`.
     pub(crate) fn command_value(&self, name: &str) -> Option<&str> {
-        self.commands.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.commands.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns all values of a command.
     pub(crate) fn command_values(&self, name: &str) -> Vec<&str> {
         self.commands
             .iter()
-            .filter(|(known, _)| known == name)
+            .filter(|(key, _)| key == name)
             .map(|(_, value)| value.as_str())
             .collect()
     }
 
     /// Returns the first non-empty value of a property.
     pub(crate) fn property_value(&self, name: &str) -> Option<&str> {
-        let (_, spec) = self.properties.iter().find(|(known, _)| known == name)?;
+        let (_, spec) = self.properties.iter().find(|(key, _)| key == name)?;
         spec.values.iter().map(String::as_str).find(|value| !value.is_empty())
     }
 }
@@ -313,11 +314,11 @@ mod tests {
             let pairs: Vec<_> = form.split(' ').filter_map(|pair| pair.split_once('=')).collect();
             let fields = fields(&pairs);
             let (_, spec) = &fields.properties[0];
-            let found = match spec.resolve(fields.source_values_of(spec)) {
+            let description = match spec.resolve(fields.source_values_of(spec)) {
                 PropertySubmission::Values(values) => format!("[{}]", values.join(",")),
-                other => format!("{other:?}"),
+                submission => format!("{submission:?}"),
             };
-            assert_eq!(found, expected, "{form}");
+            assert_eq!(description, expected, "{form}");
         };
         check("./m=a ./m= ./m=b", "[a,,b]");
         check("./m= ./m=", "[,]");

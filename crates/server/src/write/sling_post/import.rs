@@ -125,9 +125,9 @@ fn split_type_hint(name: &str) -> (&str, Option<ValueType>) {
         ("jcr:name:", ValueType::Name),
         ("jcr:uri:", ValueType::Uri),
     ];
-    let found =
+    let split =
         HINTS.iter().find_map(|(prefix, hint)| Some((name.strip_prefix(prefix)?, Some(*hint))));
-    found.unwrap_or((name, None))
+    split.unwrap_or((name, None))
 }
 
 fn import_json_property(name: &str, member: &Json, hint: Option<ValueType>) -> Result<Property> {
@@ -224,10 +224,10 @@ fn import_sling_xml(bytes: &[u8]) -> Result<Subtree> {
             Event::GeneralRef(entity) => {
                 let resolved = entity.resolve_char_ref().ok().flatten();
                 let name: &str = &entity;
-                let known = quick_xml::escape::resolve_xml_entity(name);
-                match (resolved, known) {
+                let entity_text = quick_xml::escape::resolve_xml_entity(name);
+                match (resolved, entity_text) {
                     (Some(letter), _) => text.push(letter),
-                    (None, Some(known)) => text.push_str(known),
+                    (None, Some(entity_text)) => text.push_str(entity_text),
                     _ => {
                         return Err(import_failure(format!(
                             "the XML has an unknown entity `{name}`"
@@ -332,7 +332,7 @@ fn import_archive<R: Read + Seek>(
         let name = entry.name().map_err(broken)?.into_owned();
         let path = NodePath::root().resolve(name.trim_end_matches('/'))?;
         let names: Vec<&str> = path.names().collect();
-        let is_outside = name.starts_with('/') || name.split('/').any(|one| one == "..");
+        let is_outside = name.starts_with('/') || name.split('/').any(|segment| segment == "..");
         if is_outside || names.len() > MAX_IMPORT_DEPTH {
             return Err(import_failure(format!("the archive's entry `{name}` leads elsewhere")));
         }

@@ -43,15 +43,15 @@ pub(crate) fn run_post_operation(
     fields: &PostFields,
     by: (&Viewer, &WriteCondition),
 ) -> Result<PostOutcome> {
-    let mut taken = Vec::new();
-    while taken.len() < MAX_NAME_ATTEMPTS {
-        match attempt_post(instance, (operation, path), fields, by, &taken)? {
+    let mut rejected_paths = Vec::new();
+    while rejected_paths.len() < MAX_NAME_ATTEMPTS {
+        match attempt_post(instance, (operation, path), fields, by, &rejected_paths)? {
             PostAttempt::Completed(done) => return Ok(done),
-            PostAttempt::Conflict(name) => taken.push(name),
+            PostAttempt::Conflict(name) => rejected_paths.push(name),
         }
         // The next name may be free immediately; if all of a document is in one chunk, other commits have to finish
         // first.
-        let pause_ms = (taken.len() as u64 - 1).min(MAX_RETRY_DELAY_MS);
+        let pause_ms = (rejected_paths.len() as u64 - 1).min(MAX_RETRY_DELAY_MS);
         std::thread::sleep(Duration::from_millis(pause_ms));
     }
     let message = "others took each name that was chosen; say one with `:name`, or try again";
@@ -65,20 +65,20 @@ enum PostAttempt {
     Conflict(NodePath),
 }
 
-/// Runs the request once. Names in `taken` are not chosen.
+/// Runs the request once. Names in `rejected_paths` are not chosen.
 fn attempt_post(
     instance: &Instance,
     (operation, path): (&str, &str),
     fields: &PostFields,
     (viewer, condition): (&Viewer, &WriteCondition),
-    taken: &[NodePath],
+    rejected_paths: &[NodePath],
 ) -> Result<PostAttempt> {
-    let seen = instance.repository.snapshot()?.as_viewer(viewer);
+    let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
     let mut session = instance.repository.session_as(viewer)?;
     if *condition != WriteCondition::None {
-        let asked = NodePath::new(path)?;
-        condition.check_document(instance, session.node(&asked)?.as_ref())?;
-        session.expect_unchanged(&asked)?;
+        let requested_path = NodePath::new(path)?;
+        condition.check_document(instance, session.node(&requested_path)?.as_ref())?;
+        session.expect_unchanged(&requested_path)?;
     }
     let mut work = PostOperation {
         initial_snapshot: session.snapshot()?,
@@ -86,19 +86,19 @@ fn attempt_post(
         requested_properties: RequestedProperties::default(),
         user: viewer.name(),
         now: SystemTime::now(),
-        rejected_paths: taken,
+        rejected_paths,
         chosen_path: None,
         outcome: PostOutcome::default(),
     };
     match operation {
         "" | "modify" => work.modify_node(path, fields)?,
         "delete" => {
-            for path in operation_targets(&seen, path, fields)? {
+            for path in operation_targets(&snapshot, path, fields)? {
                 work.delete_node(&path)?;
             }
         }
         "move" | "copy" => {
-            let targets = operation_targets(&seen, path, fields)?;
+            let targets = operation_targets(&snapshot, path, fields)?;
             let is_folder = fields.command_value(":dest").is_some_and(|dest| dest.ends_with('/'));
             if fields.has_command(":applyTo") && !is_folder {
                 let message = "several nodes need a folder to go to: let `:dest` end with a slash";
@@ -111,15 +111,15 @@ fn attempt_post(
         "createasset" => {
             work.create_assets(path, fields)?;
             if duplicate_upload::is_detection_enabled(instance) {
-                let folder = find_url_node(&seen, path)?;
-                work.outcome
-                    .changes
-                    .extend(duplicate_upload::find_duplicates(instance, &seen, &folder, fields)?);
+                let folder = find_url_node(&snapshot, path)?;
+                work.outcome.changes.extend(duplicate_upload::find_duplicates(
+                    instance, &snapshot, &folder, fields,
+                )?);
             }
         }
         "import" => work.import_content(path, fields)?,
         "checkin" | "checkout" | "restore" => {
-            for path in operation_targets(&seen, path, fields)? {
+            for path in operation_targets(&snapshot, path, fields)? {
                 work.change_version(operation, &path, fields)?;
             }
         }
@@ -214,9 +214,9 @@ impl PostOperation<'_> {
             let message = format!("`:contentType` is json, xml, jcr.xml, jar or zip, not `{kind}`");
             RequestFailure::bad_request(message)
         })?;
-        let place =
+        let target_path =
             NodePath::new(cut_selectors(path.trim_end_matches("/*").trim_end_matches('/')))?;
-        require_write_access(&self.session.snapshot()?, &place)?;
+        require_write_access(&self.session.snapshot()?, &target_path)?;
         let now = JcrDate::from_system_time(self.now);
         let upload = fields.files.iter().find(|(name, _)| name == ":contentFile");
         let tree = match (upload, fields.command_value(":content")) {
@@ -306,12 +306,12 @@ impl PostOperation<'_> {
             if self.session.node(to)?.is_some() {
                 self.session.remove_node(to)?;
             }
-            let way = if is_move { RelocationKind::Move } else { RelocationKind::Copy };
-            match way {
+            let kind = if is_move { RelocationKind::Move } else { RelocationKind::Copy };
+            match kind {
                 RelocationKind::Move => self.session.move_node(from, to)?,
                 RelocationKind::Copy => self.session.copy_node(from, to)?,
             }
-            self.requested_properties.relocate(from, to, way, 0);
+            self.requested_properties.relocate(from, to, kind, 0);
         } else {
             let missing = || RequestFailure::not_found(from.as_str());
             let parent = from.parent().ok_or_else(missing)?;
@@ -328,8 +328,8 @@ impl PostOperation<'_> {
                 self.session.remove_property(&parent, from.name())?;
             }
         }
-        let word = if is_move { "moved" } else { "copied" };
-        self.outcome.changes.push((word, vec![from.to_string(), to.to_string()]));
+        let keyword = if is_move { "moved" } else { "copied" };
+        self.outcome.changes.push((keyword, vec![from.to_string(), to.to_string()]));
         Ok(())
     }
 
@@ -357,16 +357,16 @@ impl PostOperation<'_> {
             }
             self.session.remove_node(&to)?;
         }
-        let way = if operation == "move" { RelocationKind::Move } else { RelocationKind::Copy };
-        match way {
+        let kind = if operation == "move" { RelocationKind::Move } else { RelocationKind::Copy };
+        match kind {
             RelocationKind::Move => self.session.move_node(&from, &to)?,
             RelocationKind::Copy => self.session.copy_node(&from, &to)?,
         }
-        self.requested_properties.relocate(&from, &to, way, 0);
+        self.requested_properties.relocate(&from, &to, kind, 0);
         to.as_str().clone_into(&mut self.outcome.path);
-        let word = if way == RelocationKind::Move { "moved" } else { "copied" };
-        self.outcome.changes.push((word, vec![from.to_string(), to.to_string()]));
-        if way == RelocationKind::Move && fields.command_value(":rewrite") == Some("true") {
+        let keyword = if kind == RelocationKind::Move { "moved" } else { "copied" };
+        self.outcome.changes.push((keyword, vec![from.to_string(), to.to_string()]));
+        if kind == RelocationKind::Move && fields.command_value(":rewrite") == Some("true") {
             self.rewrite_references(&from, &to)?;
         }
         if let Some(order) = order_command(fields) {
@@ -378,26 +378,32 @@ impl PostOperation<'_> {
     /// Rewrites references in other nodes to the new path of a node.
     fn rewrite_references(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         let references = self.session.rewrite_references(from, to)?;
-        let place = |referrer: &Referrer| format!("{}/{}", referrer.path, referrer.property);
+        let property_path =
+            |referrer: &Referrer| format!("{}/{}", referrer.path, referrer.property);
         let rewritten = references.rewritten_referrers.iter();
-        self.outcome.changes.extend(rewritten.map(|one| ("modified", vec![place(one)])));
-        let kept = references.skipped_references.iter();
-        let kept = kept.map(|one| {
-            (SKIPPED_REFERENCE_KEYWORD, vec![place(&one.referrer), one.reason.to_owned()])
+        self.outcome
+            .changes
+            .extend(rewritten.map(|referrer| ("modified", vec![property_path(referrer)])));
+        let skipped = references.skipped_references.iter();
+        let skipped = skipped.map(|reference| {
+            (
+                SKIPPED_REFERENCE_KEYWORD,
+                vec![property_path(&reference.referrer), reference.reason.to_owned()],
+            )
         });
-        self.outcome.changes.extend(kept);
+        self.outcome.changes.extend(skipped);
         Ok(())
     }
 
     fn order_node(&mut self, path: &NodePath, order: &str) -> Result<()> {
-        let place = match order.split_once(' ') {
+        let position = match order.split_once(' ') {
             None if order == "first" => SiblingPosition::First,
             None if order == "last" => SiblingPosition::Last,
             Some(("before", name)) => SiblingPosition::Before(name.trim().to_owned()),
             Some(("after", name)) => SiblingPosition::After(name.trim().to_owned()),
             _ => self.position_at_index(path, order)?,
         };
-        self.session.reorder_node(path, &place)?;
+        self.session.reorder_node(path, &position)?;
         self.outcome.changes.push(("ordered", vec![path.to_string(), order.to_owned()]));
         Ok(())
     }
@@ -421,8 +427,9 @@ impl PostOperation<'_> {
     fn record_page_changes(&mut self) -> Result<()> {
         // Nodes that a move or copy carried along are unchanged in themselves.
         let changes = self.outcome.changes.iter();
-        let changes = changes
-            .filter(|(word, _)| !matches!(*word, "moved" | "copied" | SKIPPED_REFERENCE_KEYWORD));
+        let changes = changes.filter(|(keyword, _)| {
+            !matches!(*keyword, "moved" | "copied" | SKIPPED_REFERENCE_KEYWORD)
+        });
         let paths = changes.filter_map(|(_, paths)| paths.first().cloned());
         record_page_modification(&mut self.session, paths.collect::<Vec<_>>(), self.user, self.now)
     }

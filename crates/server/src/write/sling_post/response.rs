@@ -24,8 +24,8 @@ pub(crate) struct PostResponseOptions {
 
 /// Returns true if an `Accept` header lists JSON before HTML.
 fn prefers_json(accept: &str) -> bool {
-    let place = |name: &str| accept.find(name);
-    match (place("application/json"), place("text/html")) {
+    let position_of = |name: &str| accept.find(name);
+    match (position_of("application/json"), position_of("text/html")) {
         (Some(json), Some(html)) => json < html,
         (json, _) => json.is_some(),
     }
@@ -52,16 +52,16 @@ impl PostResponseOptions {
 }
 
 /// Returns the response to a successful request.
-pub(crate) fn success_response(wanted: &PostResponseOptions, done: &PostOutcome) -> Response {
+pub(crate) fn success_response(options: &PostResponseOptions, done: &PostOutcome) -> Response {
     if let Some(target) =
-        wanted.redirect.as_deref().and_then(|target| resolve_redirect(target, done))
+        options.redirect.as_deref().and_then(|target| resolve_redirect(target, done))
     {
-        return redirect_response(&with_display_extension(target, wanted.extension.as_deref()));
+        return redirect_response(&with_display_extension(target, options.extension.as_deref()));
     }
     let usual = if done.is_created { StatusCode::CREATED } else { StatusCode::OK };
     let status = done.status.unwrap_or(usual);
     let message = status.canonical_reason().unwrap_or("OK");
-    let mut response = outcome_response(wanted, done, status, message);
+    let mut response = outcome_response(options, done, status, message);
     if done.is_created
         && let Ok(location) = header::HeaderValue::from_str(&done.path)
     {
@@ -109,19 +109,19 @@ fn resolve_redirect(target: &str, done: &PostOutcome) -> Option<String> {
 
 /// Returns the response to a failed request.
 pub(crate) fn failure_response(
-    wanted: &PostResponseOptions,
+    options: &PostResponseOptions,
     path: &str,
     failure: RequestFailure,
 ) -> Response {
     let here = PostOutcome { path: path.to_owned(), ..PostOutcome::default() };
-    if let Some(page) = wanted.error_page.as_deref().and_then(|page| resolve_redirect(page, &here))
+    if let Some(page) = options.error_page.as_deref().and_then(|page| resolve_redirect(page, &here))
     {
         return redirect_response(&page);
     }
-    if wanted.sends_error {
+    if options.sends_error {
         return failure.into_response();
     }
-    if wanted.is_json
+    if options.is_json
         || matches!(
             failure.status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
@@ -129,23 +129,23 @@ pub(crate) fn failure_response(
     {
         return failure.into_response();
     }
-    outcome_response(wanted, &here, failure.status, &failure.message)
+    outcome_response(options, &here, failure.status, &failure.message)
 }
 
 fn outcome_response(
-    wanted: &PostResponseOptions,
+    options: &PostResponseOptions,
     done: &PostOutcome,
     status: StatusCode,
     message: &str,
 ) -> Response {
-    let http_status = if wanted.always_ok { StatusCode::OK } else { status };
+    let http_status = if options.always_ok { StatusCode::OK } else { status };
     let parent = done.path.rsplit_once('/').map_or("", |(parent, _)| parent);
     let title =
         format!("Content {} {}", if done.is_created { "created" } else { "modified" }, done.path);
-    if wanted.is_json {
-        let change = |(word, arguments): &(&str, Vec<String>)| match arguments.as_slice() {
-            [one] => json!({ "type": word, "argument": one }),
-            several => json!({ "type": word, "argument": several }),
+    if options.is_json {
+        let change = |(keyword, arguments): &(&str, Vec<String>)| match arguments.as_slice() {
+            [argument] => json!({ "type": keyword, "argument": argument }),
+            several => json!({ "type": keyword, "argument": several }),
         };
         let body = json!({
             "changes": done.changes.iter().map(change).collect::<Vec<_>>(),
@@ -153,7 +153,7 @@ fn outcome_response(
             "location": done.path,
             "parentLocation": parent,
             "path": done.path,
-            "referer": wanted.referer.as_deref().unwrap_or_default(),
+            "referer": options.referer.as_deref().unwrap_or_default(),
             "status.code": status.as_u16(),
             "status.message": message,
             "title": title,
@@ -161,10 +161,10 @@ fn outcome_response(
         return (http_status, axum::Json(body)).into_response();
     }
     let mut rows = String::new();
-    for (word, arguments) in &done.changes {
+    for (keyword, arguments) in &done.changes {
         let arguments: Vec<String> =
             arguments.iter().map(|argument| escape_html(&format!("\"{argument}\""))).collect();
-        rows.push_str(&format!("{word}({});<br/>", arguments.join(", ")));
+        rows.push_str(&format!("{keyword}({});<br/>", arguments.join(", ")));
     }
     let row = |name: &str, id: &str, value: &str| {
         format!("<tr><td>{name}</td><td><div id=\"{id}\">{value}</div></td></tr>\n")

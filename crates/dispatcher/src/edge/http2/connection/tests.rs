@@ -73,13 +73,13 @@ fn feed(session: &mut Http2Connection, input: &[u8]) -> String {
 /// Feeds bytes and returns the steps and the number of remaining bytes.
 fn feed_some(session: &mut Http2Connection, input: &[u8]) -> (String, usize) {
     let (mut rest, mut fields) = (input, FieldList::default());
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     loop {
         match session.read_step(&mut rest, &mut fields) {
-            Http2ReadStep::NeedMoreData => return (told.join(" "), rest.len()),
+            Http2ReadStep::NeedMoreData => return (events.join(" "), rest.len()),
             Http2ReadStep::Closed => {
-                told.push("over".to_owned());
-                return (told.join(" "), 0);
+                events.push("over".to_owned());
+                return (events.join(" "), 0);
             }
             Http2ReadStep::Request { stream, is_complete: is_whole } => {
                 // Requests with a body are assigned to the service, as there is no other choice.
@@ -87,14 +87,14 @@ fn feed_some(session: &mut Http2Connection, input: &[u8]) -> (String, usize) {
                     session.assign_to_service(stream, is_whole, stream + 1000);
                 }
                 let count = fields.iter().count();
-                told.push(format!("{}{stream}:{count}", if is_whole { "get" } else { "post" }));
+                events.push(format!("{}{stream}:{count}", if is_whole { "get" } else { "post" }));
             }
             Http2ReadStep::Trailers { service_stream: behind } => {
-                told.push(format!("trailers{behind}"))
+                events.push(format!("trailers{behind}"))
             }
             Http2ReadStep::Data { service_stream: behind, bytes, is_last } => {
                 let end = if is_last { "." } else { "" };
-                told.push(format!("data{behind}:{}{end}", bytes.len()));
+                events.push(format!("data{behind}:{}{end}", bytes.len()));
             }
         }
     }
@@ -133,7 +133,7 @@ fn reset(session: &Http2Connection) -> Option<(u32, u32)> {
 #[test]
 fn mistakes_end_a_connection() {
     let large = vec![0; 16 * 1024 + 1];
-    for (what, input, reason) in [
+    for (description, input, reason) in [
         ("settings for a stream", frame(FrameKind::Settings, 0, 1, &[]), 1),
         ("half a setting", frame(FrameKind::Settings, 0, 0, &[0; 5]), 6),
         ("an acknowledgment with settings", frame(FrameKind::Settings, 1, 0, &[0; 6]), 6),
@@ -183,11 +183,11 @@ fn mistakes_end_a_connection() {
         ),
     ] {
         let mut session = greeted();
-        let told = feed(&mut session, &input);
-        assert!(told.ends_with("over"), "{what}: {told}");
-        assert_eq!(farewell(&session), Some(reason), "{what}");
+        let events = feed(&mut session, &input);
+        assert!(events.ends_with("over"), "{description}: {events}");
+        assert_eq!(farewell(&session), Some(reason), "{description}");
         assert!(session.is_closing() && !session.has_streams());
-        assert_eq!(feed(&mut session, &get(99)), "over", "{what}: nothing is read any more");
+        assert_eq!(feed(&mut session, &get(99)), "over", "{description}: nothing is read any more");
     }
 }
 
@@ -257,7 +257,7 @@ fn floods_end_with_a_request_for_calm() {
     let ping = frame(FrameKind::Ping, 0, 0, &[0; 8]);
     let empty = frame(FrameKind::Data, 0, 1, &[]);
     let piece = frame(FrameKind::Continuation, 0, 1, &[0, 1, b'x', 1, b'y']);
-    for (what, first, flood) in [
+    for (description, first, flood) in [
         ("pings", vec![], ping),
         ("settings", vec![], settings(&[])),
         ("windows", vec![], settings(&[(setting_id::INITIAL_WINDOW_SIZE, 1)])),
@@ -270,10 +270,10 @@ fn floods_end_with_a_request_for_calm() {
     ] {
         let mut session = greeted();
         feed(&mut session, &first);
-        let told = feed(&mut session, &flood.repeat(10_000));
-        assert!(told.ends_with("over"), "{what}");
-        assert_eq!(farewell(&session), Some(Http2ErrorCode::ENHANCE_YOUR_CALM.0), "{what}");
-        assert!(session.output.len() < 64 * 1024, "{what}: {} bytes", session.output.len());
+        let events = feed(&mut session, &flood.repeat(10_000));
+        assert!(events.ends_with("over"), "{description}");
+        assert_eq!(farewell(&session), Some(Http2ErrorCode::ENHANCE_YOUR_CALM.0), "{description}");
+        assert!(session.output.len() < 64 * 1024, "{description}: {} bytes", session.output.len());
     }
 }
 
@@ -322,17 +322,17 @@ fn a_small_block_that_means_a_huge_one_is_cut() {
 
 #[test]
 fn requests_that_are_taken_back_at_once_end_the_connection() {
-    let check = |what: &str, way: &dyn Fn(u32) -> Vec<u8>| {
+    let check = |description: &str, frames_of: &dyn Fn(u32) -> Vec<u8>| {
         let mut session = greeted();
         let mut input = Vec::new();
         for number in 0..1000 {
             input.extend(post(number * 2 + 1));
-            input.extend(way(number * 2 + 1));
+            input.extend(frames_of(number * 2 + 1));
         }
-        let told = feed(&mut session, &input);
-        assert!(told.ends_with("over"), "{what}");
-        assert!(told.split(' ').count() < 150, "{what}: {told}");
-        assert_eq!(farewell(&session), Some(Http2ErrorCode::ENHANCE_YOUR_CALM.0), "{what}");
+        let events = feed(&mut session, &input);
+        assert!(events.ends_with("over"), "{description}");
+        assert!(events.split(' ').count() < 150, "{description}: {events}");
+        assert_eq!(farewell(&session), Some(Http2ErrorCode::ENHANCE_YOUR_CALM.0), "{description}");
     };
     check("reset", &|stream| frame(FrameKind::Reset, 0, stream, &8_u32.to_be_bytes()));
     // Errors for which this side resets the stream.
@@ -347,8 +347,8 @@ fn requests_that_are_taken_back_at_once_end_the_connection() {
 fn more_streams_than_allowed_are_refused() {
     let mut session = greeted();
     let input: Vec<u8> = (0..9).flat_map(|number| post(number * 2 + 1)).collect();
-    let told = feed(&mut session, &input);
-    assert_eq!(told.split(' ').count(), 8, "{told}");
+    let events = feed(&mut session, &input);
+    assert_eq!(events.split(' ').count(), 8, "{events}");
     assert_eq!(reset(&session), Some((17, Http2ErrorCode::REFUSED_STREAM.0)));
     // Frames still in transit for the stream are not an error.
     session.output.clear();
@@ -360,8 +360,9 @@ fn more_streams_than_allowed_are_refused() {
 fn bodies_of_requests_are_bounded() {
     let mut session = greeted();
     let padded = frame(FrameKind::Data, frame_flag::PADDED, 1, b"\x02abcd");
-    let told = feed(&mut session, &[post(1), padded, frame(FrameKind::Data, 1, 1, b"e")].concat());
-    assert_eq!(told, "post1:4 data1001:2 data1001:1.");
+    let events =
+        feed(&mut session, &[post(1), padded, frame(FrameKind::Data, 1, 1, b"e")].concat());
+    assert_eq!(events, "post1:4 data1001:2 data1001:1.");
     let expected = [(FrameKind::WindowUpdate, 0, 0, 4), (FrameKind::WindowUpdate, 1, 0, 4)];
     assert_eq!(sent(&mut session), expected, "padding is taken at once");
     let piece = |stream| frame(FrameKind::Data, 0, stream, &[0; 16 * 1024]);
@@ -380,8 +381,8 @@ fn bodies_of_requests_are_bounded() {
     assert_eq!(farewell(&session), None, "others go on");
     // Besides the window of the stream, the connection window applies.
     session.forward_window_update(5, 10_000_000);
-    let told = feed(&mut session, &piece(5).repeat(1000));
-    assert!(told.ends_with("over"));
+    let events = feed(&mut session, &piece(5).repeat(1000));
+    assert!(events.ends_with("over"));
     assert_eq!(farewell(&session), Some(Http2ErrorCode::FLOW_CONTROL_ERROR.0));
 }
 
@@ -408,8 +409,8 @@ fn streams_that_end_before_their_turn_leave_nothing_behind() {
 #[test]
 fn trailers_end_a_request() {
     let mut session = greeted();
-    let told = feed(&mut session, &[post(1), get(1)].concat());
-    assert_eq!(told, "post1:4 trailers1001");
+    let events = feed(&mut session, &[post(1), get(1)].concat());
+    assert_eq!(events, "post1:4 trailers1001");
     assert_eq!(feed(&mut session, &post(3)), "post3:4");
     assert_eq!(feed(&mut session, &post(3)), "", "trailers that do not end it");
     assert_eq!(reset(&session), Some((3, Http2ErrorCode::PROTOCOL_ERROR.0)));
@@ -536,7 +537,7 @@ fn small_answers_do_not_take_the_window_of_those_that_wait() {
     session.send_response(1, &[&[0x88]], Http2ResponseBody::Bytes(vec![7; 200_000].into()));
     session.fill_output(1 << 20);
     assert!(session.is_blocked_by_window() && session.next_stall_deadline_ms().is_none());
-    let taken = |session: &mut Http2Connection, stream: u32| {
+    let take_output = |session: &mut Http2Connection, stream: u32| {
         let data =
             |frame: &&(FrameKind, u32, u8, usize)| (frame.0, frame.1) == (FrameKind::Data, stream);
         sent(session).iter().filter(data).map(|frame| frame.3).sum::<usize>()
@@ -546,7 +547,7 @@ fn small_answers_do_not_take_the_window_of_those_that_wait() {
         feed(&mut session, &[window(0, opened), get(stream)].concat());
         session.send_response(stream, &[&[0x88]], Http2ResponseBody::Bytes(vec![7; 1000].into()));
         session.fill_output(1 << 20);
-        assert!(taken(&mut session, 1) * 2 >= opened as usize, "of {opened}");
+        assert!(take_output(&mut session, 1) * 2 >= opened as usize, "of {opened}");
         session.output.clear();
     }
     assert_eq!(session.sent_body_bytes(), 65_535 + 58_000);

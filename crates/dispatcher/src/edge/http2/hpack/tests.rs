@@ -83,7 +83,7 @@ fn answers_of_the_specification_evict_fields() {
     let later = "Mon, 21 Oct 2013 20:13:22 GMT";
     let location = "https://www.example.com";
     let cookie = "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1";
-    let answers: [&[(&str, &str)]; 3] = [
+    let responses: [&[(&str, &str)]; 3] = [
         &[(":status", "302"), ("cache-control", "private"), ("date", date), ("location", location)],
         &[(":status", "307"), ("cache-control", "private"), ("date", date), ("location", location)],
         &[
@@ -111,7 +111,7 @@ fn answers_of_the_specification_evict_fields() {
             215,
         ),
     ];
-    for ((block, size), expected) in blocks.iter().zip(answers) {
+    for ((block, size), expected) in blocks.iter().zip(responses) {
         let fields = read(&mut decoder, &hex(block)).unwrap();
         let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
         assert_eq!((fields.as_slice(), decoder.table_size), (expected, *size), "{block}");
@@ -286,8 +286,8 @@ fn a_block_that_means_far_more_than_it_may_is_not_read_to_its_end() {
         let limit = 16 * 1024;
         decoder.decode_block(&first, &mut fields, limit).unwrap();
         // A block that is slightly too long is read, as the table must stay in sync.
-        let some = again.repeat(limit * 2 / 3032);
-        decoder.decode_block(&some, &mut fields, limit).unwrap();
+        let allowed_block = again.repeat(limit * 2 / 3032);
+        decoder.decode_block(&allowed_block, &mut fields, limit).unwrap();
         assert!(fields.is_too_long(), "{again:x?}");
         let many = again.repeat(10_000);
         assert_eq!(

@@ -187,7 +187,7 @@ fn patched_change(
         } else if let Some(text) = step.strip_prefix('-') {
             let value = parse_property_value(value_type, text)?;
             let before = values.len();
-            values.retain(|one| *one != value);
+            values.retain(|candidate| *candidate != value);
             is_changed |= values.len() != before;
         }
     }

@@ -25,7 +25,7 @@ pub(crate) fn operation_targets_or_missing(
         Err(failure) if may_be_missing && failure.status == StatusCode::NOT_FOUND => {
             Ok(vec![NodePath::new(cut_selectors(path))?.to_string()])
         }
-        found => found,
+        targets => targets,
     }
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn operation_targets(
     path: &str,
     fields: &PostFields,
 ) -> Result<Vec<String>> {
-    let wanted = fields.command_values(":applyTo");
-    if wanted.is_empty() {
+    let patterns = fields.command_values(":applyTo");
+    if patterns.is_empty() {
         return Ok(vec![find_url_node(snapshot, path)?.to_string()]);
     }
     let base = match find_url_node(snapshot, path) {
@@ -44,10 +44,10 @@ pub(crate) fn operation_targets(
         Err(_) => NodePath::new(cut_selectors(path)).unwrap_or_else(|_| NodePath::root()),
     };
     let mut paths = Vec::new();
-    for one in wanted {
-        let folder = match one {
+    for pattern in patterns {
+        let folder = match pattern {
             "*" | "/*" => Some(base.clone()),
-            one => one.strip_suffix("/*").map(|folder| base.resolve(folder)).transpose()?,
+            pattern => pattern.strip_suffix("/*").map(|folder| base.resolve(folder)).transpose()?,
         };
         match folder {
             Some(folder) => {
@@ -57,7 +57,7 @@ pub(crate) fn operation_targets(
             }
             // Missing nodes are skipped, as in Sling.
             None => {
-                let path = base.resolve(one)?;
+                let path = base.resolve(pattern)?;
                 if snapshot.node(&path)?.is_some() {
                     paths.push(path.to_string());
                 }
@@ -111,9 +111,9 @@ impl PostOperation<'_> {
         if let Some(name) = fields.command_value(":name") {
             return Ok(folder.child(name)?);
         }
-        let place = folder.child(&self.choose_free_name(folder, fields)?)?;
-        self.chosen_path = Some(place.clone());
-        Ok(place)
+        let path = folder.child(&self.choose_free_name(folder, fields)?)?;
+        self.chosen_path = Some(path.clone());
+        Ok(path)
     }
 
     /// Generates the name of a new node by Sling's rules.
@@ -128,10 +128,10 @@ impl PostOperation<'_> {
         let hint = fields.command_value(":nameHint").map(str::to_owned).or_else(from_content);
         let base = hint.map(|hint| to_node_name(&hint)).filter(|name| !name.is_empty());
         let snapshot = self.session.snapshot()?;
-        let taken = self.rejected_paths;
+        let rejected_paths = self.rejected_paths;
         let is_taken = |name: &str| -> Result<bool> {
-            let place = folder.child(name)?;
-            Ok(taken.contains(&place) || snapshot.node(&place)?.is_some())
+            let path = folder.child(name)?;
+            Ok(rejected_paths.contains(&path) || snapshot.node(&path)?.is_some())
         };
         let Some(base) = base else { return Ok(default_node_name(self.now)) };
         if !is_taken(&base)? {

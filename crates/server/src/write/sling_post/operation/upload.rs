@@ -65,9 +65,9 @@ impl PostOperation<'_> {
                     .with_property(PRIMARY_TYPE, Property::name(&resource_type))
             }
         };
-        let word = if self.session.node(path)?.is_none() { "created" } else { "modified" };
+        let keyword = if self.session.node(path)?.is_none() { "created" } else { "modified" };
         self.session.put_node(path, node)?;
-        self.outcome.changes.push((word, vec![path.to_string()]));
+        self.outcome.changes.push((keyword, vec![path.to_string()]));
         Ok(())
     }
 
@@ -115,25 +115,27 @@ impl PostOperation<'_> {
         let mut parts = self.stored_chunks(&holder)?.ok_or_else(|| {
             RequestFailure::bad_request("there is no upload to go on with; begin with `@Offset` 0")
         })?;
-        let begun: u64 = parts.iter().map(|id| id.length()).sum();
-        if begun != chunk.offset {
-            let message =
-                format!("the part begins at {}, but {begun} bytes are there", chunk.offset);
+        let received_length: u64 = parts.iter().map(|id| id.length()).sum();
+        if received_length != chunk.offset {
+            let message = format!(
+                "the part begins at {}, but {received_length} bytes are there",
+                chunk.offset
+            );
             return Err(RequestFailure::bad_request(message));
         }
         let blob = store_file(&mut self.session, upload.file.reopen()?, None)?;
         parts.push(blob);
-        let end = begun + blob.length();
+        let end = received_length + blob.length();
         let is_last = chunk.is_last || chunk.length == Some(end);
         if chunk.length.is_some_and(|length| length < end) {
             return Err(RequestFailure::bad_request("the parts are longer than `@Length` says"));
         }
         if !is_last {
-            let name = format!("chunk_{begun}_{}", end.saturating_sub(1));
+            let name = format!("chunk_{received_length}_{}", end.saturating_sub(1));
             let part = Subtree::new(&*name, CHUNK_NODE_TYPE)
                 .with_property(
                     "sling:offset",
-                    Value::Long(i64::try_from(begun).unwrap_or(i64::MAX)),
+                    Value::Long(i64::try_from(received_length).unwrap_or(i64::MAX)),
                 )
                 .with_property("jcr:data", Value::Binary(blob));
             self.session.put_node(&holder.child(&name)?, part)?;

@@ -25,12 +25,12 @@ impl PostOperation<'_> {
                 self.session.restore_node(&path, version, self.now, CheckOutState::CheckedOut)?;
             }
         }
-        let word = match operation {
+        let keyword = match operation {
             "checkin" => "checkin",
             "checkout" => "checkout",
             _ => "restored",
         };
-        self.outcome.changes.push((word, vec![path.to_string()]));
+        self.outcome.changes.push((keyword, vec![path.to_string()]));
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl PostOperation<'_> {
 
     /// Checks in the versionable nodes that this request created.
     pub(super) fn check_in_created(&mut self) -> Result<()> {
-        let created = self.outcome.changes.iter().filter(|(word, _)| *word == "created");
+        let created = self.outcome.changes.iter().filter(|(keyword, _)| *keyword == "created");
         let paths: Vec<String> = created.filter_map(|(_, paths)| paths.first().cloned()).collect();
         for path in paths {
             let path = NodePath::new(&path)?;

@@ -56,7 +56,7 @@ impl FlushEventLog {
 
     /// Returns the position of the last event.
     pub(super) fn last_position(&self) -> &LogPosition {
-        self.events.back().map_or(&self.start_position, |kept| &kept.position)
+        self.events.back().map_or(&self.start_position, |logged| &logged.position)
     }
 
     /// Appends an event and returns its line.
@@ -68,9 +68,9 @@ impl FlushEventLog {
         line
     }
 
-    fn push(&mut self, kept: LoggedEvent) {
-        self.total_bytes += kept.line_bytes;
-        self.events.push_back(kept);
+    fn push(&mut self, logged: LoggedEvent) {
+        self.total_bytes += logged.line_bytes;
+        self.events.push_back(logged);
         while self.events.len() > MAX_LOGGED_EVENTS
             || self.total_bytes > MAX_LOGGED_BYTES && self.events.len() > 1
         {
@@ -98,13 +98,13 @@ impl FlushEventLog {
             return message(self.last_position(), vec![FlushEvent::All]);
         };
         let (mut bytes, mut events, mut next) = (0, Vec::new(), None);
-        for kept in self.events.range(begin..).take(MAX_MESSAGE_EVENTS) {
-            bytes += kept.line_bytes;
+        for logged in self.events.range(begin..).take(MAX_MESSAGE_EVENTS) {
+            bytes += logged.line_bytes;
             if bytes > MAX_BATCH_BYTES && !events.is_empty() {
                 break;
             }
-            events.push(kept.event.clone());
-            next = Some(&kept.position);
+            events.push(logged.event.clone());
+            next = Some(&logged.position);
         }
         let next = next.or(position).unwrap_or(&self.start_position);
         message(next, events)
@@ -117,7 +117,7 @@ impl FlushEventLog {
         if is_at(&self.start_position) || position.is_none() && self.start_position.count == 0 {
             return Some(0);
         }
-        self.events.iter().position(|kept| is_at(&kept.position)).map(|index| index + 1)
+        self.events.iter().position(|logged| is_at(&logged.position)).map(|index| index + 1)
     }
 
     /// Returns the message that invalidates everything, for a sibling at `position` that cannot be sent more.
@@ -138,8 +138,8 @@ impl FlushEventLog {
     pub(crate) fn to_text(&self) -> String {
         let LogPosition { run, count } = &self.start_position;
         let mut text = format!("{LOG_FILE_VERSION} {} {run} {count}\n", self.origin);
-        for kept in &self.events {
-            text.push_str(&format_log_line(&kept.position, &kept.event));
+        for logged in &self.events {
+            text.push_str(&format_log_line(&logged.position, &logged.event));
         }
         text
     }
@@ -501,9 +501,9 @@ mod tests {
         FarmEventLog, FlushEventLog, LOG_REWRITE_BYTES, MAX_LOGGED_BYTES, MAX_LOGGED_EVENTS,
     };
     use crate::cache::DocrootState;
-    use crate::flush::flush_propagation::EventLogError;
-    use crate::flush::flush_propagation::message::{EventMessage, FlushEvent, LogPosition};
-    use crate::flush::flush_propagation::received_position::ReceivedPositions;
+    use crate::flush::propagation::EventLogError;
+    use crate::flush::propagation::message::{EventMessage, FlushEvent, LogPosition};
+    use crate::flush::propagation::received_position::ReceivedPositions;
     use proptest::prelude::*;
 
     fn page(number: u64) -> FlushEvent {
@@ -720,8 +720,8 @@ mod tests {
         let (at, _) = log.message_after(&root, None, "i");
         add(&log, &root, page(2));
         assert!(log.knows_position(&root, Some(&at.next)) && log.knows_position(&root, None));
-        let other = LogPosition { run: "other".to_owned(), ..at.next };
-        assert!(!log.knows_position(&root, Some(&other)));
+        let foreign_position = LogPosition { run: "other".to_owned(), ..at.next };
+        assert!(!log.knows_position(&root, Some(&foreign_position)));
     }
 
     #[test]

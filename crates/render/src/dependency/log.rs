@@ -98,15 +98,15 @@ pub(crate) fn is_within(path: &str, scope: &str) -> bool {
 
 /// Compares texts of equal length. Most are two to four words long, and a call would cost more than the comparison.
 #[inline]
-fn is_equal_text(one: &[u8], other: &[u8]) -> bool {
+fn is_equal_text(left: &[u8], right: &[u8]) -> bool {
     let ends = |bytes: &[u8]| {
         let (first, last) = (bytes.first_chunk()?, bytes.last_chunk()?);
         Some((u64::from_le_bytes(*first), u64::from_le_bytes(*last)))
     };
-    match ends(one) {
-        Some(same) if one.len() <= 16 => Some(same) == ends(other),
-        Some(same) => Some(same) == ends(other) && one == other,
-        None => one == other,
+    match ends(left) {
+        Some(same) if left.len() <= 16 => Some(same) == ends(right),
+        Some(same) => Some(same) == ends(right) && left == right,
+        None => left == right,
     }
 }
 
@@ -236,22 +236,22 @@ impl DependencyLog {
     /// Removes all records, and retains the allocated memory.
     pub(crate) fn clear(&mut self) {
         let Self {
-            recorded: noted,
-            script_folders: places,
+            recorded,
+            script_folders,
             scripts,
             list_queries: listings,
-            fragment_dependencies: kept,
+            fragment_dependencies,
             detached: aside,
             component_start: begin,
             ..
         } = self;
         // The index of the latest records is checked against the records, which are empty now.
-        noted.path_dependencies.clear();
-        noted.scopes.clear();
-        places.clear();
+        recorded.path_dependencies.clear();
+        recorded.scopes.clear();
+        script_folders.clear();
         scripts.clear();
         listings.clear();
-        kept.clear();
+        fragment_dependencies.clear();
         *aside = DetachedDependencies::default();
         *begin = DependencyLogMark::default();
     }
@@ -269,9 +269,9 @@ impl DependencyLog {
     /// Records a search for scripts in these folders.
     pub(crate) fn record_script_folders(&mut self, folders: Arc<[u64]>) {
         // A page renders many components of few types.
-        let known =
+        let known_folders =
             self.script_folders.get(self.component_start.script_folder_count..).unwrap_or_default();
-        if known.iter().any(|known| Arc::ptr_eq(known, &folders)) {
+        if known_folders.iter().any(|recorded_folders| Arc::ptr_eq(recorded_folders, &folders)) {
             return;
         }
         folders.iter().for_each(|folder| self.record_component_code(*folder, PathAspects::SCRIPTS));
@@ -281,8 +281,9 @@ impl DependencyLog {
     /// Records that a script was run, with everything below it.
     pub(crate) fn record_script(&mut self, script: &Arc<str>) {
         // A page runs few scripts, some of them often.
-        let known = self.scripts.get(self.component_start.script_count..).unwrap_or_default();
-        if known.iter().any(|known| Arc::ptr_eq(known, script)) {
+        let recorded_scripts =
+            self.scripts.get(self.component_start.script_count..).unwrap_or_default();
+        if recorded_scripts.iter().any(|recorded_script| Arc::ptr_eq(recorded_script, script)) {
             return;
         }
         self.record_component_code(hash_path_text(script), PathAspects::SUBTREE);
@@ -302,8 +303,8 @@ impl DependencyLog {
         };
         let at = *latest as usize;
         if at >= self.component_start.path_dependency_count
-            && let Some((known, joined)) = self.recorded.path_dependencies.get_mut(at)
-            && *known == hash
+            && let Some((recent_path, joined)) = self.recorded.path_dependencies.get_mut(at)
+            && *recent_path == hash
         {
             *joined = joined.combine(aspects);
             return true;
@@ -335,26 +336,26 @@ impl DependencyLog {
     pub(crate) fn end_component_detached(&mut self, outer: DependencyLogMark) {
         let DependencyLogMark {
             path_dependency_count: pairs,
-            script_folder_count: places,
+            script_folder_count: folders,
             script_count: scripts,
             list_query_count: listings,
-            fragment_count: kept,
+            fragment_count: fragments,
             ..
         } = self.component_start;
         // Later reads are recorded anew: these records are no longer found.
         self.detached.path_dependencies.extend(self.recorded.path_dependencies.drain(pairs..));
-        self.script_folders.truncate(places);
+        self.script_folders.truncate(folders);
         self.scripts.truncate(scripts);
         self.detached.list_queries.extend(self.list_queries.drain(listings..));
-        self.detached.fragment_dependencies.extend(self.fragment_dependencies.drain(kept..));
+        self.detached.fragment_dependencies.extend(self.fragment_dependencies.drain(fragments..));
         self.component_start = outer;
     }
 
     /// Records a list in place of all the reads that it needs.
     pub(crate) fn record_list_query(&mut self, listing: ListQuery) {
-        let known =
+        let recorded_queries =
             self.list_queries.get(self.component_start.list_query_count..).unwrap_or_default();
-        if !known.iter().any(|known| **known == listing) {
+        if !recorded_queries.iter().any(|recorded_query| **recorded_query == listing) {
             self.list_queries.push(Arc::new(listing));
         }
     }
@@ -368,13 +369,13 @@ impl DependencyLog {
     pub(crate) fn component_dependencies(&self) -> DependencySet {
         let listings =
             self.list_queries.get(self.component_start.list_query_count..).unwrap_or_default();
-        let kept = self
+        let fragments = self
             .fragment_dependencies
             .get(self.component_start.fragment_count..)
             .unwrap_or_default();
         join_dependencies(
             self.recorded.dependencies_since(self.component_start.path_dependency_count, listings),
-            kept,
+            fragments,
         )
     }
 
@@ -383,26 +384,29 @@ impl DependencyLog {
         &mut self,
     ) -> (RecordedDependencies, Vec<Arc<ListQuery>>, Vec<Arc<DependencySet>>) {
         let Self {
-            recorded: noted,
-            list_queries: listings,
-            fragment_dependencies: kept,
-            detached: aside,
-            ..
+            recorded, list_queries: listings, fragment_dependencies, detached: aside, ..
         } = self;
-        noted.path_dependencies.append(&mut aside.path_dependencies);
+        recorded.path_dependencies.append(&mut aside.path_dependencies);
         listings.append(&mut aside.list_queries);
-        kept.append(&mut aside.fragment_dependencies);
-        self.capacity = noted.path_dependencies.len().clamp(SMALL_LOG_CAPACITY, LARGE_LOG_CAPACITY);
-        (std::mem::take(noted), std::mem::take(listings), std::mem::take(kept))
+        fragment_dependencies.append(&mut aside.fragment_dependencies);
+        self.capacity =
+            recorded.path_dependencies.len().clamp(SMALL_LOG_CAPACITY, LARGE_LOG_CAPACITY);
+        (std::mem::take(recorded), std::mem::take(listings), std::mem::take(fragment_dependencies))
     }
 }
 
 /// Joins the reads of a rendering with those of the cached fragments in it.
-pub(crate) fn join_dependencies(own: DependencySet, kept: &[Arc<DependencySet>]) -> DependencySet {
-    if kept.is_empty() {
+pub(crate) fn join_dependencies(
+    own: DependencySet,
+    fragment_dependencies: &[Arc<DependencySet>],
+) -> DependencySet {
+    if fragment_dependencies.is_empty() {
         return own;
     }
-    DependencySet::union_of(std::iter::once(&own).chain(kept.iter().map(|one| &**one)))
+    DependencySet::union_of(
+        std::iter::once(&own)
+            .chain(fragment_dependencies.iter().map(|dependencies| &**dependencies)),
+    )
 }
 
 #[cfg(test)]
@@ -417,26 +421,30 @@ mod tests {
 
     #[test]
     fn a_child_is_noted_as_its_path_is() {
-        let (mut notes, mut other) = (DependencyLog::default(), DependencyLog::default());
+        let (mut notes, mut expected) = (DependencyLog::default(), DependencyLog::default());
         notes.record_child(&path("/content/a"), "b", PathAspects::NAVIGATION_HEAD);
         notes.record_child(&NodePath::root(), "content", PathAspects::MODIFIED_DATE);
-        other.record("/content/a/b", PathAspects::NAVIGATION_HEAD);
-        other.record("/content", PathAspects::MODIFIED_DATE);
-        assert_eq!(notes.component_dependencies(), other.component_dependencies());
+        expected.record("/content/a/b", PathAspects::NAVIGATION_HEAD);
+        expected.record("/content", PathAspects::MODIFIED_DATE);
+        assert_eq!(notes.component_dependencies(), expected.component_dependencies());
     }
 
     #[test]
     fn children_are_noted_as_their_paths_are() {
         for parent in ["/", "/content", "/content/site", "/content/site/en"] {
-            let (mut notes, mut other) = (DependencyLog::default(), DependencyLog::default());
+            let (mut notes, mut expected) = (DependencyLog::default(), DependencyLog::default());
             let children: Vec<NodePath> =
                 ["a", "b", "c"].map(|name| path(parent).child(name).unwrap()).into();
             let paths = children.iter().chain(children.first()).map(NodePath::as_str);
-            paths.clone().for_each(|path| other.record(path, PathAspects::NAVIGATION_HEAD));
+            paths.clone().for_each(|path| expected.record(path, PathAspects::NAVIGATION_HEAD));
             let all: Vec<&str> = paths.collect();
             notes.record_children(&path(parent), all.into_iter(), PathAspects::NAVIGATION_HEAD);
-            assert_eq!(notes.component_dependencies(), other.component_dependencies(), "{parent}");
-            assert_eq!(notes.recorded, other.recorded, "{parent}");
+            assert_eq!(
+                notes.component_dependencies(),
+                expected.component_dependencies(),
+                "{parent}"
+            );
+            assert_eq!(notes.recorded, expected.recorded, "{parent}");
         }
     }
 

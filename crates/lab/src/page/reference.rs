@@ -31,12 +31,12 @@ pub(crate) fn parse_page_references(html: &str) -> PageReferences {
 
 /// Parses a style sheet: returns the references in `url(...)` and `@import`.
 pub(crate) fn parse_style_references(css: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut references = Vec::new();
     let mut rest = css;
     while let Some(at) = rest.find("url(") {
         rest = rest.get(at + 4..).unwrap_or_default();
         let Some(end) = rest.find(')') else { break };
-        add_reference(&mut found, trim_css_quotes(rest.get(..end).unwrap_or_default()));
+        add_reference(&mut references, trim_css_quotes(rest.get(..end).unwrap_or_default()));
         rest = rest.get(end..).unwrap_or_default();
     }
     let mut rest = css;
@@ -45,10 +45,10 @@ pub(crate) fn parse_style_references(css: &str) -> Vec<String> {
         let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { continue };
         let inside = rest.get(1..).unwrap_or_default();
         let Some(end) = inside.find(quote) else { break };
-        add_reference(&mut found, inside.get(..end).unwrap_or_default());
+        add_reference(&mut references, inside.get(..end).unwrap_or_default());
         rest = inside;
     }
-    found
+    references
 }
 
 /// Returns the tokenizer mode for the content of an element: in some elements, tags are plain text.
@@ -68,7 +68,7 @@ fn trim_css_quotes(text: &str) -> &str {
     text.trim().trim_matches(['"', '\'']).trim()
 }
 
-fn add_reference(found: &mut Vec<String>, reference: &str) {
+fn add_reference(references: &mut Vec<String>, reference: &str) {
     let reference = reference.trim();
     let scheme = reference.split(':').next().unwrap_or_default().to_ascii_lowercase();
     let is_other = reference.contains(':')
@@ -76,8 +76,8 @@ fn add_reference(found: &mut Vec<String>, reference: &str) {
     if reference.is_empty() || reference.starts_with('#') || is_other {
         return;
     }
-    if !found.iter().any(|known| known == reference) {
-        found.push(reference.to_owned());
+    if !references.iter().any(|existing| existing == reference) {
+        references.push(reference.to_owned());
     }
 }
 
@@ -126,9 +126,10 @@ impl PageReferenceSink {
     }
 
     fn collect_references(&self, name: &str, tag: &Tag) {
-        let attribute = |wanted: &str| -> Option<String> {
-            let found = tag.attrs.iter().find(|attribute| &*attribute.name.local == wanted);
-            found.map(|attribute| attribute.value.to_string())
+        let attribute = |attribute_name: &str| -> Option<String> {
+            let matching_attribute =
+                tag.attrs.iter().find(|attribute| &*attribute.name.local == attribute_name);
+            matching_attribute.map(|attribute| attribute.value.to_string())
         };
         let mut parts = self.page_references.borrow_mut();
         let reference = match name {
@@ -140,8 +141,11 @@ impl PageReferenceSink {
             }
             "link" => {
                 let rel = attribute("rel").unwrap_or_default().to_ascii_lowercase();
-                let is_fetched = rel.split_whitespace().any(|word| {
-                    matches!(word, "stylesheet" | "icon" | "preload" | "modulepreload" | "manifest")
+                let is_fetched = rel.split_whitespace().any(|keyword| {
+                    matches!(
+                        keyword,
+                        "stylesheet" | "icon" | "preload" | "modulepreload" | "manifest"
+                    )
                 });
                 attribute("href").filter(|_| is_fetched)
             }
@@ -161,7 +165,7 @@ impl PageReferenceSink {
         if let Some(style) = attribute("style") {
             parse_style_references(&style)
                 .iter()
-                .for_each(|one| add_reference(&mut parts.references, one));
+                .for_each(|style_reference| add_reference(&mut parts.references, style_reference));
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::flush::invalidate_handler;
 use crate::flush::is_flush_allowed;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 use crate::request_pipeline::own_response;
 use crate::upstream::BODY_TIMEOUT;
 
@@ -87,35 +87,35 @@ impl DispatcherState {
             }
             Err(_) => return own_response(StatusCode::PAYLOAD_TOO_LARGE),
         };
-        let Some(told) = SiblingMessage::parse(&body) else {
+        let Some(sibling_message) = SiblingMessage::parse(&body) else {
             self.log(LogLevel::Warn, || format!("Message of {} refused: no message", view.client));
             return own_response(StatusCode::BAD_REQUEST);
         };
         let (SiblingMessage::Pass(EventMessage { instance, .. })
-        | SiblingMessage::Ask(EventQuery { instance, .. })) = &told;
+        | SiblingMessage::Ask(EventQuery { instance, .. })) = &sibling_message;
         if **instance == *self.instance_id {
             return own_response(StatusCode::LOOP_DETECTED);
         }
         if let Some(peers) = &farm.flush_siblings {
             peers.notify_contact();
         }
-        match told {
+        match sibling_message {
             SiblingMessage::Ask(ask) => self.answer_event_query(farm, ask).await,
             SiblingMessage::Pass(message) => {
                 // The sibling may disconnect; an operation that has begun is completed.
                 let (inner, farm, root) = (Arc::clone(self), Arc::clone(farm), Arc::clone(root));
-                let taken = tokio::spawn(async move {
+                let application = tokio::spawn(async move {
                     let (log, origin) =
                         (root.event_log_of(&farm.farm.name), message.origin.clone());
                     if farm.flush_siblings.is_some() {
-                        let flights = Arc::clone(&inner.fetch_coalescer);
-                        let is_ours = move || !flights.has_stopped_storing();
+                        let fetches = Arc::clone(&inner.fetch_coalescer);
+                        let is_ours = move || !fetches.has_stopped_storing();
                         let avoid = move || log.avoid_origin_conflict(&root, &origin, is_ours);
                         tokio::task::spawn_blocking(avoid).await.ok();
                     }
                     inner.apply_sibling_message(&farm, message).await
                 });
-                match taken.await {
+                match application.await {
                     Ok(Ok(())) => json_response(StatusCode::OK, "{}".to_owned()),
                     Ok(Err(MessageRejection::PositionMismatch(position))) => {
                         let text = serde_json::to_string(&PositionMismatch { position });
@@ -141,8 +141,8 @@ impl DispatcherState {
         let (log, instance) = (root.event_log_of(&farm.farm.name), self.instance_id.to_string());
         let find = move || {
             let (question, _) = log.message_after(&root, None, &instance);
-            let known = ask.heard.into_iter().find(|(origin, _)| *origin == question.origin);
-            log.message_after(&root, Some(known.map(|(_, position)| position)), &instance).0
+            let received = ask.heard.into_iter().find(|(origin, _)| *origin == question.origin);
+            log.message_after(&root, Some(received.map(|(_, position)| position)), &instance).0
         };
         let message = tokio::task::spawn_blocking(find).await;
         match message.ok().and_then(|message| serde_json::to_string(&message).ok()) {
@@ -198,10 +198,10 @@ impl DispatcherState {
         }
         let note = move || {
             let text = {
-                let mut heard = docroot.received_positions.lock();
-                let heard = heard.get_or_insert_with(ReceivedPositions::default);
-                heard.record_position(&origin, next);
-                heard.to_text()
+                let mut positions = docroot.received_positions.lock();
+                let positions = positions.get_or_insert_with(ReceivedPositions::default);
+                positions.record_position(&origin, next);
+                positions.to_text()
             };
             docroot.write_own_file(RECEIVED_POSITIONS_FILE, &text, 0o600)
         };
@@ -320,8 +320,8 @@ impl DispatcherState {
         let read = move || {
             let docroot = root.docroot_for_writing().ok()?;
             load_received_positions(&docroot);
-            let heard = docroot.received_positions.lock();
-            heard.as_ref().map(|heard| heard.positions().to_vec())
+            let positions = docroot.received_positions.lock();
+            positions.as_ref().map(|positions| positions.positions().to_vec())
         };
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
@@ -338,8 +338,8 @@ enum InvalidationScope {
 
 /// Loads the received positions, if necessary; does file I/O.
 fn load_received_positions(docroot: &Docroot) {
-    let mut heard = docroot.received_positions.lock();
-    if heard.is_some() {
+    let mut positions = docroot.received_positions.lock();
+    if positions.is_some() {
         return;
     }
     let text = docroot.read_own_file(RECEIVED_POSITIONS_FILE, MAX_RECEIVED_FILE_BYTES);
@@ -348,7 +348,7 @@ fn load_received_positions(docroot: &Docroot) {
         Ok(Some(text)) => ReceivedPositions::parse(text),
         Err(_) => None,
     };
-    *heard = Some(read.unwrap_or_else(|| {
+    *positions = Some(read.unwrap_or_else(|| {
         let file = docroot.path().join(RECEIVED_POSITIONS_FILE);
         tracing::warn!(file = %file.display(), "cannot read what was heard of siblings; they begin anew");
         ReceivedPositions::default()
@@ -379,7 +379,7 @@ mod tests {
     use super::super::sender::MESSAGE_RESPONSE_TIMEOUT;
     use crate::config::DispatcherConfig;
     use crate::config::any_syntax::ConfigSources;
-    use crate::flush::flush_propagation::message::{EventMessage, LogPosition};
+    use crate::flush::propagation::message::{EventMessage, LogPosition};
     use crate::{Dispatcher, DispatcherRuntime};
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;

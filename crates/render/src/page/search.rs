@@ -122,13 +122,13 @@ pub(crate) struct ComponentQueryResult {
 pub(crate) fn run_component_query(
     reader: &ContentReader,
     engine: &QueryEngine,
-    (statement, given): (&str, Vec<(String, String)>),
+    (statement, arguments): (&str, Vec<(String, String)>),
     (limit, component, mode): (usize, &str, RenderMode),
 ) -> std::result::Result<ComponentQueryResult, String> {
     let query = parse_sql2(statement).map_err(|error| error.to_string())?;
     let mut request = QueryRequest::new(query);
     request.variables =
-        given.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
+        arguments.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
     request.limit = Some(limit.clamp(1, MAX_QUERY_NODES) as u64);
     request.component = component;
     // The result may change with any node.
@@ -169,15 +169,16 @@ fn search_term(
     typed: &str,
     is_denied: bool,
 ) -> Option<FullTextExpression> {
-    let words = typed.split(|one: char| !one.is_alphanumeric() && !is_word_character(one));
+    let words = typed
+        .split(|character: char| !character.is_alphanumeric() && !is_word_character(character));
     let words: Vec<&str> = words.filter(|word| word.contains(char::is_alphanumeric)).collect();
     let part = (!words.is_empty()).then(|| kind(words.join(" ")))?;
     Some(if is_denied { FullTextExpression::Not(Box::new(part)) } else { part })
 }
 
 /// Returns true if a character may occur in a word without a meaning in the search syntax.
-fn is_word_character(one: char) -> bool {
-    !one.is_ascii() && !one.is_whitespace() && !one.is_control()
+fn is_word_character(character: char) -> bool {
+    !character.is_ascii() && !character.is_whitespace() && !character.is_control()
 }
 
 #[cfg(test)]
@@ -185,10 +186,11 @@ mod tests {
     use super::*;
 
     fn check(typed: &str, expected: &str) {
-        let found = parse_search_input(typed).map(|found| found.to_string()).unwrap_or_default();
-        assert_eq!(found, expected, "{typed}");
-        if !found.is_empty() {
-            assert!(FullTextExpression::parse(&found).is_ok(), "{found}");
+        let expression =
+            parse_search_input(typed).map(|expression| expression.to_string()).unwrap_or_default();
+        assert_eq!(expression, expected, "{typed}");
+        if !expression.is_empty() {
+            assert!(FullTextExpression::parse(&expression).is_ok(), "{expression}");
         }
     }
 

@@ -12,7 +12,7 @@ use crate::config::{
     LoadedConfig, RequestElement, RevalidateMode, RuleVerdict, StatFileLayout, VirtualHostPattern,
 };
 use crate::request::filter;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// Requests that a public farm should refuse.
 pub(crate) const DANGEROUS_REQUESTS: [&str; 65] = [
@@ -265,15 +265,15 @@ fn check_nested_docroots(
 ) {
     let root = |farm: &FarmConfig| farm.cache.as_ref().and_then(|cache| cache.docroot.clone());
     let Some(own) = root(farm) else { return };
-    for other in farms {
-        let Some(theirs) = root(other) else { continue };
-        if is_nested_path(&own, &theirs) {
+    for nested_farm in farms {
+        let Some(nested_root) = root(nested_farm) else { continue };
+        if is_nested_path(&own, &nested_root) {
             warn(
                 &farm.position,
                 format!(
                     "the document root of /{} lies inside that of /{}; levels of `.stat` files count from \
                      each root, so a flush at one may not reach the other",
-                    farm.name, other.name
+                    farm.name, nested_farm.name
                 ),
             );
         }

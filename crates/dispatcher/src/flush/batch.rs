@@ -22,8 +22,8 @@ use crate::cache::{Docroot, DocrootState, FileFlushAction, FileFlushResult, File
 use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher::{DispatcherState, FarmState};
 use crate::flush::DocrootFlush;
-use crate::flush::flush_numbering::{FlushNumbers, FlushOrder};
-use crate::flush::flush_propagation::FlushEvent;
+use crate::flush::numbering::{FlushNumbers, FlushOrder};
+use crate::flush::propagation::FlushEvent;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
 
@@ -112,19 +112,20 @@ impl DispatcherState {
         let flushes: Vec<&DocrootFlush> = round.iter().map(|waiting| &waiting.flush).collect();
         // Held until the files are changed, as another farm may have the same document root.
         let mut numbers = docroot.flush_numbers.lock();
-        let heard = BatchNumbers::from_flushes(&flushes, || {
+        let batch_numbers = BatchNumbers::from_flushes(&flushes, || {
             numbers.take().unwrap_or_else(|| docroot.read_flush_numbers())
         });
-        let is_doubtful = heard.as_ref().is_some_and(BatchNumbers::is_doubtful);
+        let is_doubtful = batch_numbers.as_ref().is_some_and(BatchNumbers::is_doubtful);
         let change = || self.apply_flushes_to_files(docroot, cache, &flushes, is_doubtful);
         let mut done = self.fetch_coalescer.with_stores_blocked(change);
         if is_doubtful && done.first_error.is_none() {
             done.record_outcome(self.record_for_siblings(farm, FlushEvent::Stats));
         }
-        if let Some(heard) = heard {
+        if let Some(batch_numbers) = batch_numbers {
             // A flush that failed is not recorded as received, and is sent again.
             let is_done = done.first_error.is_none();
-            *numbers = is_done.then(|| self.store_flush_numbers(farm, docroot, cache, heard));
+            *numbers =
+                is_done.then(|| self.store_flush_numbers(farm, docroot, cache, batch_numbers));
         }
         drop(numbers);
         docroot.record_disk_full(
@@ -151,9 +152,9 @@ impl DispatcherState {
         farm: &FarmState,
         docroot: &Arc<Docroot>,
         cache: &CacheConfig,
-        heard: BatchNumbers,
+        batch_numbers: BatchNumbers,
     ) -> FlushNumbers {
-        for (source, order) in &heard.orders {
+        for (source, order) in &batch_numbers.orders {
             if let Some(root) = &farm.docroot {
                 root.flush_orders.count(*order);
             }
@@ -170,11 +171,13 @@ impl DispatcherState {
                 tracing::info!(farm = %farm.farm.name, agent = source, "a sender of flushes began anew");
             }
         }
-        if let Err(error) = docroot.write_flush_numbers(&heard.numbers.to_text(), cache.mode) {
+        if let Err(error) =
+            docroot.write_flush_numbers(&batch_numbers.numbers.to_text(), cache.mode)
+        {
             // After a restart some flushes before the next one will seem lost, which is safe.
             tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down which flushes came");
         }
-        heard.numbers
+        batch_numbers.numbers
     }
 
     /// Returns the caches of all farms that store files in a document root: flush numbers apply to all of them.
@@ -262,7 +265,7 @@ impl BatchNumbers {
     /// Collects the numbers of flushes; `None` if none of them has one.
     fn from_flushes(
         flushes: &[&DocrootFlush],
-        known: impl FnOnce() -> FlushNumbers,
+        read_numbers: impl FnOnce() -> FlushNumbers,
     ) -> Option<Self> {
         let numbered = |flush: &&DocrootFlush| {
             let FlushMessage { numbering, sequence, .. } = &flush.message;
@@ -270,7 +273,7 @@ impl BatchNumbers {
         };
         let mut numbered = flushes.iter().filter_map(numbered).peekable();
         numbered.peek()?;
-        let mut numbers = known();
+        let mut numbers = read_numbers();
         let note = |(numbering, sequence): (FlushNumbering, Option<u64>)| {
             let order = numbers.record_flush(&numbering, sequence);
             (numbering.source, order)
@@ -309,11 +312,11 @@ pub(crate) fn file_flush_action(cache: &CacheConfig, action: FlushAction) -> Fil
 fn split_into_batches(waiting: Vec<WaitingFlush>) -> Vec<Vec<WaitingFlush>> {
     let mut rounds: Vec<Vec<WaitingFlush>> = Vec::new();
     let mut is_open = false;
-    for one in waiting {
-        let is_plain = one.flush.refetch_files.is_empty();
+    for queued in waiting {
+        let is_plain = queued.flush.refetch_files.is_empty();
         match rounds.last_mut().filter(|_| is_open && is_plain) {
-            Some(round) => round.push(one),
-            None => rounds.push(vec![one]),
+            Some(round) => round.push(queued),
+            None => rounds.push(vec![queued]),
         }
         is_open = is_plain;
     }

@@ -256,9 +256,13 @@ impl Repository {
             let mut own = definitions.0.iter().filter(|index| index.name == name);
             own.all(|index| maps.contains_key(&index.map_name))
         };
-        let asked: BTreeSet<&str> =
-            definitions.0.iter().filter(|one| one.needs_reindex).map(|one| &*one.name).collect();
-        for name in asked.into_iter().filter(|name| has_all(name)) {
+        let requested_names: BTreeSet<&str> = definitions
+            .0
+            .iter()
+            .filter(|definition| definition.needs_reindex)
+            .map(|definition| &*definition.name)
+            .collect();
+        for name in requested_names.into_iter().filter(|name| has_all(name)) {
             let path = NodePath::new(DEFINITIONS_PATH)?.child(name)?;
             let Some(node) = snapshot.node(&path)? else { continue };
             let count = match node.property("reindexCount").as_ref().and_then(Property::first) {
@@ -351,7 +355,7 @@ impl IndexBuild {
 
     /// Records the reason for which an index cannot be built, and the blocking documents.
     fn record_failure(&self, error: &Error) -> Result<()> {
-        let Error::NotUnique { property, path, existing_path: other } = error else {
+        let Error::NotUnique { property, path, existing_path: existing } = error else {
             return Ok(());
         };
         let reason = error.to_string();
@@ -359,7 +363,7 @@ impl IndexBuild {
         let failed = self.definitions.0.iter();
         for index in failed.filter(|index| index.is_unique && index.property == *property) {
             let mut obstacles = Vec::new();
-            for subject in [Some(path), other.as_ref()].into_iter().flatten() {
+            for subject in [Some(path), existing.as_ref()].into_iter().flatten() {
                 let holder = subject.resolve(&index.property_parent)?;
                 let node = self.base_snapshot.node(&holder)?;
                 let owner = node.map_or_else(|| subject.clone(), |node| node.record_path().clone());
@@ -452,9 +456,9 @@ impl IndexBuild {
             }
             edits.apply(&mut built, reads, &mut batch)?;
             // Definitions may have been removed during the build.
-            let wanted = IndexDefinitions::read_cached(&head)?;
+            let definitions = IndexDefinitions::read_cached(&head)?;
             built.retain(|map, _| {
-                map == LINK_MAP || wanted.0.iter().any(|index| index.map_name == *map)
+                map == LINK_MAP || definitions.0.iter().any(|index| index.map_name == *map)
             });
             let mut maps = StoreRoot::read(reads, &head.root_id)?.maps;
             maps.extend(built);

@@ -18,7 +18,7 @@ use crate::branch::{self, base_ref_name};
 use crate::commit::blame::attribute_conflicts;
 use crate::commit::node_merge::MergeConflicts;
 use crate::commit::{self, CommitDetails, CommitOutcome};
-use crate::document::document_boundary::is_container;
+use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::model::node_difference::whole_tree_difference;
 use crate::repository::MAIN_BRANCH;
@@ -150,7 +150,7 @@ impl Repository {
     pub fn revision_at_time(&self, time: SystemTime) -> Result<Revision> {
         // In milliseconds, as times are formatted everywhere: the time that `log` prints identifies the revision.
         let millis = |time| JcrDate::from_system_time(time).millis;
-        let (mut before, mut found) = (None, None);
+        let (mut before, mut candidate) = (None, None);
         loop {
             let page = self.revisions(before, REVISION_PAGE_SIZE)?;
             let Some(last) = page.last() else { break };
@@ -158,13 +158,13 @@ impl Repository {
             for revision in page {
                 if millis(revision.update.updated_at) > millis(time) {
                     // Revisions after this one are not earlier, whatever their recorded time.
-                    found = None;
+                    candidate = None;
                     continue;
                 }
                 // The repository's own revisions, such as those for new indexes, have no time; the previous revision
                 // has one.
                 let has_time = revision.update.updated_at != SystemTime::UNIX_EPOCH;
-                let newest = found.get_or_insert(revision);
+                let newest = candidate.get_or_insert(revision);
                 if has_time {
                     return Ok(newest.clone());
                 }
@@ -179,10 +179,12 @@ impl Repository {
     /// # Errors
     /// [`Error::InvalidBranch`] if the branch's history has no revision of that number.
     pub fn revision(&self, sequence: u64) -> Result<Revision> {
-        let found = self.revisions(sequence.checked_add(1), 1)?.pop();
-        found.filter(|revision| revision.sequence == sequence).ok_or_else(|| Error::InvalidBranch {
-            name: self.branch().to_owned(),
-            reason: "its history has no revision of this number",
+        let candidate = self.revisions(sequence.checked_add(1), 1)?.pop();
+        candidate.filter(|revision| revision.sequence == sequence).ok_or_else(|| {
+            Error::InvalidBranch {
+                name: self.branch().to_owned(),
+                reason: "its history has no revision of this number",
+            }
         })
     }
 
@@ -437,7 +439,7 @@ struct BranchChanges {
 impl MergeOptions {
     fn is_included(&self, path: &NodePath) -> bool {
         self.included_paths.is_empty()
-            || self.included_paths.iter().any(|wanted| path.is_within(wanted))
+            || self.included_paths.iter().any(|included_path| path.is_within(included_path))
     }
 
     /// Returns the side that wins a conflict at a node; `None` without a decision.

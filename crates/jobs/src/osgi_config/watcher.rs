@@ -41,14 +41,14 @@ impl OsgiConfigWatcher {
     #[must_use]
     pub fn new(worker: JobWorker, repository: Repository, run_modes: &[&str]) -> Self {
         let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
-        let (seen, configs, changes) =
+        let (configured_root, configs, changes) =
             (Mutex::default(), RwLock::default(), watch::Sender::default());
         Self {
             state: Arc::new(OsgiConfigWatcherState {
                 worker,
                 repository,
                 run_modes,
-                configured_root: seen,
+                configured_root,
                 configs,
                 change_sender: changes,
             }),
@@ -84,24 +84,24 @@ impl OsgiConfigWatcher {
     /// If content cannot be read; the current configurations stay in force.
     pub fn refresh_configs(&self) -> Result<bool> {
         let inner = &self.state;
-        let mut seen = inner.configured_root.lock();
+        let mut configured_root = inner.configured_root.lock();
         let head = inner.repository.head_root()?;
-        if *seen == Some(head) {
+        if *configured_root == Some(head) {
             return Ok(false);
         }
         let snapshot = inner.repository.snapshot()?;
         // If the earlier root was collected, everything is read.
-        let before = seen.and_then(|root| inner.repository.snapshot_at(root).ok());
+        let before = configured_root.and_then(|root| inner.repository.snapshot_at(root).ok());
         if let Some(changed) = before.and_then(|before| before.changed_paths(&snapshot).ok())
             && !changed.iter().any(can_change_configs)
         {
-            *seen = Some(snapshot.root_id());
+            *configured_root = Some(snapshot.root_id());
             return Ok(false);
         }
         let modes: Vec<&str> = inner.run_modes.iter().map(String::as_str).collect();
         let mut configs = OsgiConfigs::read_snapshot(&inner.repository, &snapshot, &modes)?;
         let queues = configs.take_queue_configs();
-        *seen = Some(snapshot.root_id());
+        *configured_root = Some(snapshot.root_id());
         let is_new = *inner.configs.read().as_ref() != configs;
         if is_new {
             for fault in &configs.faults {

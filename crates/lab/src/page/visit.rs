@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::load::scripted_fetch::{ScriptedRequest, ScriptedResponse, run_fetch_script};
 use crate::measurement::{LabelSeries, RunResults};
 use crate::net::{AbsoluteUrl, TargetResponseHead, cache_hit_from_header, is_server_specific};
-use crate::page::page_reference;
+use crate::page::reference;
 use crate::plan::client_cache::{CacheFreshnessMode, CacheableExchange, ClientCache};
 use crate::plan::sample_response::decode_text;
 use crate::report::goal::{LoadGoal, format_response_time, judge_goals};
@@ -187,12 +187,12 @@ impl PageVisitScript {
             let url = self.page_url.clone();
             return self.build_requests(vec![url]);
         }
-        let mut wanted = Vec::new();
+        let mut requests = Vec::new();
         for got in got {
             self.record_response(got, began);
-            wanted.extend(self.referenced_urls(got));
+            requests.extend(self.referenced_urls(got));
         }
-        self.build_requests(wanted)
+        self.build_requests(requests)
     }
 
     fn record_response(&mut self, got: &ScriptedResponse, began: Instant) {
@@ -228,11 +228,11 @@ impl PageVisitScript {
         let text = || decode_text(got.body.clone(), got.response_head.header("Content-Type"));
         let (base, references) = if media_type.contains("html") && !self.is_page_loaded {
             self.is_page_loaded = true;
-            let parts = page_reference::parse_page_references(&text());
+            let parts = reference::parse_page_references(&text());
             let base = parts.base_href.and_then(|base| got.url.join(&base).ok());
             (base.unwrap_or_else(|| got.url.clone()), parts.references)
         } else if media_type.contains("css") {
-            (got.url.clone(), page_reference::parse_style_references(&text()))
+            (got.url.clone(), reference::parse_style_references(&text()))
         } else {
             return Vec::new();
         };
@@ -249,9 +249,9 @@ impl PageVisitScript {
     fn build_requests(&mut self, urls: Vec<AbsoluteUrl>) -> Vec<ScriptedRequest> {
         let mut asks = Vec::new();
         for url in urls {
-            let shown = format_url(&url);
+            let url_text = format_url(&url);
             if self.requested_urls.len() >= MAX_PAGE_PARTS
-                || !self.requested_urls.insert(shown.clone())
+                || !self.requested_urls.insert(url_text.clone())
             {
                 continue;
             }
@@ -260,12 +260,12 @@ impl PageVisitScript {
             if let Some(cache) = &self.cache {
                 let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
                 // The page itself is requested again, as by a returning visitor.
-                if self.is_page_loaded && cache.is_fresh(&shown, &[], SystemTime::now()) {
+                if self.is_page_loaded && cache.is_fresh(&url_text, &[], SystemTime::now()) {
                     self.visit.lock().unwrap_or_else(PoisonError::into_inner).browser_cache_hits +=
                         1;
                     continue;
                 }
-                ask.headers.extend(cache.conditional_headers(&shown, &[]));
+                ask.headers.extend(cache.conditional_headers(&url_text, &[]));
             }
             if !ask.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("Accept-Encoding")) {
                 ask.headers.push(("Accept-Encoding".to_owned(), "gzip, deflate".to_owned()));
@@ -346,7 +346,7 @@ fn build_visit_sheet(
         "Pages",
         &["page", "visits", "median", "slowest", "requests", "bytes", "from caches", "failed", ""],
     );
-    let mut told = Vec::new();
+    let mut json_entries = Vec::new();
     for (url, of_page) in all {
         let Some(last) = of_page.last() else { continue };
         let failed = last.visit_requests.iter().filter(|element| !element.is_ok()).count();
@@ -356,7 +356,7 @@ fn build_visit_sheet(
             .map(|series| series.total.response_times.clone())
             .unwrap_or_default();
         let hits = last.visit_requests.iter().filter(|element| element.is_cache_hit).count();
-        let (tone, word) =
+        let (tone, label) =
             if failed == 0 { (ReportTone::Good, "whole") } else { (ReportTone::Bad, "parts fail") };
         pages.add_row(
             tone,
@@ -377,7 +377,7 @@ fn build_visit_sheet(
                     last.browser_cache_hits
                 ),
                 failed.to_string(),
-                word.to_owned(),
+                label.to_owned(),
             ],
         );
         if last.visit_requests.iter().all(|element| element.status == 0) {
@@ -401,7 +401,7 @@ fn build_visit_sheet(
                 format!("{url}: {failed} requests failed: {}", which.join(", ")),
             );
         }
-        told.push(visits_to_json(url, of_page, last));
+        json_entries.push(visits_to_json(url, of_page, last));
     }
     sheet.parts.push(ReportPart::Table(pages));
     for (url, of_page) in all {
@@ -414,7 +414,7 @@ fn build_visit_sheet(
             sheet.parts.push(ReportPart::Table(grid));
         }
     }
-    sheet.json_result = json!({ "pages": told });
+    sheet.json_result = json!({ "pages": json_entries });
     sheet
 }
 
@@ -434,7 +434,7 @@ fn waterfall_bar(element: &VisitRequest) -> WaterfallBar {
 fn request_grid(url: &str, visits: &[PageVisit]) -> ReportTable {
     let mut sums: Vec<(String, u32, Duration, Duration, VisitRequest)> = Vec::new();
     for element in visits.iter().flat_map(|visit| &visit.visit_requests) {
-        match sums.iter_mut().find(|(known, ..)| *known == element.url) {
+        match sums.iter_mut().find(|(element_url, ..)| *element_url == element.url) {
             Some((_, count, wait, whole, last)) => {
                 *count += 1;
                 *wait += element.wait_time;

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tympan_store::{ChunkBatch, ChunkStore, MapValue, SortedMap, StoreRoot};
 
-use crate::index::index_rebuild::{IndexMapRebuilder, REBUILD_BATCH_SIZE};
 use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
+use crate::index::rebuild::{IndexMapRebuilder, REBUILD_BATCH_SIZE};
 use crate::index::{
     INDEX_MAP_NAMES, IndexEdits, IndexEntries, IndexMapSelection, ORDER_MAP, must_be_complete,
     presence_value,
@@ -96,12 +96,12 @@ impl IndexMapRebuilder<'_> {
             if !root.maps.contains_key(CONTENT_MAP) || self.is_consistent_with(&root, &good)? {
                 continue;
             }
-            let found =
+            let index_faults =
                 IndexAudit::scan_content(self.store(), root.clone())?.index_faults(&name)?;
-            if found.is_empty() {
+            if index_faults.is_empty() {
                 good.push(root);
             }
-            faults.extend(found);
+            faults.extend(index_faults);
         }
         Ok(faults)
     }
@@ -195,13 +195,13 @@ impl<'a> IndexAudit<'a> {
         let defined = self.definitions.0.iter().map(|index| &*index.map_name);
         for index in INDEX_MAP_NAMES.into_iter().chain(defined) {
             let map = self.root.maps.get(index).copied().unwrap_or_default();
-            let IndexAuditCounts { present: found, missing, first_missing_path: first } = self
+            let IndexAuditCounts { present, missing, first_missing_path: first } = self
                 .counts_by_map
                 .get(index)
                 .unwrap_or(&IndexAuditCounts { present: 0, missing: 0, first_missing_path: None });
             let has_mark = map.get(self.store, &[])?.is_some();
             let entries = map.count_records(self.store)?.saturating_sub(u64::from(has_mark));
-            let surplus = entries.saturating_sub(*found);
+            let surplus = entries.saturating_sub(*present);
             if *missing == 0 && surplus == 0 {
                 continue;
             }
@@ -240,7 +240,7 @@ impl<'a> IndexAudit<'a> {
                 return Ok(NodePath::root());
             };
             let Some(document) = self.document_path_of(index, &path)? else { return Ok(path) };
-            if last.as_ref().is_none_or(|(known, _)| *known != document) {
+            if last.as_ref().is_none_or(|(last_document, _)| *last_document != document) {
                 let stored = self
                     .root
                     .map(CONTENT_MAP)
@@ -270,8 +270,9 @@ impl<'a> IndexAudit<'a> {
 
     /// Returns the document that produces, or would produce, the entries of a node.
     fn document_path_of(&self, index: &str, path: &NodePath) -> Result<Option<NodePath>> {
-        let definition = self.definitions.0.iter().find(|one| one.map_name == index);
-        let parents = definition.map_or("", |one| &*one.property_parent);
+        let definition =
+            self.definitions.0.iter().find(|index_definition| index_definition.map_name == index);
+        let parents = definition.map_or("", |index_definition| &*index_definition.property_parent);
         let owner = if parents.is_empty() { path.clone() } else { path.resolve(parents)? };
         for above in std::iter::successors(Some(owner), NodePath::parent) {
             if self
@@ -311,7 +312,7 @@ impl<'a> AscendingLookup<'a> {
     /// documents are mostly adjacent, too.
     fn contains(&mut self, key: &[u8]) -> Result<bool> {
         let is_before = |entry: &tympan_store::Result<(Bytes, MapValue)>| {
-            entry.as_ref().is_ok_and(|(found, _)| **found < *key)
+            entry.as_ref().is_ok_and(|(entry_key, _)| **entry_key < *key)
         };
         let mut steps = 0;
         while steps < Self::MAX_SCANNED_ENTRIES && self.remaining.next_if(is_before).is_some() {
@@ -323,7 +324,7 @@ impl<'a> AscendingLookup<'a> {
             self.remaining = entries.peekable();
         }
         let is_it = |entry: &tympan_store::Result<(Bytes, MapValue)>| {
-            entry.as_ref().map_or(true, |(found, _)| **found == *key)
+            entry.as_ref().map_or(true, |(entry_key, _)| **entry_key == *key)
         };
         match self.remaining.next_if(is_it).transpose()? {
             Some((_, value)) => Ok(value == presence_value()),
@@ -334,7 +335,7 @@ impl<'a> AscendingLookup<'a> {
 
 /// Returns the node path in an entry of an index map.
 fn entry_path(index: &str, key: &[u8], definitions: &IndexDefinitions) -> Option<NodePath> {
-    if definitions.0.iter().any(|one| one.map_name == index) {
+    if definitions.0.iter().any(|definition| definition.map_name == index) {
         return NodePath::new(split_entry(key)?.1).ok();
     }
     let text = |bytes: &[u8]| NodePath::new(std::str::from_utf8(bytes).ok()?).ok();

@@ -106,8 +106,8 @@ impl RequestView {
         };
         let target = if target.is_empty() { "/" } else { target };
         let (raw, query) = target.split_once('?').unwrap_or((target, ""));
-        let given = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let authority = given.unwrap_or(authority).to_owned();
+        let host_header = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let authority = host_header.unwrap_or(authority).to_owned();
         if let Ok(host) = http::HeaderValue::from_str(&authority) {
             headers.insert(header::HOST, host);
         }

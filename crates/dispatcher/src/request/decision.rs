@@ -13,7 +13,7 @@ use crate::cache::surrogate_key::SURROGATE_KEY_HEADER;
 use crate::config::{DispatcherConfig, FarmConfig, FilterRule, RuleVerdict, StatFileLayout};
 use crate::request::farm_selection::{FarmMatch, select_farm};
 use crate::request::filter;
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The decision about a request.
 #[derive(Debug, Clone)]
@@ -59,9 +59,9 @@ pub(crate) fn decide_request_among<'a>(
     request: &RequestView,
     admits: impl Fn(&FarmConfig) -> bool,
 ) -> Option<RequestDecision<'a>> {
-    let (farm, found) = select_farm(config, request, admits)?;
+    let (farm, farm_match) = select_farm(config, request, admits)?;
     let action = decide_in_farm(farm, request);
-    Some(RequestDecision { farm, farm_match: found, action })
+    Some(RequestDecision { farm, farm_match, action })
 }
 
 /// Decides about a request in its farm.

@@ -21,11 +21,11 @@ pub(crate) struct ReceivedPositions(Vec<(String, LogPosition)>);
 
 impl ReceivedPositions {
     pub(super) fn position(&self, origin: &str) -> Option<&LogPosition> {
-        self.0.iter().find(|(known, _)| known == origin).map(|(_, position)| position)
+        self.0.iter().find(|(source, _)| source == origin).map(|(_, position)| position)
     }
 
     pub(super) fn record_position(&mut self, origin: &str, position: LogPosition) {
-        self.0.retain(|(known, _)| known != origin);
+        self.0.retain(|(source, _)| source != origin);
         if self.0.len() >= MAX_LOGS {
             self.0.remove(0);
         }
@@ -49,7 +49,7 @@ impl ReceivedPositions {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut lines = text.strip_suffix('\n')?.split('\n');
         lines.next().filter(|first| *first == RECEIVED_FILE_VERSION)?;
-        let mut heard = Self::default();
+        let mut positions = Self::default();
         for line in lines {
             let mut words = line.split(' ');
             let (origin, run) = (words.next()?, words.next()?);
@@ -57,9 +57,9 @@ impl ReceivedPositions {
             if words.next().is_some() || !is_valid_id(origin) || !position.is_valid() {
                 return None;
             }
-            heard.record_position(origin, position);
+            positions.record_position(origin, position);
         }
-        Some(heard)
+        Some(positions)
     }
 }
 
@@ -107,7 +107,7 @@ impl FailedMessages {
 #[cfg(test)]
 mod tests {
     use super::{AttemptedMessage, FailedMessages, MAX_LOGS, ReceivedPositions};
-    use crate::flush::flush_propagation::message::LogPosition;
+    use crate::flush::propagation::message::LogPosition;
     use std::time::{Duration, UNIX_EPOCH};
 
     fn at(count: u64) -> LogPosition {
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn the_file_is_read_as_it_was_written() {
         let text = "tympan-heard 1\n5f r 3\n77 r 12\n";
-        let heard = ReceivedPositions::parse(text).unwrap();
-        assert_eq!((heard.position("5f"), heard.position("66")), (Some(&at(3)), None));
-        assert_eq!(heard.to_text(), text);
+        let positions = ReceivedPositions::parse(text).unwrap();
+        assert_eq!((positions.position("5f"), positions.position("66")), (Some(&at(3)), None));
+        assert_eq!(positions.to_text(), text);
         for broken in
             ["", "x\n", "tympan-heard 2\n", &text[..text.len() - 1], "tympan-heard 1\na b\n"]
         {
@@ -129,16 +129,16 @@ mod tests {
 
     #[test]
     fn what_was_heard_longest_ago_is_forgotten_first() {
-        let mut heard = ReceivedPositions::default();
-        heard.record_position("old", at(1));
-        heard.record_position("steady", at(1));
+        let mut positions = ReceivedPositions::default();
+        positions.record_position("old", at(1));
+        positions.record_position("steady", at(1));
         for count in 0..2 * MAX_LOGS as u64 {
-            heard.record_position(&format!("log{count}"), at(1));
-            heard.record_position("steady", at(count));
+            positions.record_position(&format!("log{count}"), at(1));
+            positions.record_position("steady", at(count));
         }
-        assert_eq!(heard.positions().len(), MAX_LOGS);
-        assert_eq!(heard.position("old"), None);
-        assert_eq!(heard.position("steady"), Some(&at(2 * MAX_LOGS as u64 - 1)));
+        assert_eq!(positions.positions().len(), MAX_LOGS);
+        assert_eq!(positions.position("old"), None);
+        assert_eq!(positions.position("steady"), Some(&at(2 * MAX_LOGS as u64 - 1)));
     }
 
     #[test]

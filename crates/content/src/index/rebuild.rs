@@ -15,7 +15,7 @@ use tympan_store::{
     ChunkBatch, ChunkId, ChunkStore, DeriveMaps, MapValue, RefUpdate, SortedMap, StoreRoot,
 };
 
-use crate::document::document_body::DocumentBody;
+use crate::document::body::DocumentBody;
 use crate::document::record::ContentRecord;
 use crate::index::property_index::{self, IndexDefinitions, MAP_NAME_PREFIX, PropertyIndex};
 use crate::index::{
@@ -122,9 +122,9 @@ impl<'a> IndexMapRebuilder<'a> {
         let mut definitions = IndexDefinitions::read_stored(content, self.store)?;
         loop {
             match self.build_defined_maps(content, &definitions) {
-                Err(Error::NotUnique { property, path, existing_path: other }) => {
-                    tracing::warn!(property, path = %path, other = ?other, "a unique index cannot be made");
-                    let is_left = |one: &&Arc<_>| !is_unique_index_of(one, &property);
+                Err(Error::NotUnique { property, path, existing_path: existing }) => {
+                    tracing::warn!(property, path = %path, other = ?existing, "a unique index cannot be made");
+                    let is_left = |index: &&Arc<_>| !is_unique_index_of(index, &property);
                     definitions = Arc::new(IndexDefinitions(
                         definitions.0.iter().filter(is_left).cloned().collect(),
                     ));

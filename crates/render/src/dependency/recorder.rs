@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use tympan_content::NodePath;
 
-use crate::dependency::dependency_log::{
+use crate::dependency::log::{
     DependencyLog, DependencyLogMark, RecordedDependencies, is_within, site_scope_of,
 };
 use crate::dependency::{DependencySet, PathAspects, PathDependency, hash_path_text};
@@ -244,11 +244,11 @@ impl RecentDependencies {
     /// Merges aspects into a cached path; returns false if the path is not cached.
     fn merge_into_existing(&self, hash: u64, aspects: PathAspects) -> bool {
         for at in Self::slots_of(hash) {
-            let Some((known, noted)) = self.paths.get(at) else { continue };
-            if known.load(Relaxed) == hash && self.is_slot_filled(at) {
-                let before = noted.load(Relaxed);
+            let Some((path_slot, aspects_slot)) = self.paths.get(at) else { continue };
+            if path_slot.load(Relaxed) == hash && self.is_slot_filled(at) {
+                let before = aspects_slot.load(Relaxed);
                 if !PathAspects::from_bits(before).contains(aspects) {
-                    noted.store(before | aspects.bits(), Relaxed);
+                    aspects_slot.store(before | aspects.bits(), Relaxed);
                 }
                 return true;
             }
@@ -258,13 +258,13 @@ impl RecentDependencies {
 
     /// Returns the entry that has to be evicted for a path; `None` if one of its slots is free.
     fn eviction_candidate(&self, hash: u64) -> Option<PathDependency> {
-        let places = Self::slots_of(hash);
-        if !places.iter().all(|at| self.is_slot_filled(*at)) {
+        let slots = Self::slots_of(hash);
+        if !slots.iter().all(|at| self.is_slot_filled(*at)) {
             return None;
         }
-        let [at, _] = places;
-        self.paths.get(at).map(|(known, noted)| {
-            (known.load(Relaxed), PathAspects::from_bits(noted.load(Relaxed)))
+        let [at, _] = slots;
+        self.paths.get(at).map(|(path_slot, aspects_slot)| {
+            (path_slot.load(Relaxed), PathAspects::from_bits(aspects_slot.load(Relaxed)))
         })
     }
 
@@ -273,9 +273,9 @@ impl RecentDependencies {
         let [own, beside] = Self::slots_of(hash);
         let at =
             if self.is_slot_filled(own) && !self.is_slot_filled(beside) { beside } else { own };
-        let Some((known, noted)) = self.paths.get(at) else { return };
-        known.store(hash, Relaxed);
-        noted.store(aspects.bits(), Relaxed);
+        let Some((path_slot, aspects_slot)) = self.paths.get(at) else { return };
+        path_slot.store(hash, Relaxed);
+        aspects_slot.store(aspects.bits(), Relaxed);
         if let Some(word) = self.filled_slots.get(at / u64::BITS as usize) {
             word.store(word.load(Relaxed) | 1 << (at % u64::BITS as usize), Relaxed);
         }
@@ -315,9 +315,9 @@ impl RecentDependencies {
         words.flat_map(|(word, paths)| {
             let mut left = word.load(Relaxed);
             std::iter::from_fn(move || {
-                let (hash, noted) = paths.get(left.trailing_zeros() as usize)?;
+                let (hash, aspects_slot) = paths.get(left.trailing_zeros() as usize)?;
                 left &= left - 1;
-                Some((hash.load(Relaxed), PathAspects::from_bits(noted.load(Relaxed))))
+                Some((hash.load(Relaxed), PathAspects::from_bits(aspects_slot.load(Relaxed))))
             })
         })
     }
@@ -329,12 +329,12 @@ impl RecentDependencies {
 
     /// Returns true if the value at an address was recorded.
     fn has_address(&self, address: usize) -> bool {
-        self.address_slot(address).is_some_and(|known| known.load(Relaxed) == address)
+        self.address_slot(address).is_some_and(|slot| slot.load(Relaxed) == address)
     }
 
     fn insert_address(&self, address: usize) {
-        if let Some(known) = self.address_slot(address) {
-            known.store(address, Relaxed);
+        if let Some(slot) = self.address_slot(address) {
+            slot.store(address, Relaxed);
         }
     }
 
@@ -433,19 +433,19 @@ mod tests {
                 notepad
                     .record(&format!("/content/r{round}-{number}/a"), PathAspects::NAVIGATION_HEAD);
             }
-            let begun = notepad.begin_component();
+            let component_mark = notepad.begin_component();
             for number in 0..=DependencySet::MAX_PATHS {
                 notepad
                     .record(&format!("/content/r{round}/p{number}"), PathAspects::NAVIGATION_HEAD);
             }
             notepad.record_script(&"/apps/a/a.html".into());
-            notepad.end_component_detached(begun);
+            notepad.end_component_detached(component_mark);
             notepad.begin_component();
-            let (noted, listings, kept) = notepad.take_all();
-            assert!(listings.is_empty() && kept.is_empty());
-            let read = noted.dependencies(&[]);
-            let others = (0..3).filter(|other| *other != round);
-            for scope in others.map(|other| format!("/content/r{other}")) {
+            let (recorded, listings, fragments) = notepad.take_all();
+            assert!(listings.is_empty() && fragments.is_empty());
+            let read = recorded.dependencies(&[]);
+            let others = (0..3).filter(|other_round| *other_round != round);
+            for scope in others.map(|other_round| format!("/content/r{other_round}")) {
                 assert!(read.aspects_with_scopes(hash_path_text(&scope)).is_empty(), "{scope}");
             }
             let scope = hash_path_text(&format!("/content/r{round}"));
@@ -470,7 +470,7 @@ mod tests {
         let notepad = DependencyRecorder::default();
         notepad.record("/content/a", PathAspects::NAVIGATION_HEAD);
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| {
+            let other_thread = scope.spawn(|| {
                 assert!(notepad.own_recent().is_none());
                 notepad.record("/content/a", PathAspects::MODIFIED_DATE);
                 notepad.record("/content/b", PathAspects::NAVIGATION_HEAD);
@@ -483,7 +483,7 @@ mod tests {
                 );
                 assert_eq!(notepad.recent.path_count(), 1);
             });
-            other.join().unwrap();
+            other_thread.join().unwrap();
         });
         notepad.record("/content/b", PathAspects::MODIFIED_DATE);
         let both = PathAspects::NAVIGATION_HEAD.combine(PathAspects::MODIFIED_DATE);

@@ -112,7 +112,7 @@ impl FarmSiblings {
         }
         let siblings = farm.siblings.iter();
         let siblings =
-            siblings.filter_map(|one| FlushSibling::new(farm, one, runtime)).map(Arc::new);
+            siblings.filter_map(|render| FlushSibling::new(farm, render, runtime)).map(Arc::new);
         Some(Self { siblings: siblings.collect(), contact_notifier: Arc::default() })
     }
 
@@ -130,10 +130,10 @@ impl FarmSiblings {
         let Some(root) = &farm.docroot else { return Vec::new() };
         let log = root.event_log_of(&farm.farm.name);
         let make = {
-            let (log, root, flights) =
+            let (log, root, fetches) =
                 (Arc::clone(&log), Arc::clone(root), Arc::clone(&inner.fetch_coalescer));
             runtime
-                .spawn_blocking(move || log.ensure_file(&root, || !flights.has_stopped_storing()))
+                .spawn_blocking(move || log.ensure_file(&root, || !fetches.has_stopped_storing()))
         };
         let tell = |sibling: &Arc<FlushSibling>| {
             let teller = SiblingSender {
@@ -153,7 +153,7 @@ impl FarmSiblings {
 
     /// Waits until the reachable siblings have applied the event with this number, up to a short timeout.
     async fn wait_until_applied(&self, count: u64) {
-        let heard = self.siblings.iter().map(|sibling| {
+        let progress_waits = self.siblings.iter().map(|sibling| {
             let mut standing = sibling.progress.subscribe();
             async move {
                 let is_done = |standing: &SiblingProgress| match standing.contact {
@@ -165,7 +165,7 @@ impl FarmSiblings {
                 standing.wait_for(is_done).await.ok();
             }
         });
-        let all = futures_util::future::join_all(heard);
+        let all = futures_util::future::join_all(progress_waits);
         tokio::time::timeout(FLUSH_WAIT_TIMEOUT, all).await.ok();
     }
 
@@ -208,8 +208,8 @@ impl FlushSibling {
         })
     }
 
-    async fn send_message(&self, told: &SiblingMessage) -> SiblingReply {
-        let Ok(body) = serde_json::to_vec(told) else { return SiblingReply::NoReply };
+    async fn send_message(&self, sibling_message: &SiblingMessage) -> SiblingReply {
+        let Ok(body) = serde_json::to_vec(sibling_message) else { return SiblingReply::NoReply };
         let mut headers = HeaderMap::new();
         headers.insert(FLUSH_EVENTS_HEADER, self.events_header.clone());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -220,14 +220,14 @@ impl FlushSibling {
         let Ok(uri) = self.uri.parse() else { return SiblingReply::NoReply };
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        let Ok(answer) = self.client.send(request).await else { return SiblingReply::NoReply };
-        let status = answer.status();
-        let is_of_sibling = answer
+        let Ok(response) = self.client.send(request).await else { return SiblingReply::NoReply };
+        let status = response.status();
+        let is_of_sibling = response
             .headers()
             .get(FLUSH_EVENTS_HEADER)
             .is_some_and(|version| version == MESSAGE_VERSION);
         let max = usize::try_from(MAX_MESSAGE_BYTES).unwrap_or(usize::MAX);
-        let body = Limited::new(answer.into_body(), max).collect();
+        let body = Limited::new(response.into_body(), max).collect();
         let Ok(Ok(body)) = tokio::time::timeout(MESSAGE_RESPONSE_TIMEOUT, body).await else {
             return SiblingReply::NoReply;
         };
@@ -245,12 +245,14 @@ impl FlushSibling {
         }
     }
 
-    fn set_progress(&self, contact: SiblingContact, heard: Option<u64>) -> bool {
+    fn set_progress(&self, contact: SiblingContact, applied_event: Option<u64>) -> bool {
         let mut was_other = false;
         self.progress.send_if_modified(|standing| {
             was_other = standing.contact != contact;
-            let new =
-                SiblingProgress { contact, applied_event: heard.unwrap_or(standing.applied_event) };
+            let new = SiblingProgress {
+                contact,
+                applied_event: applied_event.unwrap_or(standing.applied_event),
+            };
             let is_new = *standing != new;
             *standing = new;
             is_new
@@ -287,9 +289,9 @@ impl SiblingSender {
                 return;
             };
             let (next, events) = (message.next.clone(), message.events.len());
-            let told = SiblingMessage::Pass(message);
-            let bell = self.contact_notifier.notified();
-            let outcome = match self.sibling.send_message(&told).await {
+            let sibling_message = SiblingMessage::Pass(message);
+            let contact_signal = self.contact_notifier.notified();
+            let outcome = match self.sibling.send_message(&sibling_message).await {
                 SiblingReply::Applied(_) => {
                     turns = 0;
                     self.metrics.add(DispatcherCounter::FlushesForwarded, events as u64);
@@ -298,12 +300,13 @@ impl SiblingSender {
                     Ok(has_more)
                 }
                 // The sibling reports a position that differs from its previous one.
-                SiblingReply::PositionMismatch(other)
-                    if position.as_ref() != Some(&other) && turns < MAX_POSITION_MISMATCHES =>
+                SiblingReply::PositionMismatch(reported_position)
+                    if position.as_ref() != Some(&reported_position)
+                        && turns < MAX_POSITION_MISMATCHES =>
                 {
                     turns += 1;
                     self.mark_reached(None);
-                    position = Some(other);
+                    position = Some(reported_position);
                     Ok(true)
                 }
                 SiblingReply::Itself => {
@@ -329,7 +332,7 @@ impl SiblingSender {
                 Err(status) => {
                     turns = 0;
                     self.mark_failed(status);
-                    wait_for_retry(bell, status, pause).await;
+                    wait_for_retry(contact_signal, status, pause).await;
                     pause = (pause * 2).min(MAX_RETRY_DELAY);
                 }
             }
@@ -343,11 +346,11 @@ impl SiblingSender {
         is_instead: bool,
     ) -> Option<(EventMessage, bool)> {
         let (log, root) = (Arc::clone(&self.log), Arc::clone(&self.root));
-        let (flights, instance) = (Arc::clone(&self.fetches), self.instance_id.clone());
+        let (fetches, instance) = (Arc::clone(&self.fetches), self.instance_id.clone());
         let message = move || match position {
             // It knows the process that continues the log.
             Some(at)
-                if flights.has_stopped_storing() && !log.knows_position(&root, at.as_ref()) =>
+                if fetches.has_stopped_storing() && !log.knows_position(&root, at.as_ref()) =>
             {
                 None
             }
@@ -359,8 +362,8 @@ impl SiblingSender {
         tokio::task::spawn_blocking(message).await.ok().flatten()
     }
 
-    fn mark_reached(&self, heard: Option<u64>) {
-        if self.sibling.set_progress(SiblingContact::Reached, heard) {
+    fn mark_reached(&self, applied_event: Option<u64>) {
+        if self.sibling.set_progress(SiblingContact::Reached, applied_event) {
             let (farm, sibling) = (&self.farm, &self.sibling.name);
             tracing::info!(%farm, render = %sibling, "a sibling is told what is flushed");
         }
@@ -382,18 +385,18 @@ impl SiblingSender {
 
 /// Waits until there are more events, or until it is time for a query, which only the process that maintains the log
 /// sends; returns false if neither will happen.
-async fn wait_for_events(grown: &mut watch::Receiver<u64>, flights: &FetchCoalescer) -> bool {
+async fn wait_for_events(grown: &mut watch::Receiver<u64>, fetches: &FetchCoalescer) -> bool {
     loop {
         tokio::select! {
             changed = grown.changed() => return changed.is_ok(),
-            () = tokio::time::sleep(IDLE_QUERY_INTERVAL) => if !flights.has_stopped_storing() { return true },
+            () = tokio::time::sleep(IDLE_QUERY_INTERVAL) => if !fetches.has_stopped_storing() { return true },
         }
     }
 }
 
 /// Waits after a failure until the sibling shows that it is reachable, or until the delay ends.
 async fn wait_for_retry(
-    bell: impl Future<Output = ()>,
+    contact_signal: impl Future<Output = ()>,
     status: Option<StatusCode>,
     pause: Duration,
 ) {
@@ -403,7 +406,7 @@ async fn wait_for_retry(
         tokio::time::sleep(MIN_RETRY_DELAY).await;
     }
     tokio::select! {
-        () = bell => {}
+        () = contact_signal => {}
         () = tokio::time::sleep(pause) => {}
     }
 }
@@ -521,8 +524,9 @@ impl DispatcherState {
 
     async fn query_sibling(self: &Arc<Self>, farm: Arc<FarmState>, sibling: Arc<FlushSibling>) {
         loop {
-            let Some(heard) = self.received_positions(&farm).await else { return };
-            let ask = EventQuery { instance: self.instance_id.to_string(), heard: heard.clone() };
+            let Some(positions) = self.received_positions(&farm).await else { return };
+            let ask =
+                EventQuery { instance: self.instance_id.to_string(), heard: positions.clone() };
             let ask = SiblingMessage::Ask(ask);
             let SiblingReply::Applied(bytes) = sibling.send_message(&ask).await else { return };
             let message = serde_json::from_slice::<EventMessage>(&bytes).ok();
@@ -535,13 +539,13 @@ impl DispatcherState {
             if is_own.await.unwrap_or(true) {
                 return;
             }
-            let known = heard.into_iter().find(|(origin, _)| *origin == message.origin);
-            let before = known.map(|(_, position)| position);
+            let received = positions.into_iter().find(|(origin, _)| *origin == message.origin);
+            let before = received.map(|(_, position)| position);
             // Visitors may be admitted before it ends; an operation that has begun is completed.
             let (inner, own) = (Arc::clone(self), Arc::clone(&farm));
-            let taken =
+            let application =
                 tokio::spawn(async move { inner.apply_sibling_message(&own, message).await });
-            match taken.await {
+            match application.await {
                 Ok(Ok(())) if is_new => {}
                 // The sibling sends on its own as well, and was faster; more may follow.
                 Ok(Err(MessageRejection::PositionMismatch(now))) if now != before => {}
@@ -558,7 +562,7 @@ mod tests {
     };
     use crate::config::DispatcherConfig;
     use crate::config::any_syntax::ConfigSources;
-    use crate::flush::flush_propagation::{EventLogError, FlushEvent};
+    use crate::flush::propagation::{EventLogError, FlushEvent};
     use crate::upstream::request_coalescing::FetchCoalescer;
     use crate::{Dispatcher, DispatcherRuntime};
     use http::StatusCode;
@@ -627,33 +631,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_left_asks_no_more_and_tells_what_comes() {
-        let (flights, grown) = (Arc::new(FetchCoalescer::default()), watch::Sender::new(0));
+        let (fetches, grown) = (Arc::new(FetchCoalescer::default()), watch::Sender::new(0));
         let mut watched = grown.subscribe();
-        assert!(wait_for_events(&mut watched, &flights).await, "it asks");
-        flights.stop_storing();
+        assert!(wait_for_events(&mut watched, &fetches).await, "it asks");
+        fetches.stop_storing();
         assert!(
-            timeout(IDLE_QUERY_INTERVAL * 10, wait_for_events(&mut watched, &flights))
+            timeout(IDLE_QUERY_INTERVAL * 10, wait_for_events(&mut watched, &fetches))
                 .await
                 .is_err()
         );
         grown.send_replace(1);
         assert!(
-            timeout(IDLE_QUERY_INTERVAL, wait_for_events(&mut watched, &flights)).await.unwrap()
+            timeout(IDLE_QUERY_INTERVAL, wait_for_events(&mut watched, &fetches)).await.unwrap()
         );
         drop(grown);
-        assert!(!wait_for_events(&mut watched, &flights).await);
+        assert!(!wait_for_events(&mut watched, &fetches).await);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_refuses_and_rings_is_not_asked_at_once() {
         let rested = async |is_rung: bool, status: Option<u16>| {
             let (began, status) = (Instant::now(), status.map(StatusCode::from_u16));
-            let bell = async {
+            let contact_signal = async {
                 if !is_rung {
                     std::future::pending::<()>().await;
                 }
             };
-            wait_for_retry(bell, status.transpose().unwrap(), MAX_RETRY_DELAY).await;
+            wait_for_retry(contact_signal, status.transpose().unwrap(), MAX_RETRY_DELAY).await;
             began.elapsed()
         };
         assert_eq!(rested(true, None).await, Duration::ZERO);

@@ -35,9 +35,9 @@ impl fmt::Display for ScriptFinding {
 #[must_use]
 pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
     let environment = new_environment(RenderMode::Author, &RenderLimits::default());
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, text) in &set.scripts {
-        found.extend(lint_template(&environment, path, text).into_iter().map(|objection| {
+        findings.extend(lint_template(&environment, path, text).into_iter().map(|objection| {
             ScriptFinding {
                 script: path.clone(),
                 line: objection.refusal.line,
@@ -53,17 +53,17 @@ pub fn check_scripts(set: &ScriptSet) -> Vec<ScriptFinding> {
             ComponentFailure::TemplateRefused(refusal, _) => {
                 (refusal.line, refusal.column, refusal.message.clone())
             }
-            other => {
-                let (line, column) = other.line_and_column().unwrap_or((1, 1));
-                (line, column, other.describe())
+            error => {
+                let (line, column) = error.line_and_column().unwrap_or((1, 1));
+                (line, column, error.describe())
             }
         };
         let script = path.split('#').next().unwrap_or(path).to_owned();
-        found.push(ScriptFinding { script, line, column, message, is_warning: false });
+        findings.push(ScriptFinding { script, line, column, message, is_warning: false });
     }
-    found.sort_by(|one, other| {
-        (&one.script, one.line, one.column).cmp(&(&other.script, other.line, other.column))
+    findings.sort_by(|left, right| {
+        (&left.script, left.line, left.column).cmp(&(&right.script, right.line, right.column))
     });
-    found.dedup();
-    found
+    findings.dedup();
+    findings
 }

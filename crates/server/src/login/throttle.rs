@@ -104,7 +104,7 @@ impl LoginThrottle {
         match tables.browser_trust(client, now) {
             BrowserTrust::Trusted => None,
             BrowserTrust::Blocked(wait) => {
-                tables.address_backoff(client, now).map(|other| other.min(wait))
+                tables.address_backoff(client, now).map(|address_wait| address_wait.min(wait))
             }
             BrowserTrust::Unproven => tables.address_backoff(client, now),
         }
@@ -151,13 +151,14 @@ impl LoginThrottle {
         }
         tables.users_and_addresses.remove(&(user.clone(), address));
         let Some(address) = address else { return };
-        let known = &mut tables.known_addresses;
+        let addresses = &mut tables.known_addresses;
         let key = (user, address);
-        if known.len() >= MAX_TABLE_ENTRIES && !known.contains_key(&key) {
-            let oldest = known.iter().min_by_key(|(_, used)| **used).map(|(key, _)| key.clone());
-            oldest.map(|oldest| known.remove(&oldest));
+        if addresses.len() >= MAX_TABLE_ENTRIES && !addresses.contains_key(&key) {
+            let oldest =
+                addresses.iter().min_by_key(|(_, used)| **used).map(|(key, _)| key.clone());
+            oldest.map(|oldest| addresses.remove(&oldest));
         }
-        known.insert(key, now);
+        addresses.insert(key, now);
     }
 }
 
@@ -182,7 +183,7 @@ impl LoginFailureTables {
         let user = shorten_user_name(client.user);
         let address = client.address.map(client_prefix);
         let wait = |failures: Option<&LoginFailures>, limit| {
-            failures.and_then(|one| one.backoff(limit, now))
+            failures.and_then(|entry| entry.backoff(limit, now))
         };
         let pair =
             wait(self.users_and_addresses.get(&(user.to_owned(), address)), USER_AND_CLIENT_LIMIT);
@@ -190,9 +191,9 @@ impl LoginFailureTables {
             return pair;
         }
         let of_user = wait(self.users.get(user), USER_LIMIT);
-        let of_address = wait(address.and_then(|one| self.addresses.get(&one)), ADDRESS_LIMIT);
+        let of_address = wait(address.and_then(|key| self.addresses.get(&key)), ADDRESS_LIMIT);
         let site = address.and_then(ipv6_site_of);
-        let of_site = wait(site.and_then(|one| self.sites.get(&one)), SITE_LIMIT);
+        let of_site = wait(site.and_then(|key| self.sites.get(&key)), SITE_LIMIT);
         pair.max(of_user).max(of_address).max(of_site)
     }
 }
@@ -241,7 +242,7 @@ fn make_room_for<K: Hash + Eq + Clone>(
     }
     table.retain(|_, failures| !failures.is_expired(now));
     if table.len() >= MAX_TABLE_ENTRIES {
-        let least = table.iter().min_by_key(|(_, one)| (one.count, one.last_failure));
+        let least = table.iter().min_by_key(|(_, entry)| (entry.count, entry.last_failure));
         if let Some(least) = least.map(|(key, _)| key.clone()) {
             table.remove(&least);
         }

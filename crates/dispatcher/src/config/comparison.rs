@@ -14,16 +14,16 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::config::any_syntax::{ConfigBlock, ConfigValue, QuoteStyle};
-use crate::config::config_check::DANGEROUS_REQUESTS;
+use crate::config::check::DANGEROUS_REQUESTS;
 use crate::config::explanation::{explain_host_rules, filter_rule_name};
 use crate::config::pattern::RulePattern;
 use crate::config::settings::{CompiledSettings, DispatcherSettings};
 use crate::config::{
     AccessList, CacheConfig, DispatcherConfig, FarmConfig, FilterMatcher, RequestElement,
 };
+use crate::request::decision::{RequestAction, decide_request};
 use crate::request::filter;
-use crate::request::request_decision::{RequestAction, decide_request};
-use crate::request::request_view::{RequestView, encode_path};
+use crate::request::view::{RequestView, encode_path};
 
 /// One of two configurations.
 #[derive(Debug, Clone, Copy)]
@@ -156,7 +156,7 @@ fn summarize_decision(
     switches: &CompiledSettings,
     (method, url): (&Method, &str),
 ) -> DecisionSummary {
-    let alone = |what: String| DecisionSummary { outcome: what, reason: String::new() };
+    let alone = |outcome: String| DecisionSummary { outcome, reason: String::new() };
     let mut view = match RequestView::from_url(method.clone(), url, HeaderMap::new()) {
         Ok(view) => view,
         Err(fault) => return alone(format!("400: {fault}")),
@@ -171,7 +171,7 @@ fn summarize_decision(
         return alone(format!("{rewritten}404: no farm"));
     };
     let farm = decision.farm;
-    let what = match &decision.action {
+    let outcome = match &decision.action {
         RequestAction::Flush | RequestAction::Purge => "a flush".to_owned(),
         RequestAction::RefuseReserved => "refused as a file of the cache".to_owned(),
         RequestAction::Refuse(_) if farm.vanity_urls.is_some() => {
@@ -187,8 +187,8 @@ fn summarize_decision(
             format!("cached as {}, {stat}", file.display())
         }
     };
-    let what = format!("{rewritten}farm /{}: {what}", farm.name);
-    DecisionSummary { outcome: what, reason: explain_decision(farm, &view) }
+    let outcome = format!("{rewritten}farm /{}: {outcome}", farm.name);
+    DecisionSummary { outcome, reason: explain_decision(farm, &view) }
 }
 
 fn obeys_stat_file(cache: &CacheConfig, view: &RequestView) -> bool {
@@ -258,12 +258,12 @@ fn compare_config_trees(old: &ConfigBlock, new: &ConfigBlock) -> Vec<ConfigKeyCh
     }
     let [old_lines, new_lines] = &lines;
     let mut changes = Vec::new();
-    for (own, other, change) in [
+    for (own, other_lines, change) in [
         (old_lines, new_lines, ConfigKeyChangeKind::Removed),
         (new_lines, old_lines, ConfigKeyChangeKind::Added),
     ] {
         let mut left: BTreeMap<&str, usize> = BTreeMap::new();
-        for line in other {
+        for line in other_lines {
             *left.entry(&line.text).or_default() += 1;
         }
         for line in own {
@@ -349,19 +349,20 @@ fn probe_paths_of_rule(matcher: &FilterMatcher) -> Vec<String> {
         FilterMatcher::RequestLine(pattern) => {
             let targets = sample_matches_of(pattern);
             let target = |line: &String| {
-                let mut words = line.split_ascii_whitespace().filter(|word| word.starts_with('/'));
+                let mut words =
+                    line.split_ascii_whitespace().filter(|field| field.starts_with('/'));
                 words.next().map(encode_target)
             };
             return targets.iter().filter_map(target).collect();
         }
         FilterMatcher::Elements(elements) => elements,
     };
-    let samples = |wanted: RequestElement| {
-        let pattern = elements.iter().find(|(element, _)| *element == wanted);
+    let samples = |requested_element: RequestElement| {
+        let pattern = elements.iter().find(|(element, _)| *element == requested_element);
         pattern.map(|(_, pattern)| sample_matches_of(pattern)).unwrap_or_default()
     };
-    let first = |wanted, before: &str| {
-        let sample = samples(wanted).into_iter().find(|sample| !sample.is_empty());
+    let first = |requested_element, before: &str| {
+        let sample = samples(requested_element).into_iter().find(|sample| !sample.is_empty());
         sample.map(|sample| format!("{before}{sample}")).unwrap_or_default()
     };
     let mut paths = samples(RequestElement::Url);
@@ -402,11 +403,11 @@ fn sample_matches_of(pattern: &RulePattern) -> Vec<String> {
             let source = source.strip_prefix("(?s)^(?:").and_then(|rest| rest.strip_suffix(")$"));
             let source = source.unwrap_or_default();
             let inner = source.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-            let is_word = |word: &str| {
-                word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_/:".contains(&byte))
+            let is_word = |token: &str| {
+                token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_/:".contains(&byte))
             };
             let words = inner.unwrap_or(source).split('|');
-            words.filter(|word| is_word(word)).map(str::to_owned).collect()
+            words.filter(|token| is_word(token)).map(str::to_owned).collect()
         }
         RulePattern::Invalid => Vec::new(),
     }

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde::{Deserialize, Serialize};
 use tympan_web::flush_message::{self, FlushMessage, FlushScope};
 
-use crate::request::request_view::RequestView;
+use crate::request::view::RequestView;
 
 /// The header that marks a message: the version, and the farm's name in percent-encoding.
 pub(crate) const FLUSH_EVENTS_HEADER: HeaderName = HeaderName::from_static("x-tympan-passed");
@@ -165,8 +165,8 @@ pub(crate) struct PositionMismatch {
 impl SiblingMessage {
     /// Parses a message; `None` if it is malformed or too large.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let told: Self = serde_json::from_slice(bytes).ok()?;
-        let is_sound = match &told {
+        let sibling_message: Self = serde_json::from_slice(bytes).ok()?;
+        let is_sound = match &sibling_message {
             Self::Pass(message) => message.is_valid(),
             Self::Ask(ask) => {
                 let is_known =
@@ -174,7 +174,7 @@ impl SiblingMessage {
                 is_valid_id(&ask.instance) && ask.heard.iter().all(is_known)
             }
         };
-        is_sound.then_some(told)
+        is_sound.then_some(sibling_message)
     }
 }
 
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn the_first_version_is_read_and_written() {
-        let told = SiblingMessage::parse(SAMPLE.as_bytes()).unwrap();
-        assert_eq!(serde_json::to_string(&told).unwrap(), SAMPLE);
-        let SiblingMessage::Pass(message) = told else { panic!("it is a message") };
+        let sibling_message = SiblingMessage::parse(SAMPLE.as_bytes()).unwrap();
+        assert_eq!(serde_json::to_string(&sibling_message).unwrap(), SAMPLE);
+        let SiblingMessage::Pass(message) = sibling_message else { panic!("it is a message") };
         let FlushEvent::Flush(flush) = &message.events[0] else { panic!("it is a flush") };
         let flush = flush.to_flush_message().unwrap();
         let expected = FlushMessage {

@@ -25,8 +25,8 @@ use crate::cache::page_variant;
 use crate::cache::tar_archive::{MAX_OCTAL_TIME, TarMember, TarWriter};
 use crate::cache::{CacheFileLookup, Docroot, OpenCacheFile, StoredHeaders};
 use crate::config::FarmConfig;
-use crate::request::request_decision::{RequestAction, decide_in_farm};
-use crate::request::request_view::{RequestView, encode_path};
+use crate::request::decision::{RequestAction, decide_in_farm};
+use crate::request::view::{RequestView, encode_path};
 
 /// The maximum number of look-ups of a file that changes each time.
 const MAX_LOOKUP_ATTEMPTS: u32 = 50;
@@ -88,8 +88,8 @@ pub fn export_cache<W: Write>(
     // Entries that cannot be listed would be missing without an error.
     let mut names = Vec::new();
     docroot.list_files(&mut |file| names.push(file.to_owned())).map_err(unreadable)?;
-    names.sort_unstable_by(|one, other| {
-        one.as_os_str().as_encoded_bytes().cmp(other.as_os_str().as_encoded_bytes())
+    names.sort_unstable_by(|left, right| {
+        left.as_os_str().as_encoded_bytes().cmp(right.as_os_str().as_encoded_bytes())
     });
     let mut exported = ExportSummary::default();
     let mut writer = ExportWriter::new(sink, export);
@@ -98,8 +98,8 @@ pub fn export_cache<W: Write>(
             exported.unserved += 1;
             continue;
         };
-        let found = find_exportable_file(export, &docroot, (file, &path));
-        match found.map_err(|source| Error::Read { file: root.join(file), source })? {
+        let exportable = find_exportable_file(export, &docroot, (file, &path));
+        match exportable.map_err(|source| Error::Read { file: root.join(file), source })? {
             ExportLookup::Fresh(page) => {
                 let added = writer.add_page(name, page);
                 let bytes = added.map_err(|source| Error::Write { file: file.clone(), source })?;
