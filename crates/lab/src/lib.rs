@@ -4,7 +4,7 @@
 //! so that the same plan measures Tympan, AEM or OpenCms.
 //!
 //! * Sending: [`get_load`] and [`ab`] (URLs), [`plan`] (JMeter plans and our own), [`phase`] (tests of several phases),
-//!   [`page_visit`] (pages with all their parts), [`component_profile`], [`slo`], all on one load engine.
+//!   [`page::visit`] (pages with all their parts), [`component_profile`], [`slo`], all on one load engine.
 //! * Sending from several processes or machines as from one: [`fleet`].
 //! * Numbers: [`measurement`] (histograms, result files, summary lines), [`result_validity`] (validity of results),
 //!   [`goal`].

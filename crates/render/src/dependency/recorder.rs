@@ -10,7 +10,7 @@
 //!   another thread requests the log, it leaves the recent cache in place, so that nothing is lost and some reads may
 //!   be recorded twice.
 //!
-//! Not here: the log ([`crate::dependency::dependency_log`]) and the kinds of reads ([`crate::dependency::content_reader`]).
+//! Not here: the log ([`crate::dependency::log`]) and the kinds of reads ([`crate::dependency::content_reader`]).
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
