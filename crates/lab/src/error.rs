@@ -1,3 +1,5 @@
+//! Errors of the lab.
+
 use std::path::PathBuf;
 
 use crate::report::finding::FileFinding;
