@@ -151,8 +151,9 @@ fn diff_package(file: &Path, location: &HomeOrInstanceArgs) -> CommandOutcome {
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
     let home = Home::open_existing(require_home_dir(location)?)?;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
-    let (difference, _) =
-        session.preview_package(&mut package, &InstallOptions::default()).map_err(refusal_fault)?;
+    let (difference, _) = session
+        .preview_package(&mut package, &InstallOptions::default(), usize::MAX)
+        .map_err(refusal_fault)?;
     drop(session);
     close_home(&home)?;
     print_result(&difference, location);

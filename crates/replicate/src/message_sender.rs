@@ -147,7 +147,11 @@ impl MessageSender {
         for document in documents {
             let document_path = &document.path;
             let is_readable = match &readable {
-                Some(readable) => readable.node(document_path)?.is_some(),
+                Some(readable) => match readable.node(document_path)? {
+                    // A document is sent as it is stored, so one that is partly closed to the user is not sent at all.
+                    Some(node) => node.is_document_fully_visible()?,
+                    None => false,
+                },
                 None => true,
             };
             if !is_readable || !agent.accepts_path(document_path) {

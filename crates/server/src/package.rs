@@ -98,6 +98,12 @@ pub(crate) fn build_package_response(
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
 }
 
+/// Returns the maximum number of nodes of each state that a preview compares: as many as a query of the viewer may hold in
+/// memory. A preview needs no right to write, and a filter of one line can name a whole site.
+fn max_preview_nodes(instance: &Instance, viewer: &Viewer) -> Result<usize> {
+    Ok(instance.query_engine_for(viewer)?.limits().max_rows_in_memory)
+}
+
 /// Returns the changes that installing a package would make, as far as the viewer may read them.
 fn package_difference<R: std::io::Read + Seek>(
     instance: &Instance,
@@ -107,7 +113,8 @@ fn package_difference<R: std::io::Read + Seek>(
 ) -> Result<ContentDifference> {
     let mut session = instance.repository.session_as(viewer)?;
     let before = session.snapshot()?;
-    let (mut difference, _) = session.preview_package(package, options)?;
+    let max_nodes = max_preview_nodes(instance, viewer)?;
+    let (mut difference, _) = session.preview_package(package, options, max_nodes)?;
     if !instance.is_administrator(viewer)? {
         let after = session.snapshot()?;
         let mut visible_changes = Vec::new();
@@ -239,8 +246,12 @@ pub(crate) struct ReceivedPackage {
 
 impl ReceivedPackage {
     fn open(&mut self) -> Result<ContentPackage<BufReader<File>>> {
+        self.open_within(&PackageLimits::default())
+    }
+
+    fn open_within(&mut self, limits: &PackageLimits) -> Result<ContentPackage<BufReader<File>>> {
         let file = BufReader::new(self.file.reopen()?);
-        Ok(ContentPackage::read(file, &self.name, &PackageLimits::default())?)
+        Ok(ContentPackage::read(file, &self.name, limits)?)
     }
 
     /// Refuses users who may not store packages at the target path, before any work is done.
@@ -265,7 +276,14 @@ impl ReceivedPackage {
         instance: &Instance,
         viewer: &Viewer,
     ) -> Result<ContentDifference> {
-        package_difference(instance, viewer, &mut self.open()?, &InstallOptions::default())
+        let mut limits = PackageLimits::default();
+        if !instance.is_administrator(viewer)? {
+            let max_nodes = max_preview_nodes(instance, viewer)?;
+            limits.max_entries = limits.max_entries.min(max_nodes);
+            limits.max_nodes = limits.max_nodes.min(max_nodes);
+        }
+        let mut package = self.open_within(&limits)?;
+        package_difference(instance, viewer, &mut package, &InstallOptions::default())
     }
 
     /// Stores the package.

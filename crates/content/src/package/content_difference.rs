@@ -69,8 +69,13 @@ impl ContentDifference {
         self.nodes.iter().filter(|node| node.change == change).count()
     }
 
-    /// Compares two states of one session; the second contains all edits of the first.
-    pub(super) fn between(before: &SnapshotView, after: &SnapshotView) -> Result<Self> {
+    /// Compares two states of one session; the second contains all edits of the first. Returns `None` if the changed
+    /// documents of one state have more than `max_nodes` nodes.
+    pub(super) fn between(
+        before: &SnapshotView,
+        after: &SnapshotView,
+        max_nodes: usize,
+    ) -> Result<Option<Self>> {
         let (mut old, mut new) = (NodesByPath::default(), NodesByPath::default());
         let mut reordered = BTreeSet::new();
         for (key, record) in &after.record_edits {
@@ -87,10 +92,13 @@ impl ContentDifference {
                 if let Some(record) = record {
                     let body = view.load_body(record, &path)?;
                     nodes.add(&path, body.subtree(body.root()));
+                    if nodes.0.len() > max_nodes {
+                        return Ok(None);
+                    }
                 }
             }
         }
-        Ok(old.diff(new, &reordered))
+        Ok(Some(old.diff(new, &reordered)))
     }
 }
 

@@ -260,7 +260,7 @@ mod tests {
             ("jcr_rootish/a", "Metadata"),
             ("jcr_root/.content.xml", r#"Docview("/")"#),
             ("jcr_root/a/_jcr_content/.content.xml", r#"Docview("/a/jcr:content")"#),
-            ("jcr_root/a/b.xml", r#"Xml { document: "/a/b", file: "/a/b.xml" }"#),
+            ("jcr_root/a/b.xml", r#"Xml { document_path: "/a/b", file_path: "/a/b.xml" }"#),
             ("jcr_root/a/x.jpg.dir/.content.xml", r#"Docview("/a/x.jpg")"#),
             ("jcr_root/a/x.jpg", r#"File("/a/x.jpg")"#),
             (

@@ -352,16 +352,24 @@ impl Session {
     /// blobs, and must be discarded.
     ///
     /// # Errors
-    /// As [`ContentPackage::install`].
+    /// As [`ContentPackage::install`]; [`Error::InvalidPackage`] if it touches documents with more than `max_nodes` nodes
+    /// in one of the two states.
     pub fn preview_package<R: Read + Seek>(
         &mut self,
         package: &mut ContentPackage<R>,
         options: &InstallOptions,
+        max_nodes: usize,
     ) -> Result<(ContentDifference, InstallReport)> {
         let before = self.snapshot()?;
         let report = package.install_with_options(&mut DryRunTarget(self), options, &mut |_| {})?;
         let after = self.snapshot()?;
-        Ok((ContentDifference::between(&before.0, &after.0)?, report))
+        let difference = ContentDifference::between(&before.0, &after.0, max_nodes)?;
+        let difference = difference.ok_or_else(|| Error::InvalidPackage {
+            file: package.id().to_string(),
+            line: 0,
+            message: format!("it touches more than {max_nodes} nodes, too many to compare"),
+        })?;
+        Ok((difference, report))
     }
 
     /// Undoes the installation of a package, and commits. Later changes by others stay.

@@ -7,7 +7,7 @@ use tympan_store::ChunkId;
 
 use super::Snapshot;
 use super::node_location::{NodeLocation, NodeLocationKind, is_visibility_cached, is_visible_to};
-use crate::access::{AccessMask, RecordExtent};
+use crate::access::{AccessMask, RecordExtent, is_guarded_name};
 use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty};
 use crate::document::boundary::{is_container, is_own_content};
@@ -237,6 +237,25 @@ impl Node {
         Ok(tree)
     }
 
+    /// Returns true if the viewer may read every node and property that is stored in the node's own document. Policies
+    /// and password data do not count: they are hidden from nearly all viewers.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn is_document_fully_visible(&self) -> Result<bool> {
+        let Some(gate) = &self.snapshot.1 else { return Ok(true) };
+        let (path, record) = self.location.document_record();
+        let body = self.snapshot.0.load_body(record, path)?;
+        let Some(mask) = gate.compute_mask(path, &body, record_extent(path, record)) else {
+            return Ok(true);
+        };
+        let mut all = body.subtree(body.root());
+        let mut visible = mask.visible_subtree(&body, body.root());
+        remove_guarded_items(&mut all);
+        remove_guarded_items(&mut visible);
+        Ok(all == visible)
+    }
+
     /// Returns the page's content: the child `jcr:content`.
     ///
     /// # Errors
@@ -414,4 +433,11 @@ impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Node({})", self.path())
     }
+}
+
+/// Removes the policies and password data of a subtree.
+fn remove_guarded_items(tree: &mut Subtree) {
+    tree.properties.retain(|name, _| !is_guarded_name(name));
+    tree.children.retain(|child| !is_guarded_name(&child.name));
+    tree.children.iter_mut().for_each(remove_guarded_items);
 }

@@ -641,6 +641,29 @@ fn parts_of_documents_are_hidden_with_their_headers() {
     assert_eq!(other.summary().unwrap().title(), Some("Last"));
 }
 
+#[test]
+fn a_document_is_fully_visible_unless_a_part_of_it_is_closed() {
+    let repository = house();
+    let is_whole = |user: &str, at_path: &str| {
+        let viewer = repository.viewer(Some(user)).unwrap();
+        let seen = repository.snapshot().unwrap().as_viewer(&viewer);
+        seen.node(&path(at_path)).unwrap().unwrap().is_document_fully_visible().unwrap()
+    };
+    // A policy, which hardly anyone may read, closes nothing by itself.
+    put(&repository, "/content/last/rep:policy", deny("ann", &["jcr:write"]));
+    put(&repository, "/content/open/jcr:content/rep:policy", deny_property("bob", "jcr:title"));
+    put(&repository, "/content/closed/jcr:content/par/rep:policy", deny("bob", &["jcr:read"]));
+    for (user, at_path, expected) in [
+        ("bob", "/content/last", true),
+        ("bob", "/content/open", false),
+        ("bob", "/content/closed", false),
+        ("ann", "/content/open", true),
+        ("admin", "/content/open", true),
+    ] {
+        assert_eq!(is_whole(user, at_path), expected, "{user} {at_path}");
+    }
+}
+
 /// Denies the reading of one property.
 fn deny_property(principal: &str, name: &str) -> Subtree {
     let mut policy = deny(principal, &["rep:readProperties"]);

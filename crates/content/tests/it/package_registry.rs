@@ -586,7 +586,7 @@ proptest! {
         let before = content(&repository);
         let mut trial = repository.session("ann").unwrap();
         let mut package = ContentPackage::read(Cursor::new(bytes), "x", &PackageLimits::default()).unwrap();
-        let (difference, _) = trial.preview_package(&mut package, &InstallOptions::default()).unwrap();
+        let (difference, _) = trial.preview_package(&mut package, &InstallOptions::default(), usize::MAX).unwrap();
         install(&repository, &at);
         let after = content(&repository);
         let (old, new) = (nodes(&before), nodes(&after));

@@ -140,3 +140,48 @@ async fn the_headers_of_a_part_of_a_form_come_to_an_end() {
     assert_eq!(author.property("/content/n", "x").len(), "String ".len() + 2 * text.len());
     assert_eq!(author.get("/content/n/f").await.body.len(), 2 * text.len());
 }
+
+/// A package whose filter covers `/content/many` and that brings an empty node there.
+fn emptying_package() -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let files = [
+        (
+            "META-INF/vault/filter.xml",
+            "<workspaceFilter version=\"1.0\"><filter root=\"/content/many\"/></workspaceFilter>",
+        ),
+        (
+            "jcr_root/content/many/.content.xml",
+            "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" \
+             xmlns:nt=\"http://www.jcp.org/jcr/nt/1.0\" jcr:primaryType=\"nt:unstructured\"/>",
+        ),
+    ];
+    for (name, text) in files {
+        zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut zip, text.as_bytes()).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
+}
+
+#[tokio::test]
+async fn a_preview_of_a_package_compares_a_bounded_number_of_nodes() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 200;
+    })
+    .await;
+    let token = author.user("ann", &["content-authors"]).await;
+    let package = emptying_package();
+    let preview = async || {
+        let request = author.request(Method::POST, "/api/v1/packages/diff").bearer(&token);
+        request
+            .header("content-type", "application/octet-stream")
+            .body(package.clone())
+            .send()
+            .await
+    };
+    fill(&author, 100);
+    assert_eq!(preview().await.status, 200);
+    fill(&author, 300);
+    let refused = preview().await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("too many to compare"), "{refused:?}");
+}
