@@ -4,21 +4,24 @@
 //! at, or last merged into `main`. The ref `base/<name>@<other>` holds the state at which it was last merged into
 //! another branch. These refs also protect the states from collection.
 
+pub(crate) mod branch_ref;
 pub(crate) mod merge;
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
-use tympan_store::{ChunkBatch, ChunkId, RefUpdate, Revision, RootPin, SortedMap, StoreRoot};
+use tympan_store::{ChunkBatch, ChunkId, Revision, RootPin, SortedMap, StoreRoot};
 
-use crate::commit::{self, CommitDetails};
-use crate::repository::MAIN_BRANCH;
+use crate::branch::branch_ref::{
+    BASE_REF_PREFIX, MAIN_BRANCH, REPLACED_REF_PREFIX, RevisionDetails, base_ref_branches,
+    base_ref_name, stage_ref_moves,
+};
+use crate::commit;
+use crate::commit::commit_details::CommitDetails;
 use crate::snapshot::RecordEdits;
-use crate::version::{VERSIONS_MAP, VersionEdits};
+use crate::version::version_entry::{VERSIONS_MAP, VersionEdits};
 use crate::withdrawal::{self, ACTIVATED_MAP, WITHDRAWALS_MAP};
-use crate::{Error, MergeOptions, Repository, Result, document::record_key, package};
+use crate::{Error, MergeOptions, Repository, Result, document::record_key};
 
-pub(crate) const BASE_REF_PREFIX: &str = "base/";
 const MAX_BRANCH_NAME_BYTES: usize = 200;
 
 /// The current state of a branch.
@@ -30,17 +33,6 @@ pub struct BranchState {
     pub root: ChunkId,
     /// The state at which it was created or last merged; `None` for `main`.
     pub base: Option<ChunkId>,
-}
-
-/// The user, message and time of a revision.
-#[derive(Debug, Clone, Copy)]
-pub struct RevisionDetails<'a> {
-    /// The user.
-    pub user: &'a str,
-    /// The message in the history.
-    pub message: &'a str,
-    /// The time.
-    pub time: SystemTime,
 }
 
 impl Repository {
@@ -57,7 +49,7 @@ impl Repository {
     pub fn branches(&self) -> Result<Vec<BranchState>> {
         let refs: BTreeMap<String, ChunkId> = self.0.chunks.list_refs()?.into_iter().collect();
         let names = refs.iter().filter(|(name, _)| {
-            !name.starts_with(BASE_REF_PREFIX) && !name.starts_with(package::REPLACED_REF_PREFIX)
+            !name.starts_with(BASE_REF_PREFIX) && !name.starts_with(REPLACED_REF_PREFIX)
         });
         Ok(names
             .map(|(name, root)| BranchState {
@@ -300,43 +292,6 @@ impl Repository {
     }
 }
 
-/// Stages moves of refs, except those that stay the same.
-pub(crate) fn stage_ref_moves<const N: usize>(
-    batch: &mut ChunkBatch,
-    moves: [(&str, Option<ChunkId>, Option<ChunkId>); N],
-    revising: RevisionDetails<'_>,
-) {
-    for (name, expected, new) in moves {
-        if expected == new {
-            continue;
-        }
-        batch.add_ref_update(RefUpdate {
-            name: name.to_owned(),
-            expected_root: expected,
-            new_root: new,
-            updated_at: revising.time,
-            author: revising.user.to_owned(),
-            message: revising.message.to_owned(),
-        });
-    }
-}
-
-/// Returns the name of the base ref of a branch for merges into another one.
-pub(crate) fn base_ref_name(name: &str, into: &str) -> String {
-    // No branch name contains `@`.
-    if into == MAIN_BRANCH {
-        format!("{BASE_REF_PREFIX}{name}")
-    } else {
-        format!("{BASE_REF_PREFIX}{name}@{into}")
-    }
-}
-
-/// Returns the two branches of a base ref.
-fn base_ref_branches(base: &str) -> (&str, &str) {
-    let names = base.strip_prefix(BASE_REF_PREFIX).unwrap_or(base);
-    names.split_once('@').unwrap_or((names, MAIN_BRANCH))
-}
-
 fn check_branch_name(name: &str) -> Result<()> {
     let is_plain =
         |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
@@ -346,7 +301,7 @@ fn check_branch_name(name: &str) -> Result<()> {
     if name.starts_with(BASE_REF_PREFIX) || name.starts_with('/') || name.starts_with('-') {
         return Err(branch_error(name, "a name begins with neither `base/` nor `/` nor `-`"));
     }
-    if name.starts_with(package::REPLACED_REF_PREFIX) {
+    if name.starts_with(REPLACED_REF_PREFIX) {
         return Err(branch_error(
             name,
             "names that begin with `package/` are kept for installed packages",

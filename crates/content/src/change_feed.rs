@@ -19,23 +19,22 @@ mod change_cursor;
 mod change_filter;
 mod document_difference;
 mod document_move;
+pub(crate) mod move_cache;
+pub(crate) mod node_change;
+pub(crate) mod recent_revisions;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
-use tympan_store::{ChunkId, ChunkStore, ReadChunks, Revision, SortedMap, StoreRoot};
+use tympan_store::{ChunkId, ReadChunks, Revision, SortedMap, StoreRoot};
 
 pub use self::change_cursor::ChangeCursor;
 pub use self::change_filter::ChangeFilter;
 use self::document_difference::{ChangedDocuments, FollowerSnapshots};
-pub(crate) use self::document_move::MoveCache;
-use crate::repository::CONTENT_MAP;
-use crate::{Error, NodePath, Repository, Result, Snapshot, Viewer};
+use self::node_change::NodeChange;
+use crate::document::record_key::CONTENT_MAP;
+use crate::{Error, Repository, Result, Snapshot, Viewer};
 
-/// Maximum number of revisions cached per process, the newest ones: about 200 bytes each.
-const MAX_RECENT_REVISIONS: usize = 65_536;
 /// Maximum number of documents that one page compares; then it ends at the next revision, however few documents the
 /// filter accepts.
 const MAX_COMPARED_DOCUMENTS: usize = 100_000;
@@ -43,69 +42,6 @@ const MAX_COMPARED_DOCUMENTS: usize = 100_000;
 const MAX_MESSAGE_CHECK_NODES: usize = 1_000;
 /// Maximum number of revisions that one page reads.
 const MAX_PAGE_REVISIONS: usize = 10_000;
-
-/// The kind of change of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FeedChangeKind {
-    /// The node is new.
-    Added,
-    /// The node was removed.
-    Removed,
-    /// The properties of the node changed.
-    Changed,
-    /// The node moved from another path, and may have changed as well.
-    Moved,
-    /// The order of the node's children changed.
-    Reordered,
-}
-
-impl FeedChangeKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Added, Self::Removed, Self::Changed, Self::Moved, Self::Reordered];
-
-    /// Returns the name of the kind.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Added => "added",
-            Self::Removed => "removed",
-            Self::Changed => "changed",
-            Self::Moved => "moved",
-            Self::Reordered => "reordered",
-        }
-    }
-
-    /// Finds the kind with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-}
-
-/// One changed node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeChange {
-    /// The kind of change.
-    pub kind: FeedChangeKind,
-    /// The path of the node; the former path if it was removed.
-    pub path: NodePath,
-    /// The former path of a moved node.
-    pub from: Option<NodePath>,
-    /// The primary type; the last one of a removed node.
-    pub node_type: String,
-    /// The properties that differ, by name; all properties of a new node, none of a removed one.
-    pub properties: Vec<PropertyChange>,
-}
-
-/// One changed property.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PropertyChange {
-    /// The name of the property.
-    pub name: String,
-    /// [`FeedChangeKind::Added`], [`FeedChangeKind::Changed`] or [`FeedChangeKind::Removed`].
-    pub kind: FeedChangeKind,
-}
 
 /// The changes of one commit, or the part of them on this page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,46 +71,6 @@ pub struct ChangePage {
     pub next: ChangeCursor,
     /// True if that is the newest revision.
     pub is_end: bool,
-}
-
-/// The newest revisions of a branch, cached so that the cost of reading page by page is proportional to the pages.
-#[derive(Debug, Default)]
-pub(crate) struct RecentRevisions(Mutex<VecDeque<Arc<Revision>>>);
-
-impl RecentRevisions {
-    /// Adds the revisions committed since the last call, then returns a part of the list.
-    fn with_updated<T>(
-        &self,
-        chunks: &dyn ChunkStore,
-        branch: &str,
-        read: impl FnOnce(&VecDeque<Arc<Revision>>) -> T,
-    ) -> Result<T> {
-        let mut recent = self.0.lock();
-        let newest = recent.back().map(|revision| revision.sequence);
-        let mut step = 16;
-        loop {
-            let history = chunks.ref_history(branch, None, step)?;
-            let is_all = history.len() < step || step >= MAX_RECENT_REVISIONS;
-            let is_met = history.iter().any(|revision| Some(revision.sequence) == newest);
-            if !is_all && !is_met {
-                step *= 8;
-                continue;
-            }
-            if !is_met {
-                // No cached revision is in the history any more, or this is the first call.
-                recent.clear();
-            }
-            let new = history
-                .into_iter()
-                .take_while(|revision| !is_met || Some(revision.sequence) > newest);
-            let new: Vec<_> = new.map(Arc::new).collect();
-            recent.extend(new.into_iter().rev());
-            while recent.len() > MAX_RECENT_REVISIONS {
-                recent.pop_front();
-            }
-            return Ok(read(&recent));
-        }
-    }
 }
 
 impl Repository {

@@ -9,63 +9,42 @@
 //! On failure: nothing is written; all conflicts are reported together.
 
 pub(crate) mod blame;
+pub(crate) mod commit_details;
 pub(crate) mod conflict;
 pub(crate) mod counter;
 pub(crate) mod diverged_move;
+pub(crate) mod merge_conflicts;
+pub(crate) mod merge_options;
 pub(crate) mod node_merge;
 pub(crate) mod rebase;
 pub(crate) mod retry;
+pub(crate) mod staged_head;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
 use crate::commit::blame::attribute_conflicts;
+use crate::commit::commit_details::{CommitChecks, CommitDetails};
 use crate::commit::counter::{apply_increments, extract_increments};
-use crate::commit::node_merge::MergeConflicts;
+use crate::commit::merge_conflicts::MergeConflicts;
 use crate::commit::rebase::merge_record_edits;
+use crate::commit::staged_head::open_staged_head;
 use crate::document::record::ContentRecord;
+use crate::document::record_key::CONTENT_MAP;
 use crate::index::property_index::{self, DEFINITIONS_PATH, IndexDefinitions};
 use crate::index::{IndexEdits, IndexMapSelection};
-use crate::node_type::SYSTEM_PATH;
-use crate::repository::{CONTENT_MAP, RepositoryState};
+use crate::node_type::{SYSTEM_PATH, validate_edits};
 use crate::snapshot::{RecordEdits, SnapshotView};
-use crate::version::{self, VERSIONS_MAP, VersionEdits};
-use crate::withdrawal::{self, ReplicationChanges, VisitorEdits};
+use crate::version::version_entry::{VERSIONS_MAP, VersionEdits};
+use crate::version::version_merge::merge_version_edits;
+use crate::withdrawal::{self, VisitorEdits};
 use crate::{
     ChangeKind, Error, MergeConflict, MergeOptions, MergeSide, NodePath, Result, Snapshot,
-    document::record_key, node_type,
+    document::record_key,
 };
-
-/// The user, time and contents of a commit.
-#[derive(Debug)]
-pub(crate) struct CommitDetails<'a> {
-    pub(crate) user: &'a str,
-    pub(crate) message: &'a str,
-    pub(crate) time: SystemTime,
-    /// The edits to the map of versions.
-    pub(crate) version_edits: &'a VersionEdits,
-    /// The moves as pairs of source and target, in order.
-    pub(crate) moves: &'a [(NodePath, NodePath)],
-    /// The changes by replication, for a commit with which replication records its actions.
-    pub(crate) replication: Option<&'a ReplicationChanges>,
-}
-
-/// The checks of edits against the rules of node types, names and references.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CommitChecks {
-    /// All checks apply, and the repository sets its own properties.
-    All,
-    /// All checks apply. The edits come from a package, which determines the properties of its nodes.
-    Package,
-    /// No checks. The edits were checked by another instance and are stored unchanged.
-    Unchecked,
-    /// No checks, for an author that replicates received content further; it manages its own activation status.
-    UncheckedRelay,
-}
 
 /// The result of a commit with decisions.
 #[derive(Debug)]
@@ -192,7 +171,7 @@ fn stage_commit<'a, T>(
     let done = commits.committer.commit_change(|head| {
         let head = open_staged_head(&commits.staged_state, head)?;
         let (mut edits, more) = merge(&head)?;
-        let versions = version::merge_version_edits(&base.0, change.version_edits, &head)?;
+        let versions = merge_version_edits(&base.0, change.version_edits, &head)?;
         let change = &CommitDetails { version_edits: &versions, ..*change };
         let (mut batch, root) = match checks {
             CommitChecks::Unchecked => {
@@ -208,7 +187,7 @@ fn stage_commit<'a, T>(
                 }
                 let edits = match checks {
                     CommitChecks::UncheckedRelay => Cow::Borrowed(&*edits),
-                    _ => node_type::validate_edits(&head, &edits, change, checks)?,
+                    _ => validate_edits(&head, &edits, change, checks)?,
                 };
                 let withdrawals = withdrawal::visitor_edits(&head, &edits, change, &moves)?;
                 stage_edits(&head, &edits, change, &withdrawals)?
@@ -251,17 +230,6 @@ fn check_guarded_documents(
         }
     }
     Ok(())
-}
-
-/// Opens the state that the branch will name once everything staged is written.
-pub(crate) fn open_staged_head(
-    staged: &Arc<RepositoryState>,
-    root: Option<ChunkId>,
-) -> Result<SnapshotView> {
-    let root = root.ok_or(Error::MissingContentMap(ChunkId::from_bytes([0; 32])))?;
-    let maps = StoreRoot::read(staged.chunk_reader(), &root)?.maps;
-    let content = maps.get(CONTENT_MAP).copied().ok_or(Error::MissingContentMap(root))?;
-    Ok(SnapshotView::new(staged.clone(), root, content))
 }
 
 /// Stages edits onto a state together with the move of the ref; stages nothing and returns the old root if they change

@@ -16,26 +16,28 @@
 //! Values are empty: the key holds everything, so a look-up is a range scan.
 
 pub(crate) mod build;
+pub(crate) mod build_progress;
 pub(crate) mod check;
+pub(crate) mod missing_maps;
 pub(crate) mod property_index;
 pub(crate) mod rebuild;
+mod stored_definitions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use tympan_store::{ChunkBatch, MapValue, ReadChunks, SortedMap, StagedView, StoreRoot};
+use tympan_store::{ChunkBatch, ReadChunks, SortedMap, StagedView, StoreRoot};
 
 use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::document::property_reference::referring_properties;
 use crate::document::record::ContentRecord;
-use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
-use crate::model::reference::referring_properties;
-use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::document::record_key::ORDER_MAP;
+use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX, presence_value};
+use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE, ROOT_NODE_TYPE};
 use crate::model::text_link::link_index_keys;
 use crate::model::value_key::{prefix_successor, split_entry};
-use crate::repository::ROOT_NODE_TYPE;
 use crate::{Error, NodePath, Result, Snapshot, ValueType, document::record_key};
 
 /// The indexes that answer look-ups by a value.
@@ -121,8 +123,6 @@ impl Snapshot {
 /// the longest path and name a key stays below 2 KiB.
 pub(crate) const MAX_VALUE_KEY_BYTES: usize = 512;
 
-/// The map of ordered children (`siblings`).
-pub(crate) const ORDER_MAP: &str = "order";
 /// The map of links in texts, names of tags and names of policies.
 pub(crate) const LINK_MAP: &str = "link";
 /// The names of all index maps.
@@ -289,11 +289,6 @@ impl IndexEdits {
             chain.pop();
         }
     }
-}
-
-/// Returns the value of every existing entry.
-pub(crate) fn presence_value() -> MapValue {
-    MapValue { bytes: Bytes::new(), body: None }
 }
 
 /// Returns an error if two nodes have the same value in a unique index.

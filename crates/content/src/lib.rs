@@ -31,39 +31,41 @@ mod withdrawal;
 pub use access::{
     AccessFingerprint, DecidingEntry, PrivilegeCause, PrivilegeExplanation, Privileges, Viewer,
 };
-pub use branch::merge::{MergeOptions, MergeOutcome, MergeSide, PathChange};
-pub use branch::{BranchState, RevisionDetails};
-pub use change_feed::{
-    ChangeCursor, ChangeFilter, ChangePage, FeedChangeKind, NodeChange, PropertyChange,
-    RevisionChanges,
-};
+pub use branch::BranchState;
+pub use branch::branch_ref::RevisionDetails;
+pub use branch::merge::{MergeOutcome, PathChange};
+pub use change_feed::node_change::{FeedChangeKind, NodeChange, PropertyChange};
+pub use change_feed::{ChangeCursor, ChangeFilter, ChangePage, RevisionChanges};
 pub use commit::conflict::{ChangeAttribution, ConflictKind, MergeConflict};
+pub use commit::merge_options::{MergeOptions, MergeSide};
 pub use document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
 pub use document::child_listing::{ListingSort, SortPosition};
 pub use document::record::NodeSummary;
 pub use error::{Error, Result};
 pub use index::LookupIndex;
-pub use index::build::{IndexBuild, IndexState, IndexStatus};
+pub use index::build::{IndexBuild, IndexStatus};
+pub use index::build_progress::IndexState;
 pub use index::check::IndexFault;
 pub use index::rebuild::IndexMapRebuilder;
 pub use model::date::JcrDate;
 pub use model::node_difference::{ChangeKind, NodeDifference, PropertyDifference};
 pub use model::node_path::{NodePath, check_item_name};
-pub use model::reference::{
-    NodeReference, ReferenceKind, ReferenceRewriteReport, Referrer, SkippedReference,
-};
-pub use model::subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree};
+pub use model::reference::{NodeReference, ReferenceRewriteReport, SkippedReference};
+pub use model::referrer::{ReferenceKind, Referrer};
+pub use model::subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree, SubtreeScope};
 pub use model::value::{Property, Value, ValueType};
 pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes};
 pub use query::QuerySyntaxError;
 pub use repository::Repository;
-pub use session::{Session, SiblingPosition};
+pub use session::Session;
+pub use session::sibling_order::SiblingPosition;
 pub use snapshot::{ChildList, Node, Snapshot};
-pub use transfer::{DocumentRequirements, StoredDocument, SubtreeScope};
+pub use transfer::{DocumentRequirements, StoredDocument};
 pub use tympan_blobs::{BlobContent, BlobId, BlobStore};
 pub use tympan_store::ChunkId;
-pub use version::{
-    CheckInOptions, CheckOutState, DeletedNode, LabelConflictPolicy, NodeVersion,
-    VersionPurgeReport, VersionRetention,
-};
+pub use version::check_in::LabelConflictPolicy;
+pub use version::history::DeletedNode;
+pub use version::purge::{VersionPurgeReport, VersionRetention};
+pub use version::version_entry::NodeVersion;
+pub use version::{CheckInOptions, CheckOutState};
 pub use withdrawal::{ActivatedDocument, Withdrawal};

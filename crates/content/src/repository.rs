@@ -1,152 +1,40 @@
 //! The repository: the chunk and blob stores opened together, and the content in them.
 
+pub(crate) mod repository_state;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 use tympan_blobs::{BlobStore, MemoryBlobStore};
 use tympan_store::{
-    ChunkBatch, ChunkId, ChunkStore, CollectionHold, LocalStore, ReadChunks, RefCommitter,
-    RefUpdate, RootPin, SortedMap, StoreRoot,
+    ChunkBatch, ChunkId, ChunkStore, CollectionHold, LocalStore, RefCommitter, RefUpdate, RootPin,
+    SortedMap, StoreRoot,
 };
 
-use crate::access::AccessPolicyCache;
-use crate::change_feed::{MoveCache, RecentRevisions};
-use crate::document::body::DocumentBody;
+use crate::branch::branch_ref::MAIN_BRANCH;
+use crate::change_feed::recent_revisions::RecentRevisions;
 use crate::document::record::ContentRecord;
-use crate::index::ORDER_MAP;
-use crate::index::build::{self, IndexBuildTracker};
-use crate::index::property_index::IndexDefinitionCache;
+use crate::document::record_key::{CONTENT_MAP, ORDER_MAP};
+use crate::index::missing_maps::build_missing_maps;
 use crate::model::order_key::OrderKey;
-use crate::model::subtree::PRIMARY_TYPE;
-use crate::node_type::{MAX_CACHED_RULES, NodeTypeRulesCache};
-use crate::snapshot::{ChildLocations, NodeLocation, NodeLocationKey, SnapshotView};
+use crate::model::subtree::{PRIMARY_TYPE, ROOT_NODE_TYPE};
+use crate::repository::repository_state::{
+    LatestRevision, RepositoryCache, RepositoryState, SessionCommitter,
+};
+use crate::snapshot::SnapshotView;
 use crate::{
-    Error, NodePath, Property, Result, Session, Snapshot, Subtree, document::record_key,
-    document::sibling,
+    Error, NodePath, Property, Result, Snapshot, Subtree, document::record_key, document::sibling,
 };
 
-/// The branch that visitors and authors see.
-pub(crate) const MAIN_BRANCH: &str = "main";
-/// The type of the root node of a new repository.
-pub(crate) const ROOT_NODE_TYPE: &str = "rep:root";
-/// The map of records by path.
-pub(crate) const CONTENT_MAP: &str = "content";
-/// The capacity of the cache of opened bodies, in bytes.
-const BODY_CACHE_BYTES: u64 = 64 * 1024 * 1024;
-/// The maximum number of cached node locations, about 500 bytes each.
-const MAX_CACHED_LOCATIONS: usize = 16_384;
-/// The maximum number of cached paths without a node, about 200 bytes each. Visitors can request an unlimited number of
-/// such paths.
-const MAX_CACHED_ABSENT_PATHS: usize = 8192;
-/// The maximum number of children in cached child lists, about 500 bytes each.
-const MAX_CACHED_LIST_CHILDREN: u64 = 16_384;
 /// If a repository has at most this many documents, its indexes are built when it is opened.
 const MAX_INDEXED_AT_OPEN: u64 = 1_000;
 
 /// The content of one instance. Cloning is cheap; clones share the same repository.
 #[derive(Clone)]
 pub struct Repository(pub(crate) Arc<RepositoryState>);
-
-/// The state shared by all sessions of a repository.
-pub(crate) struct RepositoryState {
-    pub(crate) chunks: Arc<dyn ChunkStore>,
-    pub(crate) blobs: Arc<dyn BlobStore>,
-    /// The branch for reads and commits.
-    pub(crate) branch: String,
-    pub(crate) cache: Arc<RepositoryCache>,
-    /// The committer of sessions; `None` in the repository through which commits themselves read.
-    pub(crate) session_committer: Option<SessionCommitter>,
-    /// The newest state that was requested.
-    latest_revision: ArcSwapOption<LatestRevision>,
-    /// The newest revisions, for the change feed.
-    pub(crate) recent_revisions: RecentRevisions,
-}
-
-struct LatestRevision {
-    pin: RootPin,
-    content_map: SortedMap,
-}
-
-/// Groups the sessions of a process into one commit.
-pub(crate) struct SessionCommitter {
-    pub(crate) committer: RefCommitter,
-    /// The repository in the state of commits that are not durable yet.
-    pub(crate) staged_state: Arc<RepositoryState>,
-}
-
-/// The caches of a repository: opened bodies by hash, bounded in bytes; the locations of nodes and their children, and
-/// paths without a node, by content map and path; compiled policies; the state of property indexes; and the moves of a
-/// revision that is read page by page.
-pub(crate) struct RepositoryCache {
-    bodies: Cache<ChunkId, Arc<DocumentBody>, BodyWeighter>,
-    pub(crate) locations: Cache<NodeLocationKey, Arc<NodeLocation>>,
-    /// Paths without a node. Paths with extensions are looked up unchanged before the lookup of their nodes.
-    pub(crate) absent_paths: Cache<NodeLocationKey, ()>,
-    /// The children, in order, of nodes with a limited number of them: those that have records of their own, or, where
-    /// none may have one, those inside the document.
-    pub(crate) child_locations: Cache<NodeLocationKey, Arc<ChildLocations>, ListingWeighter>,
-    pub(crate) node_type_rules: NodeTypeRulesCache,
-    pub(crate) access_policies: AccessPolicyCache,
-    pub(crate) index_definitions: IndexDefinitionCache,
-    pub(crate) index_builds: IndexBuildTracker,
-    pub(crate) moves: MoveCache,
-}
-
-#[derive(Clone)]
-struct BodyWeighter;
-
-impl Weighter<ChunkId, Arc<DocumentBody>> for BodyWeighter {
-    fn weight(&self, _: &ChunkId, body: &Arc<DocumentBody>) -> u64 {
-        body.memory_size()
-    }
-}
-
-/// Weighs a cached list by its memory; its key counts as one additional child.
-#[derive(Clone)]
-pub(crate) struct ListingWeighter;
-
-impl Weighter<NodeLocationKey, Arc<ChildLocations>> for ListingWeighter {
-    fn weight(&self, _: &NodeLocationKey, children: &Arc<ChildLocations>) -> u64 {
-        children.len() as u64 + 1
-    }
-}
-
-impl RepositoryState {
-    /// Returns the read interface of the chunk store.
-    pub(crate) fn chunk_reader(&self) -> &dyn ReadChunks {
-        &*self.chunks
-    }
-}
-
-impl RepositoryCache {
-    fn new() -> Self {
-        Self {
-            bodies: Cache::with_weighter(8192, BODY_CACHE_BYTES, BodyWeighter),
-            locations: Cache::new(MAX_CACHED_LOCATIONS),
-            absent_paths: Cache::new(MAX_CACHED_ABSENT_PATHS),
-            child_locations: Cache::with_weighter(1024, MAX_CACHED_LIST_CHILDREN, ListingWeighter),
-            node_type_rules: NodeTypeRulesCache::new(MAX_CACHED_RULES),
-            access_policies: AccessPolicyCache::default(),
-            index_definitions: IndexDefinitionCache::default(),
-            index_builds: IndexBuildTracker::default(),
-            moves: MoveCache::default(),
-        }
-    }
-
-    /// Returns the cached body, or loads and caches it.
-    pub(crate) fn get_or_load_body(
-        &self,
-        id: &ChunkId,
-        load: impl FnOnce() -> Result<Arc<DocumentBody>>,
-    ) -> Result<Arc<DocumentBody>> {
-        self.bodies.get_or_insert_with(id, load)
-    }
-}
 
 impl Repository {
     /// Opens the content in these stores; creates a root node in an empty store.
@@ -252,14 +140,6 @@ impl Repository {
             .ok_or(Error::MissingContentMap(ChunkId::from_bytes([0; 32])))
     }
 
-    /// Begins a session of `user` on the newest state.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub fn session(&self, user: &str) -> Result<Session> {
-        Ok(Session::new(self.clone(), self.snapshot()?, user))
-    }
-
     /// Protects blobs stored from now on against collection until something refers to them. A session protects its own
     /// blobs.
     ///
@@ -279,6 +159,16 @@ impl Repository {
     #[must_use]
     pub fn chunks(&self) -> &Arc<dyn ChunkStore> {
         &self.0.chunks
+    }
+}
+
+impl Snapshot {
+    /// Pins another state of the same repository for the program itself; see [`crate::Repository::snapshot_at`].
+    ///
+    /// # Errors
+    /// If the store fails or the root holds no content.
+    pub fn snapshot_at(&self, root: ChunkId) -> Result<Self> {
+        Repository(self.0.repository_state.clone()).snapshot_at(root)
     }
 }
 
@@ -314,7 +204,7 @@ fn build_missing_indexes(chunks: &dyn ChunkStore) -> Result<()> {
         maps.insert(ORDER_MAP.to_owned(), sibling::build_order_map(chunks, &mut batch, content)?);
     }
     if content.count_records(chunks)? <= MAX_INDEXED_AT_OPEN {
-        build::build_missing_maps(chunks, &mut batch, content, &mut maps)?;
+        build_missing_maps(chunks, &mut batch, content, &mut maps)?;
     }
     if maps == before {
         return Ok(());

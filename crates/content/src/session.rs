@@ -8,14 +8,15 @@
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits unchanged.
 //!
-//! `edited_document` holds the document being edited, `node_copy` moves and copies, `sibling_order` orders siblings,
-//! `tag` redirects from the old path of a moved tag to the new one.
+//! `edited_document` holds the document being edited, `node_copy` moves and copies, `session_commit` commits,
+//! `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to the new one.
 
 pub(crate) mod install_target;
 
 mod edited_document;
 mod node_copy;
-mod sibling_order;
+mod session_commit;
+pub(crate) mod sibling_order;
 mod tag;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,24 +24,21 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{ChunkId, CollectionHold};
+use tympan_store::CollectionHold;
 
-use self::edited_document::EditedDocument;
-use crate::access::{self, AccessGate, AccessPolicyIds, RecordExtent};
-use crate::commit::CommitChecks;
+use crate::access::{AccessGate, RecordExtent, can_alter_property};
+use crate::commit::commit_details::{CommitChecks, ReplicationChanges};
+use crate::document::body::DocumentBody;
 use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::model::order_key::OrderKey;
-use crate::repository::{MAIN_BRANCH, Repository};
+use crate::repository::Repository;
 use crate::snapshot::SnapshotView;
-use crate::version::{CheckInBypass, check_version_privilege};
-use crate::withdrawal::ReplicationChanges;
+use crate::version::checked_in::CheckInBypass;
 use crate::{
-    BlobId, Error, MergeConflict, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree,
-    Viewer, check_item_name, commit, document::record_key,
+    BlobId, Error, Node, NodePath, Privileges, Property, Result, Snapshot, Subtree, Viewer,
+    check_item_name, document::record_key,
 };
-
-pub use self::sibling_order::SiblingPosition;
 
 /// One user's view and pending edits.
 #[derive(Debug)]
@@ -73,8 +71,37 @@ pub struct Session {
     replication_changes: Option<ReplicationChanges>,
 }
 
+/// A decoded document.
+#[derive(Debug)]
+struct EditedDocument {
+    path: NodePath,
+    /// The record and body from which it was decoded.
+    record: ContentRecord,
+    body: Arc<DocumentBody>,
+    tree: Subtree,
+}
+
+impl Repository {
+    /// Begins a session of `user` on the newest state.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn session(&self, user: &str) -> Result<Session> {
+        Ok(Session::new(self.clone(), self.snapshot()?, user))
+    }
+
+    /// Begins a session in the name of a viewer: it shows what the viewer may read, and its commits are refused where a
+    /// privilege is missing.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn session_as(&self, viewer: &Viewer) -> Result<Session> {
+        Ok(Session::for_viewer(self.clone(), self.snapshot()?, viewer))
+    }
+}
+
 impl Session {
-    pub(crate) fn new(repository: Repository, base: Snapshot, user: &str) -> Self {
+    fn new(repository: Repository, base: Snapshot, user: &str) -> Self {
         Self {
             repository,
             pending: base.clone(),
@@ -93,7 +120,7 @@ impl Session {
         }
     }
 
-    pub(crate) fn for_viewer(repository: Repository, base: Snapshot, viewer: &Viewer) -> Self {
+    fn for_viewer(repository: Repository, base: Snapshot, viewer: &Viewer) -> Self {
         let gate = base.as_viewer(viewer).1;
         let session = Self::new(repository, base, viewer.name());
         Self { viewer: viewer.clone(), access_gate: gate, ..session }
@@ -170,9 +197,8 @@ impl Session {
         primary_type: &str,
         property: &str,
     ) -> bool {
-        let may_alter = |gate: &Arc<AccessGate>| {
-            access::can_alter_property(gate, (path, primary_type), property)
-        };
+        let may_alter =
+            |gate: &Arc<AccessGate>| can_alter_property(gate, (path, primary_type), property);
         self.access_gate.as_ref().is_none_or(may_alter)
     }
 
@@ -362,46 +388,6 @@ impl Session {
         Ok(())
     }
 
-    /// Commits the pending edits as a new revision, merged onto the commits of other sessions since, and continues from
-    /// there. Without edits, nothing is written.
-    ///
-    /// # Errors
-    /// [`Error::Conflicts`] with all conflicts; [`Error::ConstraintViolations`] with everything that breaks a rule of
-    /// node types, names or references; errors of the store. The edits stay pending.
-    pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
-        self.flush_edited_document()?;
-        if self.commit_checks == CommitChecks::Package {
-            self.check_in_installed(&self.base.clone(), message, at)?;
-            self.flush_edited_document()?;
-        }
-        let permitted = self.check_access()?;
-        self.check_in_bypass.check_edits(&self.base, &self.pending, &self.moves)?;
-        let versions = &self.pending.0.version_edits;
-        let (moves, replication) = (&self.moves, self.replication_changes.as_ref());
-        let user = &self.user;
-        let change = commit::CommitDetails {
-            user,
-            message,
-            time: at,
-            version_edits: versions,
-            moves,
-            replication,
-        };
-        let edits = &self.pending.0.record_edits;
-        let permit = |head: &SnapshotView| self.check_access_at_head(head, permitted.as_ref());
-        let conditions = commit::CommitConditions {
-            guarded_keys: &self.guarded_keys,
-            check_permissions: &permit,
-        };
-        let done =
-            commit::commit_edits(&self.base, edits, &conditions, &change, self.commit_checks);
-        let root = done.map_err(|error| self.redact_error(error))?;
-        self.guarded_keys.clear();
-        self.base = self.repository.snapshot_at(root)?;
-        self.reset_pending();
-        Ok(root)
-    }
-
     /// Marks the pending edits as received from another instance. They were validated at the commit there, so the next
     /// commit here stores them unchanged. A publisher holds only a part of the content, and what it receives must not
     /// depend on the rest.
@@ -449,77 +435,6 @@ impl Session {
     pub(crate) fn mark_as_installation(&mut self) {
         if self.commit_checks == CommitChecks::All {
             self.commit_checks = CommitChecks::Package;
-        }
-    }
-
-    /// Checks that the viewer has the privileges that the edits need, by the newest policies. Returns the state from
-    /// which the policies were read; `None` if no policy applies.
-    fn check_access(&self) -> Result<Option<(ChunkId, AccessPolicyIds)>> {
-        let view = &self.pending.0;
-        if self.access_gate.is_none()
-            || (view.record_edits.is_empty() && view.version_edits.is_empty())
-        {
-            return Ok(None);
-        }
-        let newest = self.repository.snapshot()?;
-        let (gate, rulings) = AccessGate::open_with_policy_ids(&newest.0, &self.viewer)?;
-        self.check_with_gate(&gate)?;
-        Ok(Some((newest.root_id(), rulings)))
-    }
-
-    /// Repeats the check for the state onto which the edits are written. It costs nothing if that is the state already
-    /// checked, and little if its policies and groups are the same.
-    fn check_access_at_head(
-        &self,
-        head: &SnapshotView,
-        permitted: Option<&(ChunkId, AccessPolicyIds)>,
-    ) -> Result<()> {
-        let Some((root, permitted_rulings)) = permitted else { return Ok(()) };
-        if head.root_id == *root && head.repository_state.branch == MAIN_BRANCH {
-            return Ok(());
-        }
-        let (gate, rulings) = AccessGate::open_with_policy_ids(head, &self.viewer)?;
-        if rulings == *permitted_rulings { Ok(()) } else { self.check_with_gate(&gate) }
-    }
-
-    fn check_with_gate(&self, gate: &AccessGate) -> Result<()> {
-        let Self { base, pending, moves, .. } = self;
-        check_version_privilege(base, &pending.0, gate)?;
-        access::check_commit(
-            &access::SessionChanges { base_snapshot: base, pending_snapshot: pending, moves },
-            gate,
-        )
-    }
-
-    /// Returns the reason for which a commit was rejected, limited to what the viewer may know.
-    fn redact_error(&self, error: Error) -> Error {
-        if self.access_gate.is_none() {
-            return error;
-        }
-        match self.repository.snapshot() {
-            Ok(head) => {
-                let viewer_snapshots =
-                    [&self.base, &head].map(|snapshot| snapshot.as_viewer(&self.viewer));
-                let mut error = access::ErrorRedactor(viewer_snapshots).redact_error(error);
-                if let Error::Conflicts(conflicts) = &mut error {
-                    self.redact_conflict_messages(conflicts);
-                }
-                error
-            }
-            Err(error) => error,
-        }
-    }
-
-    /// Removes the messages of revisions from conflicts, unless the viewer may know of everything that these revisions
-    /// changed.
-    fn redact_conflict_messages(&self, conflicts: &mut [MergeConflict]) {
-        let mut message_by_revision = BTreeMap::new();
-        for changed in conflicts.iter_mut().filter_map(|conflict| conflict.last_change.as_mut()) {
-            let revision = changed.revision;
-            let message = message_by_revision.entry(revision).or_insert_with(|| {
-                self.repository.visible_message(&self.viewer, revision).unwrap_or_default()
-            });
-            changed.message.clone_from(message);
         }
     }
 

@@ -26,11 +26,11 @@ use tympan_store::ChunkId;
 use self::node::NodeBody;
 use self::node_location::{NodeLocationKeyRef, NodeLocationKind};
 use crate::access::AccessGate;
+use crate::branch::branch_ref::MAIN_BRANCH;
 use crate::document::body::DocumentBody;
 use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::ContentRecord;
-use crate::repository::MAIN_BRANCH;
-use crate::{Error, NodePath, Repository, Result, Subtree, document::record_key};
+use crate::{Error, NodePath, Result, Subtree, document::record_key};
 
 pub use self::child_list::ChildList;
 pub(crate) use self::child_list::ChildLocations;
@@ -61,14 +61,6 @@ impl Snapshot {
     pub fn visible_root_id(&self) -> Option<ChunkId> {
         let is_alone = self.1.as_ref().is_none_or(|gate| gate.is_state_only());
         is_alone.then_some(self.0.root_id)
-    }
-
-    /// Pins another state of the same repository for the program itself; see [`crate::Repository::snapshot_at`].
-    ///
-    /// # Errors
-    /// If the store fails or the root holds no content.
-    pub fn snapshot_at(&self, root: ChunkId) -> Result<Self> {
-        Repository(self.0.repository_state.clone()).snapshot_at(root)
     }
 
     /// Returns true if this is currently the newest state of `main`.

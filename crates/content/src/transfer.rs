@@ -12,6 +12,7 @@ use tympan_store::{BlobId, ChunkId, MapValue, body as bodies};
 use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::ContentRecord;
 use crate::document::sibling::container_orders_children;
+use crate::model::subtree::SubtreeScope;
 use crate::{Error, NodePath, Result, Session, Snapshot, document::record_key};
 
 /// One record in its encoded form.
@@ -32,15 +33,6 @@ pub struct DocumentRequirements {
     pub chunks: BTreeSet<ChunkId>,
     /// The blobs of its binary properties.
     pub blobs: BTreeSet<BlobId>,
-}
-
-/// The extent of an operation on a subtree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SubtreeScope {
-    /// The document itself.
-    Document,
-    /// The document and every document below it.
-    Subtree,
 }
 
 impl Snapshot {

@@ -23,14 +23,14 @@ use std::time::SystemTime;
 
 use tympan_store::{ChunkBatch, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
-use crate::commit::{CommitDetails, open_staged_head};
+use crate::branch::branch_ref::MAIN_BRANCH;
+use crate::commit::commit_details::CommitDetails;
+use crate::commit::staged_head::open_staged_head;
 use crate::document::boundary::{is_container, is_own_content};
 use crate::document::codec::{ByteCursor, write_length_prefixed, write_signed_varint};
 use crate::document::record::{ContentRecord, NodeSummary, has_described_content};
-use crate::model::subtree::JCR_CONTENT;
-use crate::repository::MAIN_BRANCH;
+use crate::model::subtree::{JCR_CONTENT, SubtreeScope};
 use crate::snapshot::{RecordEdits, SnapshotView};
-use crate::transfer::SubtreeScope;
 use crate::{
     ChunkId, Error, JcrDate, NodePath, Repository, Result, RevisionDetails, Snapshot, Subtree,
     document::record_key,
@@ -79,17 +79,6 @@ pub(crate) struct VisitorEdits {
     withdrawals: WithdrawalEdits,
     /// The edits of the map of activated documents.
     activated_entries: BTreeMap<Vec<u8>, Option<MapValue>>,
-}
-
-/// The replication changes that a commit records.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ReplicationChanges {
-    /// The nodes that are withdrawn from visitors, with everything below them.
-    pub(crate) withdrawn_paths: Vec<NodePath>,
-    /// The documents that are withdrawn from visitors while something below them stays.
-    pub(crate) emptied_paths: Vec<NodePath>,
-    /// The documents that are activated for visitors and carry no stamps, with the time of the request.
-    pub(crate) activated_documents: Vec<(NodePath, SystemTime)>,
 }
 
 /// An activated document without stamps of its own, such as a folder or a tag.

@@ -18,9 +18,9 @@
 
 use std::collections::HashMap;
 
+use crate::html_escape::escape_html;
 use crate::page::container_policy::relative_resource_type;
 use crate::page::link::encode_path;
-use crate::template::escape_html;
 
 /// The header that lists the addresses which a page includes, separated by blanks.
 pub(crate) const INCLUDE_HEADER: &str = "x-tympan-include";

@@ -12,17 +12,19 @@ use std::collections::BTreeMap;
 use tympan_content::Node;
 
 use crate::Result;
-use crate::script::ScriptSet;
 
 /// The default language of texts.
 const DEFAULT_LANGUAGE: &str = "en";
 
+/// Translations of component texts: by language, by key.
+pub(crate) type TranslationMessages = BTreeMap<String, BTreeMap<String, String>>;
+
 /// All dictionaries, by language in lower case with `-`.
 #[derive(Debug, Default)]
-pub(crate) struct TranslationDictionaries(BTreeMap<String, BTreeMap<String, String>>);
+pub(crate) struct TranslationDictionaries(TranslationMessages);
 
 impl TranslationDictionaries {
-    pub(crate) fn new(messages: BTreeMap<String, BTreeMap<String, String>>) -> Self {
+    pub(crate) fn new(messages: TranslationMessages) -> Self {
         Self(messages)
     }
 
@@ -49,14 +51,14 @@ fn normalize_language(language: &str) -> String {
 }
 
 /// Adds the texts of a file; `/apps` takes precedence over `/libs`, which is read later.
-pub(crate) fn add_dictionary_file(set: &mut ScriptSet, path: &str, text: &str) {
+pub(crate) fn add_dictionary_file(messages: &mut TranslationMessages, path: &str, text: &str) {
     let language = path.rsplit('/').next().and_then(|name| name.strip_suffix(".json"));
     let texts: std::result::Result<BTreeMap<String, String>, _> = serde_json::from_str(text);
     match (language, texts) {
         (Some(language), Ok(texts)) => {
-            let messages = set.messages.entry(normalize_language(language)).or_default();
+            let language_messages = messages.entry(normalize_language(language)).or_default();
             for (key, text) in texts {
-                insert_message(messages, path, key, text);
+                insert_message(language_messages, path, key, text);
             }
         }
         (_, Err(error)) => {
@@ -70,14 +72,14 @@ pub(crate) fn add_dictionary_file(set: &mut ScriptSet, path: &str, text: &str) {
 ///
 /// # Errors
 /// If content cannot be read.
-pub(crate) fn add_dictionary_node(set: &mut ScriptSet, node: &Node) -> Result<()> {
+pub(crate) fn add_dictionary_node(messages: &mut TranslationMessages, node: &Node) -> Result<()> {
     let Some(text) = node.text("sling:message") else { return Ok(()) };
     let key = node.text("sling:key").unwrap_or_else(|| node.name().to_owned());
     let mut above = node.parent()?;
     while let Some(folder) = above {
         if let Some(language) = folder.text("jcr:language") {
-            let messages = set.messages.entry(normalize_language(&language)).or_default();
-            insert_message(messages, node.path().as_str(), key, text);
+            let language_messages = messages.entry(normalize_language(&language)).or_default();
+            insert_message(language_messages, node.path().as_str(), key, text);
             return Ok(());
         }
         above = folder.parent()?;
@@ -99,17 +101,21 @@ mod tests {
 
     #[test]
     fn finds_the_nearest_language() {
-        let mut set = ScriptSet::default();
-        add_dictionary_file(&mut set, "/apps/a/i18n/en.json", "{\"a\": \"a en\", \"b\": \"b en\"}");
-        add_dictionary_file(&mut set, "/apps/a/i18n/de.json", "{\"a\": \"a de\"}");
-        add_dictionary_file(&mut set, "/apps/a/i18n/de_CH.json", "{\"c\": \"c ch\"}");
+        let mut messages = BTreeMap::new();
         add_dictionary_file(
-            &mut set,
+            &mut messages,
+            "/apps/a/i18n/en.json",
+            "{\"a\": \"a en\", \"b\": \"b en\"}",
+        );
+        add_dictionary_file(&mut messages, "/apps/a/i18n/de.json", "{\"a\": \"a de\"}");
+        add_dictionary_file(&mut messages, "/apps/a/i18n/de_CH.json", "{\"c\": \"c ch\"}");
+        add_dictionary_file(
+            &mut messages,
             "/libs/a/i18n/de.json",
             "{\"a\": \"never\", \"d\": \"d libs\"}",
         );
-        add_dictionary_file(&mut set, "/apps/a/i18n/fr.json", "[]");
-        let all = TranslationDictionaries::new(set.messages);
+        add_dictionary_file(&mut messages, "/apps/a/i18n/fr.json", "[]");
+        let all = TranslationDictionaries::new(messages);
         for (language, key, expected) in [
             ("de", "a", ("a de", "de")),
             ("de_CH", "a", ("a de", "de")),

@@ -18,11 +18,13 @@ mod dynamic_inclusion;
 mod error;
 pub mod export;
 mod fragment;
+mod html_escape;
 mod i18n;
 mod image_address;
 pub mod ledger;
 mod page;
 pub use timing::profile;
+mod render_options;
 mod renderer;
 mod request;
 mod request_renderer;
@@ -42,13 +44,14 @@ pub use dependency::{DependencySet, PathAspects};
 pub use error::{Error, Result};
 pub use fragment::{
     ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
-    FragmentInvalidationMode, UncachedReason,
+    FragmentInvalidationMode, FragmentLookupCounts, UncachedReason,
 };
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };
 pub use page::container_policy::ContainerPolicy;
-pub use renderer::{RenderLimits, RenderMode, RenderOptions, Renderer};
+pub use render_options::{RenderLimits, RenderMode, RenderOptions};
+pub use renderer::Renderer;
 pub use request::{FragmentCacheOverride, RenderRequest, RequestParameters, RequestVisitor};
 pub use response::file_delivery::{FileContainment, FileDelivery};
 pub use response::{BlobBody, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody};
@@ -56,5 +59,4 @@ pub use script::check::{ScriptFinding, check_scripts};
 pub use script::{
     DeclaredUrlParts, DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource,
 };
-pub use template::FragmentLookupCounts;
 pub use tympan_web::sling_url as url;

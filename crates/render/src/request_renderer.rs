@@ -15,11 +15,12 @@ use crate::client_library::client_library_file::{
 };
 use crate::dependency::content_reader::{ContentReader, RequestFacts, RequestReads};
 use crate::dynamic_inclusion::INCLUDE_HEADER;
-use crate::fragment::{FragmentCache, FragmentHole};
+use crate::fragment::{FragmentCache, FragmentHole, FragmentLookupCounts};
+use crate::html_escape::escape_html;
 use crate::image_address::ImageSigningKey;
 use crate::page;
 use crate::page::link::{self, AuthorLink, encode_path};
-use crate::renderer::{RenderMode, RenderOptions};
+use crate::render_options::{RenderMode, RenderOptions};
 use crate::request::{RenderRequest, RequestParameters};
 use crate::resource::ContentResource;
 use crate::response::charset;
@@ -32,8 +33,8 @@ use crate::response::{
 };
 use crate::script::{CompiledScripts, ERROR_HANDLER_TYPE, ScriptCache, ScriptCriteria, ScriptInfo};
 use crate::template::{
-    ComponentFailure, FragmentLookupCounts, RenderProgress, RenderScope, RequestFragments,
-    ResponseOverride, TemplateRequest, VariationContext, escape_html,
+    ComponentFailure, RenderProgress, RenderScope, RequestFragments, ResponseOverride,
+    TemplateRequest, VariationContext,
 };
 use crate::timing::RenderTiming;
 use crate::url::{MalformedUrl, SlingUrl};

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tympan_content::BlobId;
 
 use crate::dependency::content_reader::RequestReads;
-use crate::template::FragmentLookupCounts;
+use crate::fragment::FragmentLookupCounts;
 use crate::timing::RenderTiming;
 
 /// The response to one request.

@@ -12,9 +12,8 @@ use std::time::Duration;
 use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tympan_content::ChunkId;
+use tympan_content::{ChunkId, Repository};
 
-use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 
 /// Maximum number of clients that wait at once.
@@ -108,6 +107,33 @@ impl ChangeFollowers {
     pub(crate) fn stop(&self) {
         self.stop_signal.send_replace(true);
     }
+
+    /// Registers a follower of the changes of a repository for a user.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        repository: &Repository,
+        user: &str,
+    ) -> Result<ChangeFollower> {
+        let of_user = self.user_permits.acquire(user).ok_or_else(|| {
+            let message = format!(
+                "{MAX_FOLLOWERS_PER_USER} clients of `{user}` follow the changes already; come again later"
+            );
+            RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
+            let message =
+                format!("{MAX_FOLLOWERS} clients follow the changes already; come again later");
+            RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        })?;
+        let mut is_watched = self.is_polling.lock();
+        let heads = self.heads.subscribe();
+        if !*is_watched {
+            *is_watched = true;
+            tokio::spawn(poll_branch_heads(Arc::clone(self), repository.clone()));
+        }
+        let stopped = self.stop_signal.subscribe();
+        Ok(ChangeFollower { heads, stop_signal: stopped, _permit: permit, _user_permit: of_user })
+    }
 }
 
 impl ChangeFollower {
@@ -133,51 +159,25 @@ impl ChangeFollower {
     }
 }
 
-impl Instance {
-    /// Registers a follower for a user.
-    pub(crate) fn follow_changes(self: &Arc<Self>, user: &str) -> Result<ChangeFollower> {
-        let followers = &self.followers;
-        let of_user = followers.user_permits.acquire(user).ok_or_else(|| {
-            let message = format!(
-                "{MAX_FOLLOWERS_PER_USER} clients of `{user}` follow the changes already; come again later"
-            );
-            RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
-        })?;
-        let permit = Arc::clone(&followers.permits).try_acquire_owned().map_err(|_| {
-            let message =
-                format!("{MAX_FOLLOWERS} clients follow the changes already; come again later");
-            RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
-        })?;
-        let mut is_watched = followers.is_polling.lock();
-        let heads = followers.heads.subscribe();
-        if !*is_watched {
-            *is_watched = true;
-            tokio::spawn(poll_branch_heads(Arc::clone(self)));
-        }
-        let stopped = followers.stop_signal.subscribe();
-        Ok(ChangeFollower { heads, stop_signal: stopped, _permit: permit, _user_permit: of_user })
-    }
-}
-
 /// Polls the branches for new roots while there are followers.
-async fn poll_branch_heads(instance: Arc<Instance>) {
+async fn poll_branch_heads(followers: Arc<ChangeFollowers>, repository: Repository) {
     let mut pulse = tokio::time::interval(ROOT_POLL_INTERVAL);
     loop {
         pulse.tick().await;
         {
-            let mut is_watched = instance.followers.is_polling.lock();
-            if instance.followers.heads.receiver_count() == 0 {
+            let mut is_watched = followers.is_polling.lock();
+            if followers.heads.receiver_count() == 0 {
                 *is_watched = false;
                 return;
             }
         }
-        let reader = Arc::clone(&instance);
-        let branches = tokio::task::spawn_blocking(move || reader.repository.branches()).await;
+        let reader = repository.clone();
+        let branches = tokio::task::spawn_blocking(move || reader.branches()).await;
         // If the store cannot be read, the clients receive the error when they request the changes.
         let Ok(Ok(branches)) = branches else { continue };
         let heads: BranchHeads =
             branches.into_iter().map(|branch| (branch.name, branch.root)).collect();
-        instance.followers.heads.send_if_modified(|last_heads| {
+        followers.heads.send_if_modified(|last_heads| {
             let is_new = *last_heads != heads;
             *last_heads = heads;
             is_new

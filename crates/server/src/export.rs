@@ -6,6 +6,8 @@
 //!
 //! Not here: which files are exported and their names (`tympan_render::export`).
 
+pub(crate) mod static_export;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,10 +17,11 @@ use http::{HeaderValue, Method, StatusCode, header};
 use tokio::sync::watch;
 use tympan_jobs::FollowerLoop;
 use tympan_render::FileDelivery;
-use tympan_render::export::{ExportEnvironment, ExportError, OnDemandResponse, StaticExporter};
+use tympan_render::export::{ExportError, OnDemandResponse, StaticExporter};
 
+use self::static_export::StaticExport;
 use crate::failure::{RequestFailure, Result};
-use crate::page::image::ExportImageRenderer;
+use crate::page::image_render::ExportImageRenderer;
 use crate::{Instance, page};
 
 /// Poll interval for the latest state; longer if polling costs a round trip.
@@ -29,17 +32,11 @@ const FAILED_PAGE_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay after a failure of the disk or the store.
 const STORE_FAILURE_BACKOFF: Duration = Duration::from_secs(5);
 
-/// The exporter and image renderer of an instance.
-pub(crate) struct StaticExport {
-    exporter: Arc<StaticExporter>,
-    image_renderer: ExportImageRenderer,
-}
-
 impl Instance {
     /// Lets a publisher export pages as files.
     pub fn set_exporter(&self, exporter: Arc<StaticExporter>, pictures: ExportImageRenderer) {
         // Set once, when the instance starts; later calls are ignored.
-        self.static_export.set(StaticExport { exporter, image_renderer: pictures }).ok();
+        self.static_export.set(StaticExport::new(exporter, pictures)).ok();
     }
 
     /// Follows content changes and keeps the exported files up to date, until `stop` becomes true.
@@ -69,11 +66,11 @@ impl Instance {
     async fn update_export(self: Arc<Self>, is_new: bool) -> Result<usize, String> {
         let work = tokio::task::spawn_blocking(move || {
             let Some(export) = self.static_export.get() else { return Ok(0) };
-            let press = export.export_environment(&self);
-            let report = match export.exporter.export_pending_changes(press, &|_, _| {}) {
+            let press = export.export_environment(&self.repository, &self.renderer);
+            let report = match export.exporter().export_pending_changes(press, &|_, _| {}) {
                 // Nothing has been exported yet, or the settings have changed.
                 Err(ExportError::NoUnfinishedRun { .. }) => {
-                    export.exporter.export_all(press, Default::default(), &|_, _| {})
+                    export.exporter().export_all(press, Default::default(), &|_, _| {})
                 }
                 done => done,
             };
@@ -90,16 +87,6 @@ impl Instance {
             Ok(report.failure_count())
         });
         work.await.map_err(|error| error.to_string())?
-    }
-}
-
-impl StaticExport {
-    fn export_environment<'a>(&'a self, instance: &'a Instance) -> ExportEnvironment<'a> {
-        ExportEnvironment {
-            repository: &instance.repository,
-            renderer: &instance.renderer,
-            images: &self.image_renderer,
-        }
     }
 }
 
@@ -159,8 +146,8 @@ fn export_missing_file(
     let Some(export) = instance.static_export.get() else {
         return Err(RequestFailure::not_found(uri));
     };
-    let on_demand_response =
-        export.exporter.export_on_demand(export.export_environment(instance), uri);
+    let environment = export.export_environment(&instance.repository, &instance.renderer);
+    let on_demand_response = export.exporter().export_on_demand(environment, uri);
     let on_demand_response = on_demand_response.map_err(|error| {
         tracing::warn!(
             file = uri,

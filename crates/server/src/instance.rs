@@ -24,14 +24,22 @@ use tympan_web::log_file::{LogFile, LogRotation};
 use tympan_web::request_histogram::RequestHistogram;
 use tympan_web::{access_log, request_log};
 
+use crate::backup_log::BackupLog;
 use crate::change_follower::ChangeFollowers;
+use crate::export::static_export::StaticExport;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{LoginTokenScope, Logins, RequestIdentity, SessionUse};
-use crate::observe::manager_status::RequestTotals;
+use crate::observe::external_health::ExternalHealthChecks;
+use crate::observe::external_metrics::ExternalMetrics;
 use crate::observe::metrics::Metrics;
-use crate::observe::pool::AdmissionGate;
+use crate::observe::pool::{AdmissionGate, ExternalPools};
+use crate::observe::readiness_probe::ReadinessProbes;
+use crate::observe::request_totals::RequestTotals;
 use crate::page::headers::PageHeaders;
+use crate::page::hot_response_cache::HotResponses;
+use crate::page::image_service::ImageService;
 use crate::query::budget::{QueryBudgets, QueryEngines};
+use crate::query::index_maintenance::maintain_indexes;
 
 /// The purpose of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,22 +179,22 @@ pub struct Instance {
     pub(crate) request_log: LogFile<request_log::RequestLogLine>,
     pub(crate) access_log: LogFile<access_log::AccessLogLine>,
     pub(crate) started_at: SystemTime,
-    pub(crate) followers: ChangeFollowers,
+    pub(crate) followers: Arc<ChangeFollowers>,
     /// The key of entity tags.
     pub(crate) tag_key: [u8; 32],
-    pub(crate) image_service: std::sync::OnceLock<crate::page::image::ImageService>,
-    pub(crate) static_export: std::sync::OnceLock<crate::export::StaticExport>,
-    pub(crate) external_pools: crate::observe::pool::ExternalPools,
-    pub(crate) external_metrics: crate::observe::external_metrics::ExternalMetrics,
+    pub(crate) image_service: std::sync::OnceLock<ImageService>,
+    pub(crate) static_export: std::sync::OnceLock<StaticExport>,
+    pub(crate) external_pools: ExternalPools,
+    pub(crate) external_metrics: ExternalMetrics,
     /// The paths that an author receives from other instances.
     pub(crate) received_paths: parking_lot::RwLock<Vec<tympan_content::NodePath>>,
     /// The health checks that `/health` shows besides the instance's own.
-    pub(crate) health_checks: crate::observe::health::ExternalHealthChecks,
-    pub(crate) readiness_probes: crate::observe::readiness::ReadinessProbes,
+    pub(crate) health_checks: ExternalHealthChecks,
+    pub(crate) readiness_probes: ReadinessProbes,
     pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::MountService>,
-    pub(crate) backup_log: crate::api::backup::BackupLog,
+    pub(crate) backup_log: BackupLog,
     /// The cache of responses that are served directly.
-    pub(crate) hot_responses: std::sync::OnceLock<crate::page::hot_response::HotResponses>,
+    pub(crate) hot_responses: std::sync::OnceLock<HotResponses>,
     /// Registrations of other instances that read these blobs over HTTP and report which ones they need.
     pub(crate) guest_notes: std::sync::OnceLock<tympan_replicate::GuestNotes>,
 }
@@ -252,22 +260,22 @@ impl Instance {
             request_log: open_log(&open("request.log"), options.rotation)?,
             access_log: open_log(&open("access.log"), options.rotation)?,
             started_at: now,
-            followers: ChangeFollowers::default(),
+            followers: Arc::default(),
             tag_key,
             image_service: std::sync::OnceLock::new(),
             static_export: std::sync::OnceLock::new(),
-            external_pools: crate::observe::pool::ExternalPools::default(),
-            external_metrics: crate::observe::external_metrics::ExternalMetrics::default(),
+            external_pools: ExternalPools::default(),
+            external_metrics: ExternalMetrics::default(),
             received_paths: parking_lot::RwLock::default(),
-            health_checks: crate::observe::health::ExternalHealthChecks::default(),
-            readiness_probes: crate::observe::readiness::ReadinessProbes::default(),
+            health_checks: ExternalHealthChecks::default(),
+            readiness_probes: ReadinessProbes::default(),
             mounts: std::sync::OnceLock::new(),
-            backup_log: crate::api::backup::BackupLog::default(),
+            backup_log: BackupLog::default(),
             hot_responses: std::sync::OnceLock::new(),
             guest_notes: std::sync::OnceLock::new(),
         };
         let instance = Arc::new(instance);
-        crate::query::maintain_indexes(&instance);
+        maintain_indexes(&instance, |instance| &instance.repository);
         Ok(instance)
     }
 

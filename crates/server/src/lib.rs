@@ -12,6 +12,7 @@
 //! Not here: the choice of chunk and blob store; an opened `Repository` is passed in.
 
 mod api;
+mod backup_log;
 mod change_follower;
 mod export;
 mod failure;
@@ -25,7 +26,7 @@ mod replication;
 mod route;
 mod write;
 
-pub use api::backup::BackupRun;
+pub use backup_log::BackupRun;
 pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, TimingDisclosure};
 pub use login::password_policy::check_new_password;
 pub use login::secret::ensure_shared_secret;
@@ -35,7 +36,8 @@ pub use login::{
 };
 pub use observe::pool::PoolState;
 pub use page::headers::{PageHeaderError, PageHeaders};
-pub use page::image::{ExportImageRenderer, ImageOptions};
+pub use page::image_render::ExportImageRenderer;
+pub use page::image_service::ImageOptions;
 pub use page::shortcut::InstanceShortcut;
 pub use query::budget::QueryBudgets;
 pub use route::{admin_router, main_router};

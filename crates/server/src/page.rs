@@ -5,7 +5,10 @@ pub(crate) mod author_interface;
 pub(crate) mod dialog;
 pub(crate) mod headers;
 pub(crate) mod hot_response;
+pub(crate) mod hot_response_cache;
 pub(crate) mod image;
+pub(crate) mod image_render;
+pub(crate) mod image_service;
 pub(crate) mod shortcut;
 pub(crate) mod surrogate_key;
 pub(crate) mod visitor_form;
@@ -31,7 +34,7 @@ use tympan_render::{
     ReadRecording, RenderOutcome, RenderRequest, RenderResponse, RenderResponseBody, RequestFacts,
 };
 
-use self::request::{AdminPageOptions, FragmentCacheClearing};
+use self::request::{AdminPageOptions, FragmentCacheClearing, query_value};
 use self::response::{add_common_headers, add_render_headers, to_http_response};
 use crate::api::endpoint::open_branch_of;
 use crate::failure::{RequestFailure, Result};
@@ -134,10 +137,6 @@ async fn serve_page(instance: &Arc<Instance>, parts: &Parts) -> Result<Response>
         response.extensions_mut().insert(identity);
     }
     Ok(response)
-}
-
-fn query_value<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
-    query?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// Returns the branch that an editor views; visitors always receive `main`.

@@ -6,10 +6,11 @@
 //! name of the limit.
 
 pub(crate) mod budget;
+pub(crate) mod index_maintenance;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::extract::{Form, Query as UrlQuery, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -19,17 +20,15 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tympan_content::query::QueryRequest;
 use tympan_content::query::{
-    BuilderQuery, ContentQuery, FullTextIndexStatus, QueryColumn, QueryColumnContent, QueryPage,
-    QueryRow, parse_sql2, parse_xpath,
+    BuilderQuery, ContentQuery, FullTextIndexStatus, QueryColumn, QueryColumnContent, QueryEngine,
+    QueryPage, QueryRequest, QueryRow, parse_sql2, parse_xpath,
 };
-use tympan_content::{
-    ChunkId, Error, JcrDate, Node, Property, Repository, Snapshot, Value as Stored, Viewer,
-};
+use tympan_content::{Error, JcrDate, Node, Property, Snapshot, Value as Stored, Viewer};
 
+use crate::api::require_reader;
 use crate::failure::{RequestFailure, Result};
-use crate::{Instance, InstanceRole, api};
+use crate::{Instance, InstanceRole};
 
 /// Default and maximum number of rows in a page.
 const DEFAULT_QUERY_LIMIT: u64 = 100;
@@ -38,8 +37,6 @@ pub(crate) const MAX_QUERY_LIMIT: u64 = 10_000;
 const MAX_HIT_NODES: usize = 200_000;
 /// The same limit for anonymous visitors.
 const MAX_VISITOR_HIT_NODES: usize = 5_000;
-/// Interval between two checks for missing indexes.
-const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the routes of queries.
 pub(crate) fn query_routes() -> Router<Arc<Instance>> {
@@ -47,42 +44,16 @@ pub(crate) fn query_routes() -> Router<Arc<Instance>> {
         .route("/bin/querybuilder.json", get(serve_query_builder).post(serve_query_builder_form))
 }
 
-/// Builds missing indexes for as long as the instance runs.
-pub(crate) fn maintain_indexes(instance: &Arc<Instance>) {
-    let instance = Arc::downgrade(instance);
-    let keep = move || {
-        let mut indexed_roots = HashMap::new();
-        while let Some(instance) = instance.upgrade() {
-            if let Err(error) = build_missing_indexes(&instance.repository, &mut indexed_roots) {
-                tracing::error!(reason = %error, "indexes cannot be built");
-            }
-            drop(instance);
-            std::thread::sleep(INDEX_CHECK_INTERVAL);
-        }
-    };
-    let spawned = std::thread::Builder::new().name("indexes".to_owned()).spawn(keep);
-    if let Err(error) = spawned {
-        tracing::error!(reason = %error, "no thread to build indexes");
+impl Instance {
+    /// Returns the engine for a viewer's query.
+    pub(crate) fn query_engine_for(&self, viewer: &Viewer) -> Result<&QueryEngine> {
+        self.query_engines.engine_for(viewer, || self.is_administrator(viewer))
     }
-}
 
-/// Builds the missing indexes of the instance's branch, then those of other branches that have changed.
-fn build_missing_indexes(
-    repository: &Repository,
-    indexed_roots: &mut HashMap<String, ChunkId>,
-) -> tympan_content::Result<()> {
-    repository.build_indexes()?;
-    for branch in repository.branches()? {
-        if branch.name == repository.branch()
-            || indexed_roots.get(&branch.name) == Some(&branch.root)
-        {
-            continue;
-        }
-        let on_branch = repository.open_branch(&branch.name)?;
-        on_branch.build_indexes()?;
-        indexed_roots.insert(branch.name, on_branch.head_root()?);
+    /// Returns true if queries of anonymous visitors are allowed.
+    pub(crate) fn are_visitor_queries_allowed(&self) -> bool {
+        self.role == InstanceRole::Publish && self.query_engines.allows_visitors()
     }
-    Ok(())
 }
 
 /// A query of the JSON API.
@@ -121,7 +92,7 @@ pub(crate) enum QueryExplainMode {
 /// Returns the viewer of a query; an author requires a login.
 async fn query_viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     if instance.role == InstanceRole::Author {
-        let identity = api::require_reader(instance, parts).await?;
+        let identity = require_reader(instance, parts).await?;
         return instance.viewer_of(Some(&identity));
     }
     let identity = instance.identify_reader(parts).await?;

@@ -12,28 +12,24 @@
 //! * If a second viewer is compared, each decision that would differ for that viewer is recorded before the decision is
 //!   used.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tympan_store::ChunkId;
 
-use crate::access::policy::is_policy_name;
+use crate::access::access_mask::AccessMask;
+use crate::access::guarded_name::{PASSWORD_HISTORY_NODE, PASSWORD_PROPERTY};
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
 use crate::access::viewer_permissions::{ChildVisibility, ViewerPermissions};
+use crate::branch::branch_ref::MAIN_BRANCH;
 use crate::document::body::{BodyNode, DocumentBody};
-use crate::repository::MAIN_BRANCH;
 use crate::snapshot::SnapshotView;
-use crate::{NodePath, Result, Snapshot, Subtree};
+use crate::{NodePath, Result, Snapshot};
 
 use super::viewer::Viewer;
-
-/// The property that holds the hash of a password.
-const PASSWORD_PROPERTY: &str = "rep:password";
-/// The node that holds the hashes of former passwords.
-const PASSWORD_HISTORY_NODE: &str = "rep:pwd";
 
 /// Decides what one viewer may see of one state.
 #[derive(Debug, Clone)]
@@ -73,15 +69,6 @@ impl fmt::Display for AccessFingerprint {
 pub(crate) struct AccessPolicyIds {
     own_id: u64,
     main_id: u64,
-}
-
-/// The hidden parts of a document.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct AccessMask {
-    /// Hidden nodes, by their offset in the body.
-    hidden_nodes: HashSet<u32>,
-    /// Hidden properties by node; `None` means all properties of the node.
-    hidden_properties: HashMap<u32, Option<Vec<Box<str>>>>,
 }
 
 impl AccessGate {
@@ -361,45 +348,6 @@ pub(crate) enum RecordExtent {
     /// Nothing: a folder.
     None,
 }
-
-impl AccessMask {
-    /// Returns true if a node is visible.
-    pub(crate) fn is_visible(&self, node: BodyNode) -> bool {
-        !self.hidden_nodes.contains(&node.offset_id())
-    }
-
-    /// Decodes the visible part of a node and its descendants.
-    pub(crate) fn visible_subtree(&self, body: &DocumentBody, node: BodyNode) -> Subtree {
-        let properties =
-            body.properties(node).filter(|(name, _)| self.is_property_visible(node, name));
-        let children = body.children(node).filter(|child| self.is_visible(*child));
-        Subtree {
-            name: body.name(node).to_owned(),
-            properties: properties
-                .map(|(name, property)| (name.to_owned(), property.to_property()))
-                .collect(),
-            children: children.map(|child| self.visible_subtree(body, child)).collect(),
-        }
-    }
-
-    /// Returns true if a property of a node is visible.
-    pub(crate) fn is_property_visible(&self, node: BodyNode, name: &str) -> bool {
-        match self.hidden_properties.get(&node.offset_id()) {
-            None => true,
-            Some(None) => false,
-            Some(Some(hidden)) => !hidden.iter().any(|hidden_name| **hidden_name == *name),
-        }
-    }
-}
-
-/// Returns true if a body that contains this name may hold items that are hidden from nearly all viewers.
-pub(crate) fn is_guarded_name(name: &str) -> bool {
-    name == PASSWORD_PROPERTY || name == PASSWORD_HISTORY_NODE || is_policy_name(name)
-}
-
-/// The names of children whose visibility is decided individually, independent of their siblings.
-pub(crate) const GUARDED_CHILD_NAMES: [&str; 5] =
-    ["rep:policy", "rep:repoPolicy", "rep:cugPolicy", "rep:principalPolicy", PASSWORD_HISTORY_NODE];
 
 fn is_secret_path(path: &str) -> bool {
     path.contains("/rep:pwd") && path.split('/').any(|name| name == PASSWORD_HISTORY_NODE)

@@ -8,10 +8,12 @@
 //! * Password hashes are visible only to [`Viewer::system`].
 
 mod access_gate;
+mod access_mask;
 mod account;
 mod administrator;
 mod error_redaction;
 mod explanation;
+mod guarded_name;
 mod initial_policy;
 mod permission_check;
 mod policy;
@@ -20,15 +22,16 @@ mod principal;
 mod privilege;
 mod restriction;
 mod viewer;
+mod viewer_access;
 mod viewer_permissions;
 mod visible_listing;
 
 pub use access_gate::AccessFingerprint;
-pub(crate) use access_gate::{
-    AccessGate, AccessMask, AccessPolicyIds, RecordExtent, is_guarded_name,
-};
+pub(crate) use access_gate::{AccessGate, AccessPolicyIds, RecordExtent};
+pub(crate) use access_mask::AccessMask;
 pub(crate) use error_redaction::ErrorRedactor;
 pub use explanation::{DecidingEntry, PrivilegeCause, PrivilegeExplanation};
+pub(crate) use guarded_name::{is_guarded_child, is_guarded_name};
 pub(crate) use permission_check::{SessionChanges, can_alter_property, check_commit};
 pub(crate) use policy::{is_policy_name, is_policy_path};
 pub(crate) use policy_cache::AccessPolicyCache;
@@ -37,4 +40,3 @@ pub use privilege::Privileges;
 pub(crate) use restriction::AccessedItem;
 pub use viewer::Viewer;
 pub(crate) use viewer_permissions::ChildVisibility;
-pub(crate) use visible_listing::is_guarded_child;

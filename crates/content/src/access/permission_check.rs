@@ -27,9 +27,9 @@ use crate::access::administrator::find_changed_administrator;
 use crate::access::policy::{is_policy_name, is_policy_path};
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
+use crate::branch::branch_ref::MAIN_BRANCH;
 use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
-use crate::repository::MAIN_BRANCH;
 use crate::withdrawal;
 use crate::{
     Error, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Result, Snapshot, Subtree,

@@ -25,7 +25,9 @@ use crate::access::policy::{
 use crate::access::principal::AccountDirectory;
 use crate::access::viewer::{Viewer, ViewerIdentity};
 use crate::access::viewer_permissions::ViewerPermissions;
-use crate::repository::{CONTENT_MAP, MAIN_BRANCH, RepositoryState};
+use crate::branch::branch_ref::MAIN_BRANCH;
+use crate::document::record_key::CONTENT_MAP;
+use crate::repository::repository_state::RepositoryState;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result, Snapshot, document::record_key};
 
@@ -275,7 +277,7 @@ impl AccessPolicies {
             return lens.clone();
         }
         let principals = accounts.accounts.principals_for(identity);
-        let lens = Arc::new(ViewerPermissions::new(principals, self));
+        let lens = Arc::new(ViewerPermissions::new(principals, &self.documents));
         let mut lenses = lock_ignoring_poison(&self.permissions_by_viewer);
         if lenses.len() >= MAX_CACHED_PERMISSIONS {
             lenses.clear();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use crate::NodePath;
 use crate::access::policy::{AccessControlDocument, AccountKind, StoredAccount};
-use crate::access::viewer::{Viewer, ViewerIdentity};
+use crate::access::viewer::{ANONYMOUS_PRINCIPAL, Viewer, ViewerIdentity};
 
 /// The name of the user to whom no policy applies.
 pub(crate) const ADMIN_USER: &str = "admin";
@@ -12,8 +12,6 @@ pub(crate) const ADMIN_USER: &str = "admin";
 pub(crate) const ADMINISTRATORS_GROUP: &str = "administrators";
 /// The principal of every viewer.
 pub(crate) const EVERYONE_PRINCIPAL: &str = "everyone";
-/// The principal of viewers that have not logged in.
-pub(crate) const ANONYMOUS_PRINCIPAL: &str = "anonymous";
 
 /// All accounts of one state of the content.
 #[derive(Debug, Default)]

@@ -22,8 +22,9 @@ use std::sync::{Arc, LazyLock};
 use tympan_store::ChunkId;
 
 use crate::NodePath;
-use crate::access::policy::{AccessControlEntry, AccessPolicy, is_policy_path};
-use crate::access::policy_cache::AccessPolicies;
+use crate::access::policy::{
+    AccessControlDocument, AccessControlEntry, AccessPolicy, is_policy_path,
+};
 use crate::access::principal::ViewerPrincipals;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::{AccessedItem, RestrictionMatch, ScopePart};
@@ -100,12 +101,15 @@ pub(crate) enum ChildVisibility {
 }
 
 impl ViewerPermissions {
-    /// Compiles the permissions that policies grant to principals.
-    pub(crate) fn new(principals: ViewerPrincipals, policies: &AccessPolicies) -> Self {
+    /// Compiles the permissions that the policies in documents, by the key of their record, grant to principals.
+    pub(crate) fn new(
+        principals: ViewerPrincipals,
+        documents: &BTreeMap<Vec<u8>, Arc<AccessControlDocument>>,
+    ) -> Self {
         if principals.is_admin {
             return Self::Unrestricted;
         }
-        Self::Restricted(Box::new(PermissionCompiler::new(principals, policies).compile()))
+        Self::Restricted(Box::new(PermissionCompiler::new(principals, documents).compile()))
     }
 
     /// Returns a digest of all decisions: permissions with equal digests, of the same policies, decide alike.
@@ -388,7 +392,10 @@ struct PermissionCompiler<'a> {
 }
 
 impl<'a> PermissionCompiler<'a> {
-    fn new(principals: ViewerPrincipals, policies: &'a AccessPolicies) -> Self {
+    fn new(
+        principals: ViewerPrincipals,
+        documents: &'a BTreeMap<Vec<u8>, Arc<AccessControlDocument>>,
+    ) -> Self {
         let is_own = |name: &str| {
             principals.user.as_deref() == Some(name)
                 || principals.groups.iter().any(|(group, _)| group == name)
@@ -396,7 +403,7 @@ impl<'a> PermissionCompiler<'a> {
         let mut by_node: BTreeMap<String, Vec<&AccessPolicy>> = BTreeMap::new();
         let mut repository = Vec::new();
         let mut points = vec!["/".to_owned()];
-        for policy in policies.iter_policies() {
+        for policy in documents.values().flat_map(|document| &document.policies) {
             let mut own = policy.entries.iter().filter(|entry| is_own(&entry.principal)).peekable();
             if own.peek().is_none() {
                 continue;
@@ -412,7 +419,7 @@ impl<'a> PermissionCompiler<'a> {
             by_node.entry(node.to_string()).or_default().push(policy);
         }
         let mut cugs = BTreeMap::new();
-        for cug in policies.closed_user_groups() {
+        for cug in documents.values().flat_map(|document| &document.closed_user_groups) {
             points.push(cug.node.to_string());
             cugs.insert(cug.node.to_string(), !cug.principals.iter().any(|name| is_own(name)));
         }

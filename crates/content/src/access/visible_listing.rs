@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use tympan_store::key::KeyRange;
 
-use crate::access::access_gate::GUARDED_CHILD_NAMES;
+use crate::access::guarded_name::{GUARDED_CHILD_NAMES, is_guarded_child};
 use crate::access::viewer_permissions::ChildVisibility;
 use crate::document::boundary::has_ordered_children;
 use crate::{Node, Result, document::record_key};
@@ -162,9 +162,4 @@ impl Node {
         ranks.sort_unstable();
         Ok(Some(ranks))
     }
-}
-
-/// Returns true if access control decides about a child by its name, independent of its siblings.
-pub(crate) fn is_guarded_child(name: &str) -> bool {
-    name.starts_with("rep:") && GUARDED_CHILD_NAMES.contains(&name)
 }

@@ -14,16 +14,19 @@ use std::time::SystemTime;
 
 use tympan_store::{ChunkBatch, ChunkId, Revision};
 
-use crate::branch::{self, base_ref_name};
+use crate::branch::branch_error;
+use crate::branch::branch_ref::{MAIN_BRANCH, base_ref_name, stage_ref_moves};
 use crate::commit::blame::attribute_conflicts;
-use crate::commit::node_merge::MergeConflicts;
-use crate::commit::{self, CommitDetails, CommitOutcome};
+use crate::commit::commit_details::CommitDetails;
+use crate::commit::merge_conflicts::MergeConflicts;
+use crate::commit::merge_options::{MergeOptions, MergeSide};
+use crate::commit::{self, CommitOutcome};
 use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::model::node_difference::whole_tree_difference;
-use crate::repository::MAIN_BRANCH;
 use crate::snapshot::RecordEdits;
-use crate::version::{self, VersionEdits};
+use crate::version::version_entry::VersionEdits;
+use crate::version::version_merge::version_edits_between;
 use crate::{
     ChangeKind, Error, JcrDate, MergeConflict, NodeDifference, NodePath, Repository, Result,
     RevisionDetails, Session, Snapshot, Subtree, document::record_key,
@@ -40,27 +43,6 @@ pub struct PathChange {
     /// The kind of change.
     pub kind: ChangeKind,
     states: [(Snapshot, Option<Arc<ContentRecord>>); 2],
-}
-
-/// One of the two sides of a merge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MergeSide {
-    /// The state being merged: that of the branch, or a session's edits ([`MergeConflict::ours`]).
-    Ours,
-    /// The existing state: that of the branch that is merged into ([`MergeConflict::theirs`]).
-    Theirs,
-}
-
-/// The scope of a merge of a branch, and the decisions about conflicts.
-#[derive(Debug, Clone, Default)]
-pub struct MergeOptions {
-    /// The paths to merge: these nodes with everything below them, and the folders that the branch created above them.
-    /// Everything if empty.
-    pub included_paths: Vec<NodePath>,
-    /// The side that wins a conflict for which `decisions` has no entry; if `None`, such conflicts are errors.
-    pub default_side: Option<MergeSide>,
-    /// The side that wins conflicts at a node and below it; the nearest decision above a conflict applies.
-    pub decisions: BTreeMap<NodePath, MergeSide>,
 }
 
 /// The changes that a merge made, or would make.
@@ -237,7 +219,7 @@ impl Repository {
             let chunks = &self.0.chunks;
             let is_there = chunks.read_ref(name)?.is_some();
             if !is_there || chunks.read_ref(&launch.base_ref)? != launch.base_root {
-                return Err(branch::branch_error(name, "it was merged or removed meanwhile"));
+                return Err(branch_error(name, "it was merged or removed meanwhile"));
             }
             let merged = match choice.included_paths.is_empty() {
                 true => Some(launch.snapshot_after.root_id()),
@@ -248,7 +230,7 @@ impl Repository {
             };
             let merged = merged.unwrap_or(launch.snapshot_before.root_id());
             let base = (launch.base_ref.as_str(), launch.base_root, Some(merged));
-            branch::stage_ref_moves(batch, [base], revising);
+            stage_ref_moves(batch, [base], revising);
             Ok(())
         };
         let edits = &launch.edits;
@@ -302,15 +284,14 @@ impl Repository {
             None => self.0.chunks.read_ref(&base_ref_name(name, MAIN_BRANCH))?,
             at => at,
         };
-        let from =
-            from.ok_or_else(|| branch::branch_error(name, "it is not known where it was made"))?;
+        let from = from.ok_or_else(|| branch_error(name, "it is not known where it was made"))?;
         Ok((base, at, from))
     }
 
     /// Collects the changes of a branch within the selected paths.
     fn collect_branch_changes(&self, name: &str, choice: &MergeOptions) -> Result<BranchChanges> {
         if name == self.branch() {
-            return Err(branch::branch_error(name, "it cannot be merged into itself"));
+            return Err(branch_error(name, "it cannot be merged into itself"));
         }
         let root = self.own_branch_root(name)?;
         let (base, base_at, from) = self.merge_base(name)?;
@@ -339,8 +320,7 @@ impl Repository {
         }
         let maps = [&before.0, &after.0].map(|view| view.version_map());
         let [old, new] = maps;
-        let versions =
-            version::version_edits_between(&old?, &new?, reads, |path| choice.is_included(path))?;
+        let versions = version_edits_between(&old?, &new?, reads, |path| choice.is_included(path))?;
         Ok(BranchChanges {
             snapshot_before: before,
             snapshot_after: after,
@@ -434,23 +414,4 @@ struct BranchChanges {
     /// The base ref, from which its changes count, and the value of that ref.
     base_ref: String,
     base_root: Option<ChunkId>,
-}
-
-impl MergeOptions {
-    fn is_included(&self, path: &NodePath) -> bool {
-        self.included_paths.is_empty()
-            || self.included_paths.iter().any(|included_path| path.is_within(included_path))
-    }
-
-    /// Returns the side that wins a conflict at a node; `None` without a decision.
-    pub(crate) fn decided_side(&self, path: &NodePath) -> Option<MergeSide> {
-        let mut at = Some(path.clone());
-        while let Some(path) = at {
-            if let Some(side) = self.decisions.get(&path) {
-                return Some(*side);
-            }
-            at = path.parent();
-        }
-        self.default_side
-    }
 }

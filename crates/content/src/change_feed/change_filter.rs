@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use crate::change_feed::{FeedChangeKind, NodeChange};
+use crate::change_feed::node_change::{FeedChangeKind, NodeChange};
 use crate::{NodePath, Result};
 
 /// Selects changes to report; without any rule, all.

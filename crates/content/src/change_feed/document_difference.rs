@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use tympan_store::{ChunkId, MapChange, MapDiff, MapValue, SortedMap};
 
-use crate::change_feed::document_move::DocumentMoves;
-use crate::change_feed::{ChangeCursor, ChangeFilter, FeedChangeKind, NodeChange, PropertyChange};
+use crate::change_feed::change_cursor::ChangeCursor;
+use crate::change_feed::change_filter::ChangeFilter;
+use crate::change_feed::move_cache::DocumentMoves;
+use crate::change_feed::node_change::{FeedChangeKind, NodeChange, PropertyChange};
 use crate::document::record::ContentRecord;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Repository, Result, Snapshot, Subtree, document::record_key};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use tympan_store::{ChunkId, Revision, StoreRoot};
 
-use crate::repository::{CONTENT_MAP, RepositoryState};
+use crate::document::record_key::CONTENT_MAP;
+use crate::repository::repository_state::RepositoryState;
 use crate::snapshot::SnapshotView;
 use crate::{ChangeAttribution, MergeConflict, Property, Result, Snapshot, Subtree};
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::commit::node_merge::MergeConflicts;
+use crate::commit::merge_conflicts::MergeConflicts;
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::model::subtree::MIXIN_TYPES;
 use crate::snapshot::{RecordEdits, SnapshotView};

@@ -13,10 +13,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::commit::node_merge::MergeConflicts;
+use crate::commit::merge_conflicts::MergeConflicts;
 use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::record::ContentRecord;
-use crate::model::reference::UUID_PROPERTY;
+use crate::model::subtree::UUID_PROPERTY;
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{
     ConflictKind, Error, LookupIndex, MergeConflict, MergeSide, NodePath, Result, Snapshot, Value,

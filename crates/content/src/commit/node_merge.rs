@@ -9,40 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use crate::commit::merge_conflicts::MergeConflicts;
 use crate::{
-    ConflictKind, JcrDate, MergeConflict, MergeOptions, MergeSide, NodePath, Property, Subtree,
-    Value, commit::counter,
+    ConflictKind, JcrDate, MergeConflict, MergeSide, NodePath, Property, Subtree, Value,
+    commit::counter,
 };
-
-/// The conflicts of a merge, with the winning side of those that have a decision.
-#[derive(Debug)]
-pub(crate) struct MergeConflicts<'a> {
-    options: &'a MergeOptions,
-    /// Conflicts without a decision.
-    pub(crate) unresolved: Vec<MergeConflict>,
-    /// Conflicts with a decision.
-    pub(crate) resolved: Vec<(MergeConflict, MergeSide)>,
-}
-
-impl<'a> MergeConflicts<'a> {
-    pub(crate) fn new(choice: &'a MergeOptions) -> Self {
-        Self { options: choice, unresolved: Vec::new(), resolved: Vec::new() }
-    }
-
-    /// Records a conflict and returns the winning side; ours if there is no decision, because the merge fails then.
-    pub(crate) fn resolve(&mut self, conflict: MergeConflict) -> MergeSide {
-        match self.options.decided_side(&conflict.path) {
-            Some(side) => {
-                self.resolved.push((conflict, side));
-                side
-            }
-            None => {
-                self.unresolved.push(conflict);
-                MergeSide::Ours
-            }
-        }
-    }
-}
 
 /// Merges one node: base, ours, theirs. The result is `None` if the merged state has no such node.
 pub(crate) fn merge_node(
@@ -238,6 +209,7 @@ fn moved_names<'a>(base: &[&'a str], side: &[&'a str]) -> HashSet<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MergeOptions;
 
     fn node(text: &str) -> Subtree {
         // `a=1 b=2 [x y]`: properties, then children.

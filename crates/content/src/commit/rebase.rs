@@ -14,15 +14,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::commit::node_merge::{MergeConflicts, merge_node};
+use crate::commit::merge_conflicts::MergeConflicts;
+use crate::commit::node_merge::merge_node;
 use crate::document::boundary::{is_container, is_own_content};
 use crate::document::boundary_change::BoundaryChanges;
-use crate::document::record::ContentRecord;
+use crate::document::record::{ContentRecord, is_container_record};
 use crate::document::sibling::assign_missing_order_keys;
+use crate::node_type::adopt_created_items;
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{
     ConflictKind, Error, JCR_CONTENT, MergeConflict, MergeSide, NodePath, PRIMARY_TYPE, Property,
-    Result, Subtree, commit::diverged_move, document::record_key, node_type,
+    Result, Subtree, commit::diverged_move, document::record_key,
 };
 
 /// Merges edits over `base` onto the newer state `head`; conflicts are added to `clashes`.
@@ -128,10 +130,6 @@ fn ensure_containers(
     Ok(())
 }
 
-pub(crate) fn is_container_record(path: &NodePath, record: Option<&ContentRecord>) -> bool {
-    record.is_some_and(|record| is_container(path.name(), record.summary.primary_type()))
-}
-
 /// Returns true if a folder or page stores a child as a record of its own.
 fn can_hold_child(parent: &NodePath, record: Option<&ContentRecord>, child: &NodePath) -> bool {
     is_container_record(parent, record)
@@ -200,7 +198,7 @@ fn merge_record(
     };
     let [base, ours, theirs] = sides;
     let mut trees = [tree(base)?, tree(ours)?, tree(theirs)?];
-    node_type::adopt_created_items(&mut trees);
+    adopt_created_items(&mut trees);
     let merged = merge_node(path, trees.each_ref().map(Option::as_ref), clashes);
     let Some(merged) = merged else {
         return Ok(None);

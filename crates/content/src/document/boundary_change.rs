@@ -9,9 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::commit::node_merge::MergeConflicts;
-use crate::commit::rebase::is_container_record;
-use crate::document::record::ContentRecord;
+use crate::commit::merge_conflicts::MergeConflicts;
+use crate::document::record::{ContentRecord, is_container_record};
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{
     ConflictKind, Error, MergeConflict, MergeSide, Node, NodePath, Result, Snapshot,

@@ -6,6 +6,7 @@ pub(crate) mod boundary;
 pub(crate) mod boundary_change;
 pub(crate) mod child_listing;
 pub(crate) mod codec;
+pub(crate) mod property_reference;
 pub(crate) mod record;
 pub(crate) mod record_key;
 pub(crate) mod scan;

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, body as bodies};
 
 use crate::document::body::{self, DocumentBody};
-use crate::document::boundary::is_own_content;
+use crate::document::boundary::{is_container, is_own_content};
 use crate::document::codec::{
     ByteCursor, write_length_prefixed, write_signed_varint, write_varint,
 };
 use crate::model::order_key::OrderKey;
 use crate::model::subtree::{JCR_CONTENT, PRIMARY_TYPE};
-use crate::{JcrDate, Property, Subtree, Value};
+use crate::{JcrDate, NodePath, Property, Subtree, Value};
 
 /// The format version of a record.
 const RECORD_VERSION: u8 = 1;
@@ -361,6 +361,11 @@ pub(crate) fn summarize_subtree(tree: &Subtree) -> NodeSummary {
     write_varint(&mut bytes, count);
     bytes.extend_from_slice(&fields);
     NodeSummary { bytes: bytes.into() }
+}
+
+/// Returns true if a record is a folder or page, whose children may have records of their own.
+pub(crate) fn is_container_record(path: &NodePath, record: Option<&ContentRecord>) -> bool {
+    record.is_some_and(|record| is_container(path.name(), record.summary.primary_type()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,11 @@ pub(crate) use tympan_store::key::KeyRange;
 use crate::model::order_key::OrderKey;
 use crate::{Error, NodePath, Result};
 
+/// The map of records by path.
+pub(crate) const CONTENT_MAP: &str = "content";
+/// The map of ordered children (`siblings`).
+pub(crate) const ORDER_MAP: &str = "order";
+
 /// Returns the key of the record at a path.
 pub(crate) fn record_key(path: &NodePath) -> Result<Vec<u8>> {
     Ok(key::record_key(&path.names().collect::<Vec<_>>())?)

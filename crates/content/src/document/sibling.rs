@@ -12,7 +12,7 @@
 //!
 //! Not here: listing all children, which reads their records in name order and sorts (`snapshot::child_list`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -20,14 +20,10 @@ use tympan_store::{ChunkBatch, MapValue, ReadChunks, SortedMap, StoreRoot};
 
 use crate::document::boundary::{has_ordered_children, is_container};
 use crate::document::record::ContentRecord;
-use crate::document::record_key::{self, KeyRange};
-use crate::index::ORDER_MAP;
+use crate::document::record_key::{self, KeyRange, ORDER_MAP};
 use crate::model::order_key::OrderKey;
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{Error, NodePath, Result};
-
-/// Pending edits of the map by entry; the value is true if the entry exists.
-pub(crate) type OrderEdits = BTreeMap<Vec<u8>, bool>;
 
 /// The children of one parent that have order keys.
 pub(crate) struct OrderedSiblings<'a> {

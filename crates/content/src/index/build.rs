@@ -17,17 +17,17 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
-use tympan_store::{
-    ChunkBatch, ChunkStore, CollectionHold, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot,
-};
+use tympan_store::{ChunkBatch, ChunkStore, CollectionHold, RefUpdate, SortedMap, StoreRoot};
 
-use crate::document::record::ContentRecord;
+use crate::branch::branch_ref::MAIN_BRANCH;
+use crate::commit::staged_head::open_staged_head;
+use crate::index::build_progress::{IndexBuildProgress, IndexState};
+use crate::index::missing_maps::{map_selection_for, record_document_change};
 use crate::index::property_index::{DEFINITIONS_PATH, IndexDefinitions, create_empty_maps};
 use crate::index::{IndexEdits, IndexMapSelection, LINK_MAP, create_empty_link_map};
-use crate::repository::{MAIN_BRANCH, Repository};
+use crate::repository::Repository;
 use crate::snapshot::SnapshotView;
-use crate::{Error, NodePath, Property, Result, Snapshot, Value, commit, document::record_key};
+use crate::{Error, NodePath, Property, Result, Snapshot, Value, document::record_key};
 
 /// The author of commits that no user requested.
 const SYSTEM_USER_NAME: &str = "system";
@@ -45,43 +45,6 @@ pub struct IndexStatus {
     pub property: String,
     /// Its state.
     pub state: IndexState,
-}
-
-/// The state of an index.
-#[derive(Debug, Clone, PartialEq)]
-pub enum IndexState {
-    /// It serves queries.
-    Ready {
-        /// The number of entries.
-        entries: u64,
-    },
-    /// It waits to be built.
-    Waiting,
-    /// It is being built.
-    Building {
-        /// The number of documents read so far.
-        documents_done: u64,
-        /// The total number of documents.
-        documents_total: u64,
-    },
-    /// The content does not allow the index.
-    Failed {
-        /// The reason.
-        reason: String,
-    },
-}
-
-/// The progress of builds, by branch and map.
-#[derive(Debug, Default)]
-pub(crate) struct IndexBuildTracker(Mutex<BTreeMap<(String, String), IndexBuildProgress>>);
-
-/// The progress of one build.
-#[derive(Debug, Clone)]
-struct IndexBuildProgress {
-    state: IndexState,
-    /// For a failed build, the blocking documents with their stored values; the build restarts when one of them
-    /// changes.
-    blocking_documents: Vec<(Vec<u8>, Option<MapValue>)>,
 }
 
 /// An index build in progress.
@@ -289,7 +252,7 @@ impl Repository {
         let branch = &self.0.branch;
         self.0.cache.index_builds.0.lock().retain(|(on, _), _| on != branch);
         commits.committer.commit_change(|head| {
-            let head = commit::open_staged_head(&commits.staged_state, head)?;
+            let head = open_staged_head(&commits.staged_state, head)?;
             let mut maps =
                 StoreRoot::read(head.repository_state.chunk_reader(), &head.root_id)?.maps;
             let before = maps.len();
@@ -440,7 +403,7 @@ impl IndexBuild {
             .as_ref()
             .ok_or(Error::MissingContentMap(self.base_snapshot.root_id()))?;
         commits.committer.commit_change(|head| {
-            let head = commit::open_staged_head(&commits.staged_state, head)?;
+            let head = open_staged_head(&commits.staged_state, head)?;
             let reads = head.repository_state.chunk_reader();
             let mut batch = ChunkBatch::new();
             let mut built = self.maps.clone();
@@ -469,15 +432,6 @@ impl IndexBuild {
     }
 }
 
-/// Returns the maps that a build creates.
-fn map_selection_for(has_links: bool) -> IndexMapSelection {
-    if has_links {
-        IndexMapSelection::PropertiesAndLinks
-    } else {
-        IndexMapSelection::PropertyIndexes
-    }
-}
-
 /// Stages a state with other index maps and the move of the ref to it.
 fn stage_index_maps(
     head: &SnapshotView,
@@ -495,50 +449,4 @@ fn stage_index_maps(
         message: message.to_owned(),
     });
     Ok(batch)
-}
-
-/// Records the old and new form of a document. A document that does not decode has no entries.
-fn record_document_change(
-    edits: &mut IndexEdits,
-    key: &[u8],
-    sides: [Option<&MapValue>; 2],
-    reads: &dyn ReadChunks,
-) -> Result<()> {
-    let path: NodePath = record_key::record_path(key)?;
-    let read = |stored: Option<&MapValue>| -> Result<_> {
-        let Some(record) = stored.and_then(ContentRecord::decode) else { return Ok(None) };
-        let body = record.read_body(reads)?;
-        Ok(body.map(|body| (record, body)))
-    };
-    let [old, new] = sides;
-    let (old, new) = (read(old)?, read(new)?);
-    let old = old.as_ref().map(|(record, body)| (record, &**body));
-    let new = new.as_ref().map(|(record, body)| (record, &**body));
-    edits.record_change(&path, old, new);
-    Ok(())
-}
-
-/// Adds the maps of property indexes, and the map of links, that a small state lacks.
-pub(crate) fn build_missing_maps(
-    chunks: &dyn ChunkStore,
-    batch: &mut ChunkBatch,
-    content: SortedMap,
-    maps: &mut BTreeMap<String, SortedMap>,
-) -> Result<()> {
-    let definitions = IndexDefinitions::read_stored(content, chunks)?;
-    let missing = definitions.0.iter().filter(|index| !maps.contains_key(&index.map_name));
-    let missing = Arc::new(IndexDefinitions(missing.cloned().collect()));
-    let mut built = create_empty_maps(&missing, batch)?;
-    let lacks_links = !maps.contains_key(LINK_MAP);
-    if lacks_links {
-        built.insert(LINK_MAP.to_owned(), create_empty_link_map(batch)?);
-    }
-    let mut edits = IndexEdits::new(map_selection_for(lacks_links), missing);
-    for entry in content.range(chunks, (Bound::Unbounded, Bound::Unbounded)) {
-        let (key, stored) = entry?;
-        record_document_change(&mut edits, &key, [None, Some(&stored)], chunks)?;
-    }
-    edits.apply(&mut built, chunks, batch)?;
-    maps.extend(built);
-    Ok(())
 }

@@ -20,15 +20,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tympan_store::{ChunkBatch, ChunkStore, MapValue, SortedMap, StoreRoot};
 
-use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX};
+use crate::branch::branch_ref::{BASE_REF_PREFIX, REPLACED_REF_PREFIX};
+use crate::document::record_key::CONTENT_MAP;
+use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX, presence_value};
 use crate::index::rebuild::{IndexMapRebuilder, REBUILD_BATCH_SIZE};
 use crate::index::{
     INDEX_MAP_NAMES, IndexEdits, IndexEntries, IndexMapSelection, ORDER_MAP, must_be_complete,
-    presence_value,
 };
 use crate::model::value_key::split_entry;
-use crate::repository::CONTENT_MAP;
-use crate::{NodePath, Result, branch, document::record_key, package};
+use crate::{NodePath, Result, document::record_key};
 
 /// An index map that differs from the one that the content produces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,9 +87,7 @@ impl IndexMapRebuilder<'_> {
         let mut good: Vec<StoreRoot> = Vec::new();
         for (name, root) in self.store().list_refs()? {
             // Base states of branches and states retained for rollback are not queried.
-            if name.starts_with(branch::BASE_REF_PREFIX)
-                || name.starts_with(package::REPLACED_REF_PREFIX)
-            {
+            if name.starts_with(BASE_REF_PREFIX) || name.starts_with(REPLACED_REF_PREFIX) {
                 continue;
             }
             let root = StoreRoot::read(self.store(), &root)?;

@@ -16,20 +16,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use regex::Regex;
-use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, SortedMap};
+use tympan_store::{ChunkBatch, ChunkId, MapValue, SortedMap};
 
 use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::BorrowedValue;
-use crate::document::boundary::is_container;
-use crate::document::record::ContentRecord;
-use crate::index::presence_value;
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::model::value_key::{MULTI_VALUE_MARKER, NO_VALUE_FAMILY, ValueKey};
-use crate::node_type::{NodeTypes, read_stored_types};
-use crate::snapshot::SnapshotView;
-use crate::{NodePath, Property, Result, Snapshot, Subtree, document::record_key};
+use crate::node_type::NodeTypes;
+use crate::{NodePath, Property, Result, Subtree};
 
 /// The prefix of the names of property index maps.
 pub(crate) const MAP_NAME_PREFIX: &str = "property/";
@@ -121,13 +118,13 @@ pub(crate) struct IndexDefinitions(pub(crate) Vec<Arc<PropertyIndex>>);
 
 /// A cache of the definitions that were read last.
 #[derive(Default)]
-pub(crate) struct IndexDefinitionCache(Mutex<Option<CachedIndexDefinitions>>);
+pub(crate) struct IndexDefinitionCache(pub(super) Mutex<Option<CachedIndexDefinitions>>);
 
 /// Definitions with the state they were read from.
-struct CachedIndexDefinitions {
-    definitions_record: Option<MapValue>,
-    node_types: Arc<NodeTypes>,
-    definitions: Arc<IndexDefinitions>,
+pub(super) struct CachedIndexDefinitions {
+    pub(super) definitions_record: Option<MapValue>,
+    pub(super) node_types: Arc<NodeTypes>,
+    pub(super) definitions: Arc<IndexDefinitions>,
 }
 
 /// The indexes of every repository: definition, property.
@@ -260,38 +257,6 @@ fn is_path_within(path: &str, ancestor: &NodePath) -> bool {
 }
 
 impl IndexDefinitions {
-    /// Reads the definitions of a state with pending edits.
-    pub(crate) fn read_pending(view: &SnapshotView) -> Result<Arc<Self>> {
-        let path = NodePath::new(DEFINITIONS_PATH)?;
-        let folder = Snapshot(Arc::new(view.clone()), None).read_subtree(&path)?;
-        let types = view.node_type_rules(None)?.node_types;
-        Ok(folder.map_or_else(built_in_definitions, |folder| Self::from_folder(&folder, &types)))
-    }
-
-    /// Reads the definitions in a content map. Definitions that do not decode are ignored.
-    pub(crate) fn read_stored(content: SortedMap, reads: &dyn ReadChunks) -> Result<Arc<Self>> {
-        let Some(folder) = content.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))? else {
-            return Ok(built_in_definitions());
-        };
-        let tree = |stored: &MapValue| -> Result<Option<Subtree>> {
-            let Some(record) = ContentRecord::decode(stored) else { return Ok(None) };
-            Ok(record.read_body(reads)?.map(|body| body.subtree(body.root())))
-        };
-        let Some(mut folder) = tree(&folder)? else {
-            return Ok(built_in_definitions());
-        };
-        let below = record_key::child_key_range(&NodePath::new(DEFINITIONS_PATH)?)?;
-        for entry in content.range(reads, below.bounds()) {
-            let (key, stored) = entry?;
-            if let Some(mut child) = tree(&stored)? {
-                record_key::record_name(&key)?.clone_into(&mut child.name);
-                folder.children.push(child);
-            }
-        }
-        let types = read_stored_types(content, reads)?;
-        Ok(Self::from_folder(&folder, &types))
-    }
-
     /// Returns true if any index depends on node types.
     pub(crate) fn has_type_restrictions(&self) -> bool {
         self.0.iter().any(|index| !index.node_types.is_empty())
@@ -302,39 +267,8 @@ impl IndexDefinitions {
         self.0.iter().map(|index| &*index.map_name).collect()
     }
 
-    /// Returns the definitions of a stored state, from the cache if possible.
-    pub(crate) fn read_cached(view: &SnapshotView) -> Result<Arc<Self>> {
-        let reads = view.repository_state.chunk_reader();
-        let record = view.content_map.get(reads, &record_key::record_key_at(DEFINITIONS_PATH))?;
-        let Some(stored) = &record else {
-            return Ok(built_in_definitions());
-        };
-        // The records of a folder's children may change without the folder's own record.
-        let is_folder = ContentRecord::decode(stored)
-            .is_some_and(|record| is_container("oak:index", record.summary.primary_type()));
-        if is_folder {
-            return Self::read_stored(view.content_map, reads);
-        }
-        let cache = &view.repository_state.cache.index_definitions.0;
-        if let Some(cached) = &*cache.lock()
-            && cached.definitions_record == record
-            && (!cached.definitions.has_type_restrictions()
-                || Arc::ptr_eq(&cached.node_types, &view.node_type_rules(None)?.node_types))
-        {
-            return Ok(cached.definitions.clone());
-        }
-        let types = view.node_type_rules(None)?.node_types;
-        let definitions = Self::read_stored(view.content_map, reads)?;
-        *cache.lock() = Some(CachedIndexDefinitions {
-            definitions_record: record,
-            node_types: types,
-            definitions: definitions.clone(),
-        });
-        Ok(definitions)
-    }
-
     /// Reads the definitions below a folder, and adds the built-in ones that they do not replace.
-    fn from_folder(folder: &Subtree, types: &NodeTypes) -> Arc<Self> {
+    pub(super) fn from_folder(folder: &Subtree, types: &NodeTypes) -> Arc<Self> {
         let read = |child| read_index_definition(child, types);
         let mut indexes: Vec<Arc<PropertyIndex>> =
             folder.children.iter().flat_map(read).map(Arc::new).collect();
@@ -449,6 +383,11 @@ fn node_type_names(body: &DocumentBody, node: BodyNode) -> impl Iterator<Item = 
         .into_iter()
         .filter_map(move |name| body.property(node, name))
         .flat_map(|property| property.values().filter_map(|value| value.as_str()))
+}
+
+/// Returns the value of every existing entry.
+pub(crate) fn presence_value() -> MapValue {
+    MapValue { bytes: Bytes::new(), body: None }
 }
 
 /// Creates an empty map for each index; it holds the empty key, which distinguishes it from an absent map.

@@ -17,12 +17,13 @@ use tympan_store::{
 
 use crate::document::body::DocumentBody;
 use crate::document::record::ContentRecord;
+use crate::document::record_key::{CONTENT_MAP, ORDER_MAP};
 use crate::index::property_index::{self, IndexDefinitions, MAP_NAME_PREFIX, PropertyIndex};
 use crate::index::{
-    INDEX_MAP_NAMES, IndexEdits, IndexMapSelection, LINK_MAP, ORDER_MAP, create_empty_link_map,
+    INDEX_MAP_NAMES, IndexEdits, IndexMapSelection, LINK_MAP, create_empty_link_map,
 };
 use crate::model::order_key::OrderKey;
-use crate::repository::{CONTENT_MAP, ROOT_NODE_TYPE};
+use crate::model::subtree::ROOT_NODE_TYPE;
 use crate::{Error, NodePath, Result, Subtree, document::record_key, document::sibling};
 
 /// Number of documents whose entries are written together.

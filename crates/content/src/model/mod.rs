@@ -6,6 +6,7 @@ pub(crate) mod node_difference;
 pub(crate) mod node_path;
 pub(crate) mod order_key;
 pub(crate) mod reference;
+pub(crate) mod referrer;
 pub(crate) mod subtree;
 pub(crate) mod text_link;
 pub(crate) mod value;

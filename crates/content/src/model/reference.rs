@@ -7,72 +7,21 @@
 //! long values.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use crate::access::is_policy_path;
 use crate::document::borrowed_node::{BorrowedProperty, BorrowedValue};
+use crate::document::property_reference::{property_targets, referring_properties};
 use crate::index::{IndexPathScope, LINK_MAP};
-use crate::model::subtree::JCR_CONTENT;
+use crate::model::referrer::{ReferenceKind, Referrer};
+use crate::model::subtree::{JCR_CONTENT, UUID_PROPERTY};
 use crate::model::text_link::{
     LinkRewrite, TextLink, apply_replacements, find_links, is_plain_reference,
 };
-use crate::version::is_read_only;
+use crate::version::checked_in::is_read_only;
 use crate::{
     BorrowedNode, Error, LookupIndex, Node, NodePath, Property, Result, Session, Snapshot,
-    SubtreeScope, Value, ValueType,
+    SubtreeScope, Value,
 };
-
-/// The property that holds a node's identifier.
-pub(crate) const UUID_PROPERTY: &str = "jcr:uuid";
-
-/// The way in which a property refers to a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ReferenceKind {
-    /// By identifier; the node cannot be removed while the reference exists.
-    Strong,
-    /// By identifier; the node may be missing.
-    Weak,
-    /// By path; the node may be missing.
-    Path,
-    /// By a link in a text, such as markup; the node may be missing.
-    Link,
-    /// By the name of a tag, such as `namespace:path`; the tag may be missing.
-    Tag,
-    /// By the name of a policy; the policy may be missing.
-    Policy,
-}
-
-impl ReferenceKind {
-    /// Returns its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Strong => "reference",
-            Self::Weak => "weakReference",
-            Self::Path => "path",
-            Self::Link => "link",
-            Self::Tag => "tag",
-            Self::Policy => "policy",
-        }
-    }
-}
-
-/// A property that refers to a node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Referrer {
-    /// The node that has the property.
-    pub path: NodePath,
-    /// The property's name.
-    pub property: String,
-    /// The kind of the reference.
-    pub kind: ReferenceKind,
-}
-
-impl fmt::Display for Referrer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` of {}", self.property, self.path)
-    }
-}
 
 /// A reference held by a property.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -488,35 +437,4 @@ impl ReferenceRewriter<'_> {
         }
         Ok(Some(wrap(apply_replacements(text, replacements))))
     }
-}
-
-/// Returns the properties of a node that hold an identifier or path, with the kind of each reference.
-pub(crate) fn referring_properties(
-    node: BorrowedNode<'_>,
-    target: &str,
-) -> Vec<(String, ReferenceKind)> {
-    let mut properties = Vec::new();
-    for (name, property) in node.properties() {
-        let kind =
-            property_targets(property).find(|(_, text)| *text == target).map(|(kind, _)| kind);
-        properties.extend(kind.map(|kind| (name.to_owned(), kind)));
-    }
-    properties
-}
-
-/// Returns the reference targets of a property: identifiers, and texts that are absolute paths.
-fn property_targets(property: BorrowedProperty<'_>) -> impl Iterator<Item = (ReferenceKind, &str)> {
-    property.values().filter_map(|value| {
-        let BorrowedValue::Text(value_type, text) = value else { return None };
-        match value_type {
-            ValueType::Reference => Some((ReferenceKind::Strong, text)),
-            ValueType::WeakReference => Some((ReferenceKind::Weak, text)),
-            ValueType::String | ValueType::Path => {
-                let is_path = text.starts_with("/content/") || text.starts_with("/conf/");
-                (is_path && !text.contains(char::is_whitespace))
-                    .then_some((ReferenceKind::Path, text))
-            }
-            _ => None,
-        }
-    })
 }

@@ -8,8 +8,12 @@ use crate::{Error, Property, Result, Value, check_item_name};
 pub const PRIMARY_TYPE: &str = "jcr:primaryType";
 /// The name of the property that lists a node's mixins.
 pub const MIXIN_TYPES: &str = "jcr:mixinTypes";
+/// The name of the property that holds a node's identifier.
+pub(crate) const UUID_PROPERTY: &str = "jcr:uuid";
 /// The name of the node that holds a page's or file's content.
 pub const JCR_CONTENT: &str = "jcr:content";
+/// The type of the root node of a new repository.
+pub(crate) const ROOT_NODE_TYPE: &str = "rep:root";
 
 /// The maximum depth of a tree. Deeper trees are rejected before any traversal, because a path has at most 1,000 bytes.
 const MAX_SUBTREE_DEPTH: usize = 500;
@@ -23,6 +27,15 @@ pub struct Subtree {
     pub properties: BTreeMap<String, Property>,
     /// The children in order; no two have the same name.
     pub children: Vec<Subtree>,
+}
+
+/// The extent of an operation on a subtree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubtreeScope {
+    /// The document itself.
+    Document,
+    /// The document and every document below it.
+    Subtree,
 }
 
 impl Subtree {

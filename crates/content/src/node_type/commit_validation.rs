@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::document_completion::{DocumentCompleter, DocumentOrigin, apply_completions};
+use super::node_type_rules::NodeTypeRules;
 use super::node_type_validator::{DeclaredNodeTypes, NodeTypeValidator, ValidatedNode};
 use super::reference_integrity::ReferenceIntegrity;
-use super::stored_type::{NODE_TYPES_PATH, NodeTypeRules, SYSTEM_PATH};
+use super::stored_type::{NODE_TYPES_PATH, SYSTEM_PATH};
 use super::type_definition::{ChildDefinition, NodeTypeDefinition, PropertyDefinition};
-use crate::commit::{CommitChecks, CommitDetails};
+use crate::commit::commit_details::{CommitChecks, CommitDetails};
 use crate::document::body::DocumentBody;
 use crate::document::record::ContentRecord;
 use crate::snapshot::{RecordEdits, SnapshotView};

@@ -16,12 +16,11 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::effective_type::EffectiveNodeType;
+use super::node_type_rules::NodeTypeRules;
 use super::node_type_validator::{ChildLookup, DeclaredNodeTypes};
-use super::stored_type::NodeTypeRules;
 use super::type_definition::PropertyDefinition;
 use crate::document::boundary::is_container;
-use crate::model::reference::UUID_PROPERTY;
-use crate::model::subtree::PRIMARY_TYPE;
+use crate::model::subtree::{PRIMARY_TYPE, UUID_PROPERTY};
 use crate::{BorrowedNode, JcrDate, Property, Subtree, Value, ValueType};
 
 const LAST_MODIFIED: &str = "jcr:lastModified";

@@ -25,6 +25,7 @@ mod commit_validation;
 mod document_completion;
 mod effective_type;
 mod namespace;
+mod node_type_rules;
 mod node_type_validator;
 mod protected_property;
 mod reference_integrity;
@@ -42,9 +43,8 @@ pub(crate) use commit_validation::validate_edits;
 pub(crate) use document_completion::adopt_created_items;
 pub use effective_type::EffectiveNodeType;
 pub use namespace::NamespaceRegistry;
-pub(crate) use stored_type::{
-    MAX_CACHED_RULES, NodeTypeRulesCache, SYSTEM_PATH, read_stored_types,
-};
+pub(crate) use node_type_rules::{MAX_CACHED_RULES, NodeTypeRulesCache};
+pub(crate) use stored_type::{SYSTEM_PATH, read_stored_types};
 pub use type_definition::{
     AvailableQueryOperator, BASE_TYPE, ChildDefinition, ItemFlags, NodeTypeDefinition,
     NodeTypeFlags, OnParentVersion, PropertyDefinition, PropertyQueryUse, RESIDUAL_NAME,

@@ -8,10 +8,9 @@
 use std::collections::HashMap;
 
 use super::effective_type::EffectiveNodeType;
-use super::stored_type::NodeTypeRules;
+use super::node_type_rules::NodeTypeRules;
 use super::violation::{ConstraintViolation, ConstraintViolationKind};
-use crate::model::reference::UUID_PROPERTY;
-use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
+use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE, UUID_PROPERTY};
 use crate::snapshot::{RecordEdits, SnapshotView};
 use crate::{BorrowedNode, NodePath, Result, ValueType, check_item_name, document::record_key};
 

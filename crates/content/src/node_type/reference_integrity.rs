@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::node_type_rules::NodeTypeRules;
 use super::node_type_validator::{DeclaredNodeTypes, NodeTypeValidator};
-use super::stored_type::NodeTypeRules;
 use super::violation::{ConstraintViolation, ConstraintViolationKind};
-use crate::model::reference::{ReferenceKind, Referrer, UUID_PROPERTY};
+use crate::model::referrer::{ReferenceKind, Referrer};
+use crate::model::subtree::UUID_PROPERTY;
 use crate::{
     BorrowedNode, LookupIndex, NodePath, PRIMARY_TYPE, Result, Snapshot, ValueType,
     document::record_key,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tympan_store::{ChunkId, ReadChunks, SortedMap};
 
 use super::namespace::NamespaceRegistry;
+use super::node_type_rules::NodeTypeRules;
 use super::type_definition::{
     AvailableQueryOperator, ChildDefinition, ItemFlags, NodeTypeDefinition, NodeTypeFlags,
     OnParentVersion, PropertyDefinition, PropertyQueryUse, RESIDUAL_NAME,
@@ -27,19 +28,6 @@ pub(crate) const NAMESPACES_PATH: &str = "/jcr:system/rep:namespaces";
 
 const PROPERTY_DEFINITION_NAME: &str = "jcr:propertyDefinition";
 const CHILD_DEFINITION_NAME: &str = "jcr:childNodeDefinition";
-
-/// The node types and namespaces of a state of the content.
-#[derive(Debug, Clone)]
-pub(crate) struct NodeTypeRules {
-    pub(crate) node_types: Arc<NodeTypes>,
-    pub(crate) namespaces: Arc<NamespaceRegistry>,
-}
-
-/// A cache of the rules, by the hashes of the documents that hold them.
-pub(crate) type NodeTypeRulesCache = quick_cache::sync::Cache<(ChunkId, ChunkId), NodeTypeRules>;
-
-/// Maximum number of cached rules: enough for a few branches.
-pub(crate) const MAX_CACHED_RULES: usize = 8;
 
 /// A node below `/jcr:system`, and the hash of the document that holds it; `None` for a pending one.
 struct SystemNode {

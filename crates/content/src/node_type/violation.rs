@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::NodePath;
-use crate::model::reference::Referrer;
+use crate::model::referrer::Referrer;
 
 /// Maximum number of nodes named in a message; the others are only counted.
 const MAX_LISTED_NODES: usize = 5;

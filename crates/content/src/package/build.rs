@@ -20,7 +20,8 @@ use zip::write::SimpleFileOptions;
 
 use super::docview::{ChildPlacement, DocviewNamespaces, write_docview_split};
 use super::filter::{FilterCoverage, PackageFilter};
-use super::package_properties::{self, PackageId};
+use super::package_id::PackageId;
+use super::package_properties;
 use super::{DATA_PROPERTY, ExistingNode, RESOURCE_NODE_TYPES, entry_role};
 use crate::access::is_policy_name;
 use crate::node_type::{NodeTypeDefinition, write_cnd};

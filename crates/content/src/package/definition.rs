@@ -6,7 +6,8 @@ use super::dependency::PackageDependency;
 use super::filter::PackageFilter;
 use super::install_options::AuditStamp;
 use super::install_target::InstallTarget;
-use super::package_properties::{PACKAGES_PATH, PackageId, PackageProperties};
+use super::package_id::{PACKAGES_PATH, PackageId};
+use super::package_properties::PackageProperties;
 use super::version::PackageVersion;
 use crate::{
     JCR_CONTENT, JcrDate, MIXIN_TYPES, NodePath, Property, Result, Subtree, Value, ValueType,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::package_properties::PackageId;
+use super::package_id::PackageId;
 use super::version::{PackageVersion, VersionRange};
 
 /// A dependency on another package.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::package_properties::PackageId;
+use super::package_id::PackageId;
 use crate::NodePath;
 
 /// The result of an installation, to be printed or sent.

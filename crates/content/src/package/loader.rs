@@ -22,10 +22,11 @@ use super::import_node::{
 };
 use super::install_report::SkippedPackageItem;
 use super::memory_usage::PackageMemoryUsage;
-use super::package_properties::{self, NestedPackageHandling, PackageId, PackageProperties};
+use super::package_counts::{MAX_REPORTED_FAULTS, PackageCounts};
+use super::package_id::PackageId;
+use super::package_properties::{self, NestedPackageHandling, PackageProperties};
 use super::{
-    ContentPackage, DATA_PROPERTY, MAX_REPORTED_FAULTS, NestedPackage, PackageCounts,
-    RESOURCE_NODE_TYPES, docview, is_nested_package,
+    ContentPackage, DATA_PROPERTY, NestedPackage, RESOURCE_NODE_TYPES, docview, is_nested_package,
 };
 use crate::{Error, JCR_CONTENT, JcrDate, NodePath, PRIMARY_TYPE, Result, Value};
 

@@ -1,7 +1,7 @@
 //! The memory usage of a package, limited for the package and all nested packages together.
 
-use super::PackageCounts;
 use super::archive::{PackageFileName, PackageLimits};
+use super::package_counts::PackageCounts;
 use crate::Result;
 
 /// The memory used by a package and its nested packages.

@@ -36,6 +36,8 @@ mod keyword;
 mod loader;
 mod memory_usage;
 mod nested_package;
+mod package_counts;
+mod package_id;
 mod package_properties;
 mod permissive_type;
 mod policy;
@@ -61,8 +63,8 @@ pub use install_options::{
 };
 pub use install_report::{InstallReport, SkipReason, SkippedPackageItem};
 pub use install_target::{ExistingNode, InstallProgress, InstallTarget};
-pub use package_properties::{AccessControlHandling, PackageId, PackageProperties};
-pub(crate) use replaced_records::REPLACED_REF_PREFIX;
+pub use package_id::PackageId;
+pub use package_properties::{AccessControlHandling, PackageProperties};
 pub use replaced_records::UninstallReport;
 pub use stored_package::{IfPackageExists, PackageInstallation, ReadSeek, StoredPackage};
 pub use version::{PackageVersion, VersionRange};
@@ -70,9 +72,7 @@ pub use version::{PackageVersion, VersionRange};
 use crate::{Error, NodePath, Result};
 use archive::{PackageArchive, PackageFileName};
 use memory_usage::PackageMemoryUsage;
-
-/// Maximum number of faults of a package that are reported together.
-const MAX_REPORTED_FAULTS: usize = 100;
+use package_counts::PackageCounts;
 
 /// A content package that was read and checked.
 #[derive(Debug)]
@@ -91,18 +91,6 @@ pub struct ContentPackage<R> {
     superseded: Vec<SkippedPackageItem>,
     junk_entries: Vec<String>,
     warnings: Vec<String>,
-}
-
-/// The counts collected while a package was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct PackageCounts {
-    /// All elements, including those that only fix the order.
-    elements_with_order: usize,
-    elements: usize,
-    attributes: usize,
-    pages: usize,
-    assets: usize,
-    files: usize,
 }
 
 /// A nested package.

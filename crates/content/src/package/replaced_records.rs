@@ -15,8 +15,9 @@ use serde::Serialize;
 use tympan_store::{ChunkBatch, ChunkId, RefUpdate, SortedMap, StoreRoot};
 
 use super::install_options::AuditStamp;
-use super::package_properties::PackageId;
+use super::package_id::PackageId;
 use super::undo_merge::undo_node_change;
+use crate::branch::branch_ref::REPLACED_REF_PREFIX;
 use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
 use crate::document::sibling::container_orders_children;
@@ -25,9 +26,6 @@ use crate::{
     BlobId, ConflictKind, Error, MergeConflict, NodePath, Repository, Result, Session, Subtree,
     document::record_key,
 };
-
-/// The prefix of refs to content that installations replaced.
-pub(crate) const REPLACED_REF_PREFIX: &str = "package/";
 
 const BEFORE_MAP: &str = "before";
 const AFTER_MAP: &str = "after";

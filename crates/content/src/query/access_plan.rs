@@ -34,8 +34,6 @@ const FULL_TEXT_HIT_COST: u64 = 30;
 const FULL_TEXT_LOOKUP_COST: u64 = 150;
 /// Maximum number of paths collected from an index for sorting.
 const MAX_GATHERED_PATHS: u64 = 50_000;
-/// Number of hits requested from the full-text index at a time.
-pub(crate) const HIT_PAGE_SIZE: usize = 100;
 
 /// The plan for reading the nodes of one selector.
 #[derive(Debug, Clone)]

@@ -15,7 +15,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tympan_store::StoreRoot;
@@ -26,6 +25,7 @@ use super::explanation::{QueryExplanation, describe_plan};
 use super::full_text::{FullTextIndex, ReadableText, ReadableTextFn};
 use super::full_text_hit::{FullTextLag, full_text_lag};
 use super::node_source::{CountingChunkReader, FacetCounts, QueryContext};
+use super::query_limits::QueryLimits;
 use super::query_plan::{MatchedRow, QueryPlan, plan_query};
 use super::row_filter::bound_value;
 use super::slow_statement::{
@@ -34,47 +34,6 @@ use super::slow_statement::{
 use super::text_match::visit_texts;
 use crate::index::property_index::IndexDefinitions;
 use crate::{Error, Node, NodePath, Property, Result, Snapshot, Value};
-
-/// The resource limits of a query.
-#[derive(Debug, Clone)]
-pub struct QueryLimits {
-    /// Maximum number of rows held in memory for sorting.
-    pub max_rows_in_memory: usize,
-    /// Maximum number of nodes and index entries read.
-    pub max_rows_read: u64,
-    /// Maximum duration.
-    pub max_time: Duration,
-    /// Minimum duration of a statement that is listed as slow.
-    pub slow_threshold: Duration,
-    /// The clock for measuring the duration of a query.
-    pub clock: fn() -> Instant,
-}
-
-impl QueryLimits {
-    /// Returns the smaller value of each limit. The threshold for slow statements stays.
-    #[must_use]
-    pub fn min_with(&self, other: &Self) -> Self {
-        Self {
-            max_rows_in_memory: self.max_rows_in_memory.min(other.max_rows_in_memory),
-            max_rows_read: self.max_rows_read.min(other.max_rows_read),
-            max_time: self.max_time.min(other.max_time),
-            slow_threshold: self.slow_threshold,
-            clock: self.clock,
-        }
-    }
-}
-
-impl Default for QueryLimits {
-    fn default() -> Self {
-        Self {
-            max_rows_in_memory: 500_000,
-            max_rows_read: u64::MAX,
-            max_time: Duration::from_secs(60),
-            slow_threshold: Duration::from_millis(100),
-            clock: Instant::now,
-        }
-    }
-}
 
 /// Runs queries and records the slow ones.
 pub struct QueryEngine {

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use tympan_store::StoreRoot;
 
-use super::access_plan::HIT_PAGE_SIZE;
 use super::full_text::{
     FullTextExpression, FullTextHit, FullTextIndex, FullTextPosition, FullTextRequest,
 };
@@ -25,6 +24,8 @@ use crate::document::borrowed_node::BorrowedNode;
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::{Node, NodePath, Result, Snapshot, document::record_key};
 
+/// Number of hits requested from the full-text index at a time.
+const HIT_PAGE_SIZE: usize = 100;
 /// The score of nodes whose full-text relevance was not computed.
 pub(crate) const DEFAULT_SCORE: f32 = 1.0;
 /// The maximum number of documents that may differ between the index and the snapshot. Above it, the index is not used.

@@ -24,6 +24,7 @@ mod node_scan;
 mod node_source;
 mod predicate_tree;
 mod query_builder;
+mod query_limits;
 mod query_plan;
 mod row_filter;
 mod row_sort;
@@ -42,15 +43,14 @@ pub use algebra::{
     QueryConstraint, QueryJoin, QueryLiteral, QueryOperand, QueryOptions, QueryOrdering,
     QuerySelector, SelectStatement, TraversalPolicy,
 };
-pub use engine::{
-    FullTextIndexStatus, QueryEngine, QueryLimits, QueryPage, QueryRequest, QueryRow,
-};
+pub use engine::{FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest, QueryRow};
 pub use explanation::{QueryExplanation, QueryMeasurement, SelectorExplanation};
 pub use full_text::{
     FullTextExpression, FullTextHit, FullTextIndex, FullTextPage, FullTextPosition,
     FullTextRequest, ReadableText, ReadableTextFn,
 };
 pub use query_builder::BuilderQuery;
+pub use query_limits::QueryLimits;
 pub use slow_statement::SlowStatement;
 pub use sql2_parser::parse_sql2;
 pub use syntax_error::QuerySyntaxError;

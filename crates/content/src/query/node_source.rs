@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use tympan_store::{Chunk, ChunkId, ReadChunks, SortedMap};
 
-use super::engine::QueryLimits;
 use super::full_text::FullTextIndex;
 use super::full_text_hit::{DEFAULT_SCORE, FullTextLag, FullTextSearch, read_hits};
+use super::query_limits::QueryLimits;
 use crate::index::property_index::IndexDefinitions;
 use crate::model::value_key::{KeySpan, split_entry};
 use crate::node_type::NodeTypes;

@@ -1,23 +1,10 @@
 //! The document being edited: decoded once, and split into records when it is written back.
 
-use std::sync::Arc;
-
-use super::{Session, refused_error};
-use crate::document::body::DocumentBody;
+use super::{EditedDocument, Session, refused_error};
 use crate::document::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::model::order_key::OrderKey;
 use crate::{Error, NodePath, Result, Subtree, document::record_key};
-
-/// A decoded document.
-#[derive(Debug)]
-pub(super) struct EditedDocument {
-    path: NodePath,
-    /// The record and body from which it was decoded.
-    record: ContentRecord,
-    body: Arc<DocumentBody>,
-    tree: Subtree,
-}
 
 impl Session {
     /// Changes a node inside the decoded document that holds it.

@@ -4,7 +4,7 @@
 use super::{Session, refused_error};
 use crate::document::boundary::is_container;
 use crate::document::record::ContentRecord;
-use crate::version::IS_CHECKED_OUT;
+use crate::version::checked_in::IS_CHECKED_OUT;
 use crate::{
     Error, NodePath, Property, Result, Subtree, Value, check_item_name, document::record_key,
 };

@@ -9,10 +9,12 @@ use tympan_store::{ChunkId, MapValue, RootPin, SortedMap};
 
 use crate::document::body::DocumentBody;
 use crate::document::record::{ContentRecord, RecordBody};
-use crate::document::sibling::OrderEdits;
-use crate::repository::RepositoryState;
-use crate::version::VersionEdits;
+use crate::repository::repository_state::RepositoryState;
+use crate::version::version_entry::VersionEdits;
 use crate::{Error, NodePath, Result, document::record_key};
+
+/// Pending edits of the map of order keys by entry; the value is true if the entry exists.
+pub(crate) type OrderEdits = BTreeMap<Vec<u8>, bool>;
 
 /// Pending edits by key: a record put, or `None` for a removed one.
 pub(crate) type RecordEdits = BTreeMap<Vec<u8>, Option<Arc<ContentRecord>>>;

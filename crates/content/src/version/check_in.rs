@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::version_entry::{
-    HistoryStatus, MAX_VERSIONED_PATH_BYTES, StoredVersion, VersionHistory, VersionMapEntry,
-    is_history_identifier, path_history_key, version_key,
+    HistoryStatus, MAX_VERSIONED_PATH_BYTES, NodeVersion, StoredVersion, VersionHistory,
+    VersionMapEntry, is_history_identifier, path_history_key, version_key,
 };
-use super::{CheckInOptions, CheckOutState, NodeVersion, checked_in};
+use super::version_name::next_version_name;
+use super::{CheckInOptions, CheckOutState, checked_in};
 use crate::model::subtree::MIXIN_TYPES;
 use crate::{
-    Error, JcrDate, Node, NodePath, Privileges, Property, Repository, Result, Session, Snapshot,
-    Value, check_item_name,
+    Error, JcrDate, Node, NodePath, Privileges, Repository, Result, Session, Snapshot, Value,
+    check_item_name,
 };
 
-/// The name of the first version.
-const FIRST_VERSION_NAME: &str = "1.0";
 /// The maximum length of a comment, because an entry must be small.
 const MAX_VERSION_COMMENT_BYTES: usize = 4_096;
 /// The maximum number of labels on one version.
@@ -326,50 +325,5 @@ pub enum LabelConflictPolicy {
 /// Returns true if JCR's check-in works on a node.
 pub(super) fn is_versionable(node: &Node) -> bool {
     let mixins = node.property(MIXIN_TYPES);
-    mixins.as_ref().is_some_and(has_versionable_mixin)
-}
-
-/// Returns true if a list of mixins contains `mix:versionable`.
-pub(super) fn has_versionable_mixin(mixins: &Property) -> bool {
-    mixins.values().iter().any(|value| value.as_str() == Some("mix:versionable"))
-}
-
-/// Returns the name of the version after `base`, numbered as in Jackrabbit: `1.1` after `1.0`; if that is in use, as
-/// after restoring an older one, `1.0.0`.
-pub(super) fn next_version_name(
-    base: &str,
-    mut is_taken: impl FnMut(&str) -> Result<bool>,
-) -> Result<String> {
-    let mut name = FIRST_VERSION_NAME.to_owned();
-    if let Some((stem, last)) = base.rsplit_once('.') {
-        let last: u64 = last.parse().unwrap_or_default();
-        name = format!("{stem}.{}", last + 1);
-    }
-    let mut branch = if base.is_empty() { name.clone() } else { base.to_owned() };
-    while is_taken(&name)? {
-        branch.push_str(".0");
-        name.clone_from(&branch);
-    }
-    Ok(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(base: &str, used_names: &[&str], expected: &str) {
-        let name = next_version_name(base, |name| Ok(used_names.contains(&name))).unwrap();
-        assert_eq!(name, expected, "{base} {used_names:?}");
-    }
-
-    #[test]
-    fn versions_are_counted_as_jackrabbit_does() {
-        check("", &[], "1.0");
-        check("1.0", &["1.0"], "1.1");
-        check("1.9", &["1.9"], "1.10");
-        check("1.0", &["1.0", "1.1"], "1.0.0");
-        check("1.0.0", &["1.0", "1.1", "1.0.0"], "1.0.1");
-        check("1.0", &["1.0", "1.1", "1.0.0"], "1.0.0.0");
-        check("", &["1.0"], "1.0.0");
-    }
+    mixins.as_ref().is_some_and(checked_in::has_versionable_mixin)
 }

@@ -4,22 +4,15 @@
 //! below it in the same document, except versionable nodes there, which have a state of their own. The commit enforces
 //! it for every kind of edit; a check-out in the same commit counts.
 //!
-//! A package can be installed over checked-in nodes: each one that it changes or adds is stored as a version.
-//!
 //! Not covered, because their OnParentVersion is IGNORE: the replication properties of a node, and its access control.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
 
-use super::check_in::has_versionable_mixin;
-use super::version_entry::MAX_VERSIONED_PATH_BYTES;
-use super::{CheckInOptions, CheckOutState};
 use crate::document::body::{BodyNode, DocumentBody};
 use crate::document::borrowed_node::BorrowedValue;
 use crate::model::subtree::MIXIN_TYPES;
 use crate::{
-    Error, Node, NodePath, Property, Result, Session, Snapshot, Subtree, Value,
-    document::record_key,
+    Error, Node, NodePath, Property, Result, Snapshot, Subtree, Value, document::record_key,
 };
 
 /// The property that is false while a versionable node is checked in.
@@ -28,95 +21,9 @@ pub(crate) const IS_CHECKED_OUT: &str = "jcr:isCheckedOut";
 /// The edits of a session that bypass check-ins.
 #[derive(Debug, Default)]
 pub(crate) struct CheckInBypass {
-    is_for_all_nodes: bool,
+    pub(super) is_for_all_nodes: bool,
     /// Nodes that were checked in or restored in the pending edits.
-    restored_paths: BTreeSet<NodePath>,
-}
-
-impl Session {
-    /// Lets the edits of this session change checked-in nodes. It is for complete content from elsewhere, such as
-    /// received documents.
-    pub fn bypass_check_ins(&mut self) {
-        self.check_in_bypass.is_for_all_nodes = true;
-    }
-
-    /// Records that a node gets its state from a version.
-    pub(super) fn record_restored(&mut self, path: &NodePath) {
-        self.check_in_bypass.restored_paths.insert(path.clone());
-    }
-
-    /// Checks in again the checked-in nodes that the pending edits of a package change, and the nodes that the edits
-    /// newly mark as checked in: each is stored as a version. A node whose path is too long for versions is changed
-    /// without a version.
-    pub(crate) fn check_in_installed(
-        &mut self,
-        base: &Snapshot,
-        comment: &str,
-        at: SystemTime,
-    ) -> Result<()> {
-        for path in newly_checked_in(base, &self.unrestricted_snapshot()?)? {
-            // This node may have been processed before a failed commit.
-            if self.check_in_bypass.restored_paths.contains(&path) {
-                continue;
-            }
-            if path.as_str().len() > MAX_VERSIONED_PATH_BYTES {
-                self.record_restored(&path);
-                continue;
-            }
-            // A checked-in node keeps its version, so it is checked out first.
-            self.set_property(&path, IS_CHECKED_OUT, Value::Boolean(true).into())?;
-            self.check_in(
-                &path,
-                &CheckInOptions {
-                    comment,
-                    created_at: at,
-                    check_out_state: CheckOutState::CheckedIn,
-                },
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// Returns the nodes that are checked in after the pending edits and were not checked in, or were different, before.
-fn newly_checked_in(base: &Snapshot, pending: &Snapshot) -> Result<Vec<NodePath>> {
-    let mut paths = Vec::new();
-    for (key, record) in &pending.0.record_edits {
-        let Some(record) = record else { continue };
-        let path = record_key::record_path(key)?;
-        let after = pending.0.load_body(record, &path)?;
-        if !after.has_name(IS_CHECKED_OUT) {
-            continue;
-        }
-        let before = base.0.read_record(key, &path)?;
-        let before = before.map(|before| base.0.load_body(&before, &path)).transpose()?;
-        let before = before.as_ref().map(|before| (&**before, before.root()));
-        collect_checked_in(&path, before, &after.subtree(after.root()), &mut paths);
-    }
-    Ok(paths)
-}
-
-fn collect_checked_in(
-    path: &NodePath,
-    before: Option<(&DocumentBody, BodyNode)>,
-    after: &Subtree,
-    paths: &mut Vec<NodePath>,
-) {
-    let was_so = before.is_some_and(|(body, node)| {
-        is_checked_in_body_node(body, node)
-            && is_same_content(&body.subtree(node), after, NestedVersionables::Separate)
-    });
-    if is_checked_in_subtree(after) && !was_so {
-        paths.push(path.clone());
-    }
-    for child in &after.children {
-        let before = before.and_then(|(body, node)| {
-            let old_child =
-                body.children(node).find(|node_child| body.name(*node_child) == child.name)?;
-            Some((body, old_child))
-        });
-        collect_checked_in(&path.child_unchecked(&child.name), before, child, paths);
-    }
+    pub(super) restored_paths: BTreeSet<NodePath>,
 }
 
 impl CheckInBypass {
@@ -202,14 +109,14 @@ pub(super) fn is_checked_in(node: &Node) -> bool {
     node.property(IS_CHECKED_OUT).is_some_and(|property| is_false_property(&property))
 }
 
-fn is_checked_in_body_node(body: &DocumentBody, node: BodyNode) -> bool {
+pub(super) fn is_checked_in_body_node(body: &DocumentBody, node: BodyNode) -> bool {
     let is_out = body.property(node, IS_CHECKED_OUT).and_then(|property| property.first());
     let mixins = body.property(node, MIXIN_TYPES);
     matches!(is_out, Some(BorrowedValue::Boolean(false)))
         && mixins.is_some_and(|mixins| has_versionable_mixin(&mixins.to_property()))
 }
 
-fn is_checked_in_subtree(tree: &Subtree) -> bool {
+pub(super) fn is_checked_in_subtree(tree: &Subtree) -> bool {
     tree.properties.get(IS_CHECKED_OUT).is_some_and(is_false_property)
         && is_versionable_subtree(tree)
 }
@@ -254,4 +161,9 @@ pub(super) fn is_same_content(left: &Subtree, right: &Subtree, nested: NestedVer
             let is_apart = nested == NestedVersionables::Separate && is_versionable_subtree(left);
             is_apart || is_same_content(left, right, nested)
         })
+}
+
+/// Returns true if a list of mixins contains `mix:versionable`.
+pub(super) fn has_versionable_mixin(mixins: &Property) -> bool {
+    mixins.values().iter().any(|value| value.as_str() == Some("mix:versionable"))
 }

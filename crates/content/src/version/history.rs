@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use tympan_store::{ChunkId, SortedMap, StoreRoot};
 
-use super::NodeVersion;
 use super::version_entry::{
-    HistoryStatus, StoredVersion, VERSIONS_MAP, VersionHistory, VersionKeyRange, VersionMapEntry,
-    VersionMapKey, is_history_identifier, is_path_history, parse_version_key, version_key,
+    HistoryStatus, NodeVersion, StoredVersion, VERSIONS_MAP, VersionHistory, VersionKeyRange,
+    VersionMapEntry, VersionMapKey, is_history_identifier, is_path_history, parse_version_key,
+    version_key,
 };
 use crate::document::record::ContentRecord;
 use crate::snapshot::SnapshotView;

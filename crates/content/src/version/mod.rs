@@ -13,52 +13,19 @@
 //!
 //! Not here: the history of a whole branch (`branch`, `launch`).
 
-mod check_in;
-mod checked_in;
-mod history;
+pub(crate) mod check_in;
+pub(crate) mod checked_in;
+pub(crate) mod history;
 mod history_move;
-mod purge;
+mod installed_check_in;
+pub(crate) mod purge;
 mod restore;
-mod version_entry;
-mod version_merge;
-mod version_visibility;
+pub(crate) mod version_entry;
+pub(crate) mod version_merge;
+mod version_name;
+pub(crate) mod version_visibility;
 
 use std::time::SystemTime;
-
-pub use check_in::LabelConflictPolicy;
-pub(crate) use checked_in::{CheckInBypass, IS_CHECKED_OUT, is_read_only};
-pub use history::DeletedNode;
-pub use purge::{VersionPurgeReport, VersionRetention};
-pub(crate) use version_entry::VERSIONS_MAP;
-pub(crate) use version_merge::{VersionEdits, merge_version_edits, version_edits_between};
-pub(crate) use version_visibility::check_version_privilege;
-
-use crate::NodePath;
-use version_entry::StoredVersion;
-
-/// A state of one node that a user chose to keep.
-#[derive(Debug, Clone)]
-pub struct NodeVersion {
-    /// The name: `1.0`, `1.1`, …
-    pub name: String,
-    /// The path of the node at that time.
-    pub path: NodePath,
-    /// The time of creation.
-    pub created_at: SystemTime,
-    /// The user who created the version.
-    pub user: String,
-    /// The comment of the user.
-    pub comment: String,
-    /// The labels, sorted.
-    pub labels: Vec<String>,
-    /// The version on which the node was based; `None` for the first.
-    pub predecessor: Option<String>,
-    /// True if the node is based on this version: the last one created or restored.
-    pub is_base: bool,
-    /// The history of the version: the node's identifier, or the path where the node was first checked in.
-    pub history_id: String,
-    stored_version: StoredVersion,
-}
 
 /// The options of a check-in.
 #[derive(Debug, Clone, Copy)]

@@ -7,9 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use tympan_store::{SortedMap, StoreRoot};
 
-use super::NodeVersion;
 use super::version_entry::{
-    VERSIONS_MAP, VersionKeyRange, VersionMapEntry, VersionMapKey, parse_version_key,
+    NodeVersion, VERSIONS_MAP, VersionKeyRange, VersionMapEntry, VersionMapKey, parse_version_key,
 };
 use crate::{Repository, Result, RevisionDetails, Session};
 

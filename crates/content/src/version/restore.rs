@@ -6,9 +6,9 @@
 use std::time::SystemTime;
 
 use super::version_entry::{
-    HistoryStatus, VersionHistory, VersionMapEntry, path_history_key, version_key,
+    HistoryStatus, NodeVersion, VersionHistory, VersionMapEntry, path_history_key, version_key,
 };
-use super::{CheckOutState, NodeVersion, checked_in};
+use super::{CheckOutState, checked_in};
 use crate::document::record::ContentRecord;
 use crate::model::order_key::OrderKey;
 use crate::{
@@ -246,5 +246,5 @@ fn stamp_modification(tree: &mut Subtree, user: &str, at: SystemTime) {
 
 fn is_versionable_subtree(tree: &Subtree) -> bool {
     let mixins = tree.properties.get(crate::MIXIN_TYPES);
-    mixins.is_some_and(super::check_in::has_versionable_mixin)
+    mixins.is_some_and(checked_in::has_versionable_mixin)
 }

@@ -8,18 +8,21 @@
 //!
 //! A history is named by the node's `jcr:uuid`, or by the path where the node was first checked in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::SystemTime;
 
 use tympan_store::{ChunkBatch, MapValue};
 
-use super::NodeVersion;
 use crate::document::codec::{
     ByteCursor, write_length_prefixed, write_signed_varint, write_varint,
 };
 use crate::document::record::{ContentRecord, NodeSummary, RecordBody};
 use crate::model::order_key::OrderKey;
 use crate::{Error, JcrDate, NodePath, Result};
+
+/// Pending edits of the map of versions by key: an entry put, or `None` for a removed one.
+pub(crate) type VersionEdits = BTreeMap<Vec<u8>, Option<VersionMapEntry>>;
 
 /// The name of the map.
 pub(crate) const VERSIONS_MAP: &str = "versions";
@@ -115,6 +118,30 @@ impl VersionMapEntry {
         };
         slot.ok_or_else(|| damaged_entry_error(key))
     }
+}
+
+/// A state of one node that a user chose to keep.
+#[derive(Debug, Clone)]
+pub struct NodeVersion {
+    /// The name: `1.0`, `1.1`, …
+    pub name: String,
+    /// The path of the node at that time.
+    pub path: NodePath,
+    /// The time of creation.
+    pub created_at: SystemTime,
+    /// The user who created the version.
+    pub user: String,
+    /// The comment of the user.
+    pub comment: String,
+    /// The labels, sorted.
+    pub labels: Vec<String>,
+    /// The version on which the node was based; `None` for the first.
+    pub predecessor: Option<String>,
+    /// True if the node is based on this version: the last one created or restored.
+    pub is_base: bool,
+    /// The history of the version: the node's identifier, or the path where the node was first checked in.
+    pub history_id: String,
+    pub(super) stored_version: StoredVersion,
 }
 
 impl StoredVersion {

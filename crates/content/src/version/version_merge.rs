@@ -8,16 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tympan_store::{ChunkBatch, ReadChunks, SortedMap};
 
-use super::check_in::next_version_name;
 use super::version_entry::{
-    HistoryStatus, StoredVersion, VersionHistory, VersionKeyRange, VersionMapEntry, VersionMapKey,
-    parse_version_key, path_history_key, version_key,
+    HistoryStatus, StoredVersion, VersionEdits, VersionHistory, VersionKeyRange, VersionMapEntry,
+    VersionMapKey, parse_version_key, path_history_key, version_key,
 };
+use super::version_name::next_version_name;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result};
-
-/// Pending edits of the map of versions by key: an entry put, or `None` for a removed one.
-pub(crate) type VersionEdits = BTreeMap<Vec<u8>, Option<VersionMapEntry>>;
 
 /// Returns the edits that turn the first map into the second, except for versions of unwanted nodes.
 pub(crate) fn version_edits_between(

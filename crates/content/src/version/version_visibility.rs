@@ -1,7 +1,6 @@
 //! Access to versions: the rules of the node at its current path, or at its last path if it is deleted.
 
-use super::NodeVersion;
-use super::version_entry::{VersionMapKey, parse_version_key};
+use super::version_entry::{NodeVersion, VersionMapKey, parse_version_key};
 use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent};
 use crate::document::body::DocumentBody;
 use crate::snapshot::SnapshotView;

@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use tympan_content::NodePath;
 
 use super::asset_processor::{AssetError, AssetProcessor, AssetUpdateOutcome, original_if_due};
-use super::rendition_process_pool::RenditionError;
+use super::rendition_error::RenditionError;
 use crate::error::format_error_chain;
 use crate::{Job, JobContext, JobHandler, JobOutcome};
 

@@ -24,9 +24,8 @@ use super::processing_request::{
     AssetProcessingRequest, AssetProcessingResult, EncodedRendition, MetadataValue,
     ProcessingLimits,
 };
-use super::rendition_process_pool::{
-    RenditionError, RenditionProcessPool, detect_media_type, system_error,
-};
+use super::rendition_error::{RenditionError, system_error};
+use super::rendition_process_pool::{RenditionProcessPool, detect_media_type};
 use super::rendition_profile::{RenditionProfile, is_generated_rendition};
 
 /// The node type of an asset.

@@ -18,11 +18,10 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tympan_content::BlobContent;
 
+use super::child_process::{ProgramCommand, is_killed_externally, wait_for_exit};
 use super::file_format::FileFormat;
 use super::processing_request::{AssetProcessingRequest, AssetProcessingResult, RenditionEncoding};
-use super::rendition_process_pool::{
-    ProgramCommand, RenditionError, is_killed_externally, system_error, wait_for_exit,
-};
+use super::rendition_error::{RenditionError, system_error};
 
 const PDF_TOOL: &str = "pdftoppm";
 const VIDEO_TOOL: &str = "ffmpeg";

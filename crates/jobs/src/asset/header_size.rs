@@ -3,7 +3,7 @@
 //! Pure. Truncated or invalid data has no size. Nothing is allocated based on the header's claims.
 
 use super::file_format::FileFormat;
-use super::raster_image::ImageSize;
+use super::image_size::ImageSize;
 
 /// Maximum number of TIFF directory entries that are read.
 const MAX_TIFF_ENTRIES: usize = 4096;

@@ -15,62 +15,18 @@ use image::codecs::tiff::TiffDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageResult};
 
+use super::asset_file_error::AssetFileError;
+use super::decoded_image::{DecodedImage, ImageHeader};
 use super::file_format::FileFormat;
+use super::image_size::ImageSize;
 use super::jpeg::{self, JpegSegments};
 use super::metadata::EmbeddedMetadata;
 use super::processing_request::ProcessingLimits;
-use super::raster_image::{ImageSize, PixelLayout, RasterImage};
+use super::raster_image::{PixelLayout, RasterImage};
 use super::svg;
 
 /// Maximum size of a textual chunk or profile that a decoder stores, in bytes.
 const MAX_METADATA_BYTES: usize = 16 << 20;
-
-/// The reason why no rendition was generated: a sentence about the file for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AssetFileError(pub(crate) String);
-
-impl AssetFileError {
-    pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self(reason.into())
-    }
-}
-
-/// Properties of a picture that are known before decoding.
-#[derive(Debug, Default)]
-pub(crate) struct ImageHeader {
-    /// The size of the stored pixels.
-    pub(crate) stored_size: ImageSize,
-    /// EXIF orientation, 1 to 8.
-    pub(crate) orientation: u8,
-    /// Bits per pixel.
-    pub(crate) bits_per_pixel: u32,
-    /// True if the picture is stored in passes.
-    pub(crate) is_progressive: bool,
-    /// True if CMYK is stored inverted.
-    pub(crate) is_inverted: bool,
-    /// Horizontal and vertical density in pixels per inch.
-    pub(crate) density: Option<(u32, u32)>,
-    /// Number of comments in the file.
-    pub(crate) comments: u32,
-    /// Memory needed for decoding, in bytes.
-    pub(crate) memory_bytes: u64,
-    /// Metadata as stored in the file.
-    pub(crate) embedded_metadata: EmbeddedMetadata,
-}
-
-impl ImageHeader {
-    /// Returns the size as displayed.
-    pub(crate) fn display_size(&self) -> ImageSize {
-        if self.orientation >= 5 { self.stored_size.transposed() } else { self.stored_size }
-    }
-}
-
-/// A decoded picture.
-#[derive(Debug)]
-pub(crate) struct DecodedImage {
-    pub(crate) image: RasterImage,
-    pub(crate) warnings: Vec<String>,
-}
 
 /// Returns true if pictures of this format are decoded here.
 pub(crate) fn is_decodable_image(format: FileFormat) -> bool {

@@ -12,9 +12,11 @@ use image::codecs::jpeg::JpegDecoder;
 use image::{DynamicImage, ImageDecoder};
 use turbojpeg::{Colorspace, Compressor, Decompressor, Image, PixelFormat, ScalingFactor, Subsamp};
 
-use super::image_decoder::{AssetFileError, DecodedImage, ImageHeader};
+use super::asset_file_error::AssetFileError;
+use super::decoded_image::{DecodedImage, ImageHeader};
+use super::image_size::ImageSize;
 use super::metadata::EmbeddedMetadata;
-use super::raster_image::{ImageSize, PixelLayout, RasterImage};
+use super::raster_image::{PixelLayout, RasterImage};
 
 const EXIF_SIGNATURE: &[u8] = b"Exif\0\0";
 const XMP_SIGNATURE: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";

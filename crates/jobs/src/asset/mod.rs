@@ -9,20 +9,26 @@
 //! * Decoders run in processes of their own ([`RenditionProcessPool`]).
 //! * Due work is a stored job ([`ASSET_UPDATE_TOPIC`]): [`AssetFollower`] adds it, [`AssetHandler`] carries it out.
 
+mod asset_file_error;
 mod asset_follower;
 mod asset_handler;
 mod asset_processor;
+mod child_process;
 mod color_conversion;
+mod decoded_image;
 mod external_tool;
 mod file_format;
 mod header_size;
 mod image_decoder;
+mod image_size;
 mod jpeg;
 mod metadata;
+mod metadata_change;
 mod pdf_xmp_packet;
 mod process_channel;
 mod processing_request;
 mod raster_image;
+mod rendition_error;
 mod rendition_generator;
 mod rendition_process;
 mod rendition_process_pool;
@@ -38,15 +44,15 @@ pub use asset_processor::{
     ASSET_NODE_TYPE, AssetError, AssetProcessor, AssetUpdateOutcome, needs_processing,
 };
 pub(crate) use asset_processor::{ORIGINAL_CONTENT_PATH, blob_id_of_data};
+pub use child_process::ProgramCommand;
+pub use image_size::ImageSize;
 pub use processing_request::{
     AssetProcessingRequest, AssetProcessingResult, EncodedRendition, FocalPoint, MetadataValue,
     ProcessingLimits, RenditionEncoding, RenditionSpec, ResizeMode,
 };
-pub use raster_image::ImageSize;
+pub use rendition_error::RenditionError;
 pub use rendition_process::{ToolLimits, run_rendition_process, run_tool};
-pub use rendition_process_pool::{
-    ProgramCommand, RenditionError, RenditionPoolOptions, RenditionProcessPool,
-};
+pub use rendition_process_pool::{RenditionPoolOptions, RenditionProcessPool};
 pub use rendition_profile::RenditionProfile;
 pub use write_back::{WriteBackOptions, WriteBackOutcome};
 pub use write_back_process::{WriteBackProcess, set_write_back_enabled};

@@ -8,8 +8,8 @@
 use lopdf::{Dictionary, Document, IncrementalDocument, Object, ObjectId, Stream};
 
 use super::metadata::pdf::find_xmp_packet;
+use super::metadata_change::{changed_names, diff_packet};
 use super::processing_request::MetadataValue;
-use super::write_back::{changed_names, diff_packet};
 
 /// Entries of a cross-reference stream that the update regenerates.
 const REGENERATED_STREAM_ENTRIES: [&[u8]; 7] =

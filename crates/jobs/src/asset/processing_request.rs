@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::raster_image::ImageSize;
+use super::image_size::ImageSize;
 
 /// The focal point of a picture, as shares of width and height from the upper left corner.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

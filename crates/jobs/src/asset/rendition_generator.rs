@@ -12,14 +12,17 @@ use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
 use sha1::{Digest, Sha1};
 
+use super::asset_file_error::AssetFileError;
+use super::decoded_image::ImageHeader;
 use super::file_format::FileFormat;
 use super::header_size::read_header_size;
-use super::image_decoder::{self, AssetFileError, ImageHeader};
+use super::image_decoder;
+use super::image_size::ImageSize;
 use super::processing_request::{
     AssetProcessingRequest, AssetProcessingResult, EncodedRendition, RenditionEncoding,
     RenditionSpec, ResizeMode,
 };
-use super::raster_image::{ImageSize, PixelLayout, RasterImage};
+use super::raster_image::{PixelLayout, RasterImage};
 use super::{color_conversion, jpeg, metadata};
 
 /// Processes a request. `reserve` is called with the memory that decoding takes, in bytes, and returns when it is

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::image_decoder::AssetFileError;
+use super::asset_file_error::AssetFileError;
 use super::pdf_xmp_packet::build_pdf_appendix;
 use super::process_channel::{
     BEGIN_DECODING_MARKER, FramedProcessingRequest, RenditionProcessMessage, read_json,

@@ -14,13 +14,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tympan_content::BlobContent;
 
+use super::child_process::{ProgramCommand, is_killed_externally, wait_for_exit};
 use super::external_tool::ExternalTools;
 use super::file_format::FileFormat;
 use super::pdf_xmp_packet::PdfAppendix;
@@ -31,23 +31,12 @@ use super::process_channel::{
 use super::processing_request::{
     AssetProcessingRequest, AssetProcessingResult, MetadataValue, ProcessingLimits,
 };
+use super::rendition_error::{RenditionError, system_error};
 
 /// Number of files after which a process is replaced, to release memory that its libraries leak.
 const MAX_FILES_PER_PROCESS: u32 = 500;
 /// Maximum size of one rendition, in bytes.
 const MAX_RENDITION_BYTES: u64 = 256 << 20;
-/// Maximum time for a process to exit after it closed its channel.
-const PROCESS_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A command that starts a program, with the arguments that precede the program's own.
-#[derive(Debug, Clone)]
-pub struct ProgramCommand {
-    /// The program, usually the current executable.
-    pub program: PathBuf,
-    /// Arguments that select the function of the program.
-    pub arguments: Vec<OsString>,
-}
-
 /// Options of a pool.
 #[derive(Debug, Clone)]
 pub struct RenditionPoolOptions {
@@ -65,36 +54,6 @@ pub struct RenditionPoolOptions {
     /// Niceness of the processes, from 0 to 19. A process can only lower its own priority, so work that visitors wait
     /// for needs a pool of its own.
     pub niceness: i32,
-}
-
-/// The reason why no renditions were generated.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RenditionError {
-    /// The file is at fault; a retry yields the same result.
-    #[error("{0}")]
-    File(String),
-    /// The process was killed from outside, as systems that are short of memory do. A retry may help.
-    #[error("the process that draws it was killed: memory may be short")]
-    Killed,
-    /// The time limit ended before the process used its share of processor time, so the machine may be overloaded.
-    #[error(
-        "drawing it took longer than {limit} s, in which it had {cpu_seconds} s of processor time: the machine may be overloaded"
-    )]
-    CpuStarved {
-        /// The time limit, in seconds.
-        limit: u64,
-        /// The processor time used, in seconds.
-        cpu_seconds: u64,
-    },
-    /// The system failed; a retry can help.
-    #[error("cannot {action}")]
-    System {
-        /// The attempted action, as a verb and its object.
-        action: &'static str,
-        /// The cause.
-        source: io::Error,
-    },
 }
 
 /// A pool of rendition processes.
@@ -484,30 +443,6 @@ fn diagnose_channel_failure(
     }
 }
 
-/// Returns true if a process was killed from outside, by a signal that no fault of a file causes.
-pub(crate) fn is_killed_externally(status: ExitStatus) -> bool {
-    const HANG_UP: i32 = 1;
-    const INTERRUPT: i32 = 2;
-    const QUIT: i32 = 3;
-    const KILL: i32 = 9;
-    const TERMINATE: i32 = 15;
-    matches!(status.signal(), Some(HANG_UP | INTERRUPT | QUIT | KILL | TERMINATE))
-}
-
-/// Waits for a process whose channel is closed. If it does not exit, it is killed and `None` is returned.
-pub(crate) fn wait_for_exit(child: &mut Child) -> io::Result<Option<ExitStatus>> {
-    let until = Instant::now() + PROCESS_EXIT_TIMEOUT;
-    while Instant::now() < until {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    child.kill()?;
-    child.wait()?;
-    Ok(None)
-}
-
 /// Describes how a process ended.
 fn describe_exit(status: ExitStatus, order: &AssetProcessingRequest) -> String {
     const ABORTED: i32 = 6;
@@ -552,10 +487,6 @@ fn detect_format(source: &BlobContent) -> Option<FileFormat> {
             FileFormat::detect(head.get(..count)?)
         }
     }
-}
-
-pub(crate) fn system_error(action: &'static str) -> impl Fn(io::Error) -> RenditionError {
-    move |source| RenditionError::System { action, source }
 }
 
 /// A socket whose operations share one deadline.

@@ -1,7 +1,7 @@
 //! Selects the renditions of an asset.
 
+use super::image_size::ImageSize;
 use super::processing_request::{RenditionEncoding, RenditionSpec, ResizeMode};
-use super::raster_image::ImageSize;
 
 /// Prefixes of the names of generated renditions; other renditions are left unchanged.
 const GENERATED_NAME_PREFIXES: [&str; 3] = ["cq5dam.thumbnail.", "cq5dam.web.", "cq5dam.width."];

@@ -8,9 +8,11 @@ use resvg::usvg::fontdb::Database;
 use resvg::usvg::{ImageHrefResolver, Options, Tree};
 use resvg::{tiny_skia, usvg};
 
+use super::asset_file_error::AssetFileError;
+use super::decoded_image::DecodedImage;
 use super::file_format::decode_plain_text;
-use super::image_decoder::{AssetFileError, DecodedImage};
-use super::raster_image::{ImageSize, PixelLayout, RasterImage};
+use super::image_size::ImageSize;
+use super::raster_image::{PixelLayout, RasterImage};
 
 /// Maximum size of an SVG, in bytes.
 const MAX_SVG_BYTES: usize = 16 << 20;

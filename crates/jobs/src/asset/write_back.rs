@@ -27,10 +27,12 @@ use super::asset_processor::{
     ASSET_NODE_TYPE, AssetError, AssetProcessor, PROCESSED_ORIGINAL_PROPERTY, blob_id_of_data,
 };
 use super::file_format::FileFormat;
-use super::metadata::{MetadataProperties, xmp};
+use super::metadata::xmp;
+use super::metadata_change::{changed_names, diff_packet};
 use super::processing_request::MetadataValue;
+use super::rendition_error::RenditionError;
 use super::rendition_generator::to_hex;
-use super::rendition_process_pool::{RenditionError, RenditionProcessPool};
+use super::rendition_process_pool::RenditionProcessPool;
 use super::xmp_packet;
 use crate::error::format_error_chain;
 use crate::mount::MOUNT_PROPERTY;
@@ -295,46 +297,6 @@ fn writable_metadata(metadata: &Subtree) -> Vec<(String, MetadataValue)> {
     properties
         .filter_map(|(name, property)| Some((name.clone(), property_to_metadata(property)?)))
         .collect()
-}
-
-/// A property and its new value.
-pub(super) type MetadataChange = (String, Option<MetadataValue>);
-
-/// Returns the properties that are missing from a packet or differ in it.
-pub(super) fn diff_packet(
-    packet: Option<&[u8]>,
-    properties: Vec<(String, MetadataValue)>,
-) -> Vec<MetadataChange> {
-    let mut says = MetadataProperties::default();
-    if let Some(packet) = packet {
-        xmp::read_xmp(packet, &mut says);
-    }
-    let says = says.into_sorted_list();
-    properties
-        .into_iter()
-        .filter(|(name, value)| {
-            !says.iter().any(|(said, present)| said == name && is_same_value(present, value))
-        })
-        .map(|(name, value)| (name, Some(value)))
-        .collect()
-}
-
-pub(super) fn changed_names(changes: &[MetadataChange]) -> Vec<String> {
-    changes.iter().map(|(name, _)| name.clone()).collect()
-}
-
-fn is_same_value(left: &MetadataValue, right: &MetadataValue) -> bool {
-    use MetadataValue::{Date, Text, Texts};
-    match (left, right) {
-        // A text and a list of that one text are equal in a file.
-        (Text(text), Texts(texts)) | (Texts(texts), Text(text)) => texts.iter().eq([text]),
-        (Date(left_date), Date(right_date)) => {
-            let instant =
-                |text: &str| tympan_content::JcrDate::parse(text).map(|date| date.millis).ok();
-            instant(left_date) == instant(right_date)
-        }
-        _ => left == right,
-    }
 }
 
 fn property_to_metadata(property: &Property) -> Option<MetadataValue> {

@@ -12,15 +12,14 @@ use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
 
+use super::asset_mount::{AssetMount, MountPurpose};
 use super::mount_config::parse_target_folder;
 use super::mount_ledger::LastMountPass;
-use super::mount_location;
-use super::mount_pass::{
-    AssetMount, MountPassError, MountPassOptions, MountPurpose, run_mount_pass,
-};
+use super::mount_pass::{MountPassError, MountPassOptions, run_mount_pass};
 use super::mount_service::MountService;
 use super::mount_source::MountSourceError;
 use super::pass_report::MountPassReport;
+use super::source_opening;
 use crate::error::format_error_chain;
 use crate::{Job, JobContext, JobHandler, JobId, JobOutcome, NewJob, Result};
 
@@ -87,7 +86,7 @@ impl MountService {
                 request.source
             )));
         }
-        if let Err(reason) = mount_location::open_mount_source(
+        if let Err(reason) = source_opening::open_mount_source(
             &request.source,
             &inner.settings.locations,
             &inner.network,
@@ -131,7 +130,7 @@ impl MountService {
         let Ok(folder) = NodePath::new(target) else {
             return failed(format!("`{target}` is no folder"));
         };
-        let opened = match mount_location::open_mount_source(
+        let opened = match source_opening::open_mount_source(
             source,
             &inner.settings.locations,
             &inner.network,

@@ -12,12 +12,14 @@
 //!
 //! Not here: renditions and metadata of the assets (`asset`).
 
+mod asset_mount;
 mod cmis;
 mod cmis_atom;
 mod directory;
 mod file_fetch;
 mod import;
 mod mount_config;
+mod mount_job_handler;
 mod mount_ledger;
 mod mount_location;
 mod mount_pass;
@@ -28,9 +30,11 @@ mod name_escaping;
 mod pass_report;
 mod s3;
 mod source_http;
+mod source_opening;
 mod webdav;
 mod xml_reader;
 
+pub use asset_mount::{AssetMount, MountPurpose};
 pub use directory::DirectorySource;
 pub use import::{IMPORT_TOPIC, ImportRequest, ImportStatus};
 pub use mount_config::{
@@ -40,8 +44,7 @@ pub use mount_config::{
 pub use mount_ledger::{LastMountPass, MOUNT_MIGRATIONS, MountLedger};
 pub use mount_location::{MountLocation, MountSecret};
 pub use mount_pass::{
-    AssetMount, MAX_PASS_CHANGES, MountPassCallback, MountPassError, MountPassOptions,
-    MountPurpose, run_mount_pass,
+    MAX_PASS_CHANGES, MountPassCallback, MountPassError, MountPassOptions, run_mount_pass,
 };
 pub use mount_service::{MOUNT_TOPIC, MountCounters, MountService, MountStatus};
 pub use mount_source::{

@@ -5,16 +5,8 @@
 //! writing content.
 
 use std::fmt;
-use std::sync::Arc;
 
 use tympan_web::tls::TlsTrust;
-
-use super::cmis::CmisSource;
-use super::directory::DirectorySource;
-use super::mount_source::MountSource;
-use super::s3::BucketSource;
-use super::source_http::SourceNetwork;
-use super::webdav::WebDavSource;
 
 /// A password or key that no log or error contains.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,41 +56,6 @@ impl MountLocation {
         let url = self.url.trim_end_matches('/');
         let rest = source.strip_prefix(url);
         !url.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#']))
-    }
-}
-
-/// Opens a source.
-///
-/// # Errors
-/// A message that describes what is wrong.
-pub(crate) fn open_mount_source(
-    source: &str,
-    locations: &[MountLocation],
-    network: &SourceNetwork,
-) -> Result<Arc<dyn MountSource>, String> {
-    let lies_in = locations.iter().filter(|candidate| candidate.contains_source(source));
-    let location = lies_in.max_by_key(|candidate| candidate.url.len()).cloned().unwrap_or_default();
-    let address = source.split('#').next().unwrap_or_default();
-    if address.split('/').any(|name| matches!(name, ".." | ".")) {
-        return Err(format!("`{source}` holds `..` or `.`; write the place that it leads to"));
-    }
-    let scheme = source.split_once("://").map(|(scheme, _)| scheme);
-    if scheme.is_some() && address.split('/').nth(2).is_some_and(|host| host.contains('@')) {
-        return Err("user and password do not stand in the address; write them in `tympan.toml`, \
-                    section `[[mounts.place]]`"
-            .to_owned());
-    }
-    match scheme {
-        None if source.starts_with('/') => Ok(Arc::new(DirectorySource::new(source))),
-        Some("dav" | "davs") => Ok(Arc::new(WebDavSource::new(source, &location, network)?)),
-        Some("s3") => Ok(Arc::new(BucketSource::new(source, &location, network)?)),
-        Some("cmis+http" | "cmis+https") => {
-            Ok(Arc::new(CmisSource::new(source, &location, network)?))
-        }
-        _ => Err(format!(
-            "`{source}` is no source; write `/folder`, `davs://host/folder`, `s3://bucket/folder` or \
-             `cmis+https://host/service#repository/folder`"
-        )),
     }
 }
 

@@ -12,18 +12,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tympan_content::{JCR_CONTENT, NodePath, Repository, RevisionDetails, Snapshot};
 
+use super::asset_mount::{AssetMount, MountPurpose, SYNCHRONIZATION_USER};
 use super::file_fetch::{MountFileFetch, MountFileRead, read_source_file, store_in_memory_files};
 use super::mount_ledger::{
     KnownMountFile, LastMountPass, MountFileRow, MountLedger, fingerprint_hash, path_hash,
 };
-use super::mount_source::{MountSource, MountSourceError, SourceFile, SourceItem};
+use super::mount_source::{MountSourceError, SourceFile, SourceItem};
 use super::mount_target::{
     FILE_PATH_PROPERTY, FINGERPRINT_PROPERTY, MOUNT_PROPERTY, MountFileAction, MountFileOutcome,
     MountTarget,
@@ -32,8 +32,6 @@ use super::pass_report::MountPassReport;
 use crate::Result;
 use crate::error::format_error_chain;
 
-/// The user in whose name assets are created and removed.
-pub(crate) const SYNCHRONIZATION_USER: &str = "asset-synchronization-service";
 /// Maximum number of files per commit, and maximum total of their bytes.
 const MAX_BATCH_FILES: usize = 64;
 const MAX_BATCH_BYTES: u64 = 256 << 20;
@@ -46,30 +44,6 @@ const MAX_UNCONFIRMED_REMOVALS: usize = 10;
 /// Number of consecutive read failures after which the source counts as unreachable.
 const MAX_CONSECUTIVE_FAILURES: usize = 8;
 const COMMIT_ATTEMPTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
-
-/// The purpose of a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MountPurpose {
-    /// The folder follows the source continuously.
-    Synchronize,
-    /// Files become assets like uploaded ones, once.
-    Import,
-}
-
-/// A source of files, and its target folder.
-#[derive(Debug, Clone)]
-pub struct AssetMount {
-    /// The name, which its assets record.
-    pub name: String,
-    /// The target folder.
-    pub target: NodePath,
-    /// The source.
-    pub source: Arc<dyn MountSource>,
-    /// The purpose.
-    pub purpose: MountPurpose,
-    /// Minimum age of a file; younger files are left for a later pass.
-    pub min_file_age: Duration,
-}
 
 /// Options of a pass.
 #[derive(Debug, Clone, Copy)]

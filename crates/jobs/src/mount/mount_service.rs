@@ -21,15 +21,13 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tympan_content::Repository;
 
-use super::import::ImportHandler;
+use super::asset_mount::{AssetMount, MountPurpose};
 use super::mount_config::{ConfiguredMounts, MountConfig, MountSettings};
 use super::mount_ledger::{LastMountPass, MountLedger};
-use super::mount_location;
-use super::mount_pass::{
-    AssetMount, MountPassError, MountPassOptions, MountPurpose, run_mount_pass,
-};
+use super::mount_pass::{MountPassError, MountPassOptions, run_mount_pass};
 use super::mount_source::{MountSource, MountSourceError};
 use super::source_http::SourceNetwork;
+use super::source_opening;
 use crate::error::format_error_chain;
 use crate::{
     ConfigFault, Job, JobContext, JobHandler, JobOutcome, JobPriority, JobQueues, JobState, NewJob,
@@ -119,15 +117,6 @@ impl MountService {
         }
     }
 
-    /// Returns the handlers of its jobs, to register with a worker.
-    #[must_use]
-    pub fn handlers(&self) -> Vec<Arc<dyn JobHandler>> {
-        vec![
-            Arc::new(MountHandler { service: self.clone(), topic: format!("{MOUNT_TOPIC}/*") }),
-            Arc::new(ImportHandler::new(self.clone())),
-        ]
-    }
-
     /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &MountCounters {
@@ -179,7 +168,7 @@ impl MountService {
         let mut configured = inner.settings.with_osgi_configs(configs);
         let mut sources = BTreeMap::new();
         configured.mounts.retain(|mount| {
-            match mount_location::open_mount_source(
+            match source_opening::open_mount_source(
                 &mount.source,
                 &inner.settings.locations,
                 &inner.network,
@@ -417,9 +406,15 @@ fn mount_pass_job(mount: &MountConfig) -> NewJob {
 }
 
 /// Handles the jobs of passes.
-struct MountHandler {
+pub(super) struct MountHandler {
     service: MountService,
     topic: String,
+}
+
+impl MountHandler {
+    pub(super) fn new(service: MountService) -> Self {
+        Self { service, topic: format!("{MOUNT_TOPIC}/*") }
+    }
 }
 
 impl JobHandler for MountHandler {

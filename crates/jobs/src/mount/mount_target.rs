@@ -10,9 +10,9 @@ use tympan_content::{
     BlobId, JCR_CONTENT, JcrDate, Node, NodePath, Property, Session, Snapshot, Subtree, Value,
 };
 
+use super::asset_mount::{AssetMount, MountPurpose, SYNCHRONIZATION_USER};
 use super::file_fetch::MountFileFetch;
 use super::mount_ledger::MountFileRow;
-use super::mount_pass::{AssetMount, MountPurpose, SYNCHRONIZATION_USER};
 use super::mount_source::SourceFile;
 use super::name_escaping::node_name_of_escaped;
 use crate::asset::{ASSET_NODE_TYPE, ORIGINAL_CONTENT_PATH, blob_id_of_data};

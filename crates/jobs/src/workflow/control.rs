@@ -6,8 +6,8 @@ use sqlx::Row;
 
 use crate::queue::sql::{WriteTransaction, database_error, from_epoch_millis, to_epoch_millis};
 use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine, WorkflowId};
-use crate::workflow::query::WorkflowState;
 use crate::workflow::step::step_job_key;
+use crate::workflow::workflow_state::WorkflowState;
 use crate::{Error, JobState, Result};
 
 /// A step that was given up and needs attention.

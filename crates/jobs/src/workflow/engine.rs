@@ -9,7 +9,7 @@ use sqlx::Row;
 use crate::queue::sql::{SqlDialect, WriteTransaction, database_error, to_epoch_millis};
 use crate::workflow::flow_state::FlowState;
 use crate::workflow::model::{WorkflowModel, WorkflowModelRoots};
-use crate::workflow::query::WorkflowState;
+use crate::workflow::workflow_state::WorkflowState;
 use crate::{Error, JobQueues, Result};
 
 /// The number of an instance.

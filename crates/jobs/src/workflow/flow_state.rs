@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::workflow::model::{WorkflowModel, WorkflowStepKind};
+use crate::workflow::model::WorkflowModel;
+use crate::workflow::model_step::WorkflowStepKind;
 use crate::{Error, Result};
 
 /// Maximum number of steps of one instance.
@@ -175,7 +176,8 @@ pub(crate) fn evaluate_rule(rule: &str, data: &Map<String, Json>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workflow::model::{WorkflowStep, WorkflowTransition};
+    use crate::workflow::model::WorkflowTransition;
+    use crate::workflow::model_step::WorkflowStep;
 
     /// Creates a model from `name:KIND` and `from>to` or `from>to?rule`.
     fn model(parts: &str) -> WorkflowModel {

@@ -17,21 +17,24 @@ mod engine;
 mod flow_state;
 mod launcher;
 mod model;
+mod model_step;
 pub mod process;
 mod query;
 mod step;
 mod step_registry;
 mod step_timeout;
+mod step_timeout_job;
 mod workflow_handler;
+mod workflow_state;
 
 pub use control::FailedWorkflowStep;
 pub use engine::{WorkflowEngine, WorkflowId, WorkflowStart};
 pub(crate) use launcher::WORKFLOW_USER;
 pub use launcher::{LauncherRule, WorkflowLauncher};
-pub use model::{
-    WorkflowModel, WorkflowModelRoots, WorkflowStep, WorkflowStepKind, WorkflowTransition,
-};
+pub use model::{WorkflowModel, WorkflowModelRoots, WorkflowTransition};
+pub use model_step::{WorkflowStep, WorkflowStepKind};
 pub use process::NoopProcess;
-pub use query::{WorkItem, WorkflowFilter, WorkflowHistoryEntry, WorkflowInstance, WorkflowState};
+pub use query::{WorkItem, WorkflowFilter, WorkflowHistoryEntry, WorkflowInstance};
 pub use step_registry::{ParticipantChooser, StepRegistry};
 pub use workflow_handler::{StepOutcome, StepRun, WorkflowHandler, WorkflowProcess};
+pub use workflow_state::WorkflowState;

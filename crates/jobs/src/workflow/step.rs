@@ -11,9 +11,10 @@ use crate::workflow::engine::{
     LockedWorkflow, ParentStep, StepActionContext, StepCompletion, WorkflowEngine, WorkflowId,
     WorkflowStart,
 };
-use crate::workflow::model::{WorkflowModel, WorkflowStep, WorkflowStepKind};
-use crate::workflow::query::WorkflowState;
-use crate::workflow::step_timeout::timeout_job_identity;
+use crate::workflow::model::WorkflowModel;
+use crate::workflow::model_step::{WorkflowStep, WorkflowStepKind};
+use crate::workflow::step_timeout_job::timeout_job_identity;
+use crate::workflow::workflow_state::WorkflowState;
 use crate::{Error, NewJob, Result};
 
 /// Maximum nesting depth of workflows.

@@ -8,10 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use tympan_content::{LookupIndex, Repository};
-use tympan_web::outgoing_policy::OutgoingPolicy;
 
-use crate::workflow::model::{WorkflowModel, WorkflowModelRoots, WorkflowStepKind};
-use crate::workflow::process;
+use crate::workflow::model::{WorkflowModel, WorkflowModelRoots};
+use crate::workflow::model_step::WorkflowStepKind;
 use crate::workflow::workflow_handler::{StepRun, WorkflowProcess};
 use crate::{Error, Result};
 
@@ -36,24 +35,9 @@ pub struct StepRegistry {
 }
 
 impl StepRegistry {
-    /// Returns the built-in processes and choosers; see [`Self::with_process`].
-    #[must_use]
-    pub fn standard(repository: &Repository) -> Self {
-        let mut steps = Self { repository: Some(repository.clone()), ..Self::default() };
-        for step_process in process::standard_processes(repository) {
-            steps = steps.with_process(step_process);
-        }
-        for step_chooser in process::standard_choosers(repository) {
-            steps = steps.with_chooser(step_chooser);
-        }
-        steps
-    }
-
-    /// Allows steps that delegate work to other systems to request the listed hosts; without it they cannot request
-    /// any.
-    #[must_use]
-    pub fn with_external_hosts(self, outgoing: &OutgoingPolicy) -> Self {
-        self.with_process(process::external_process(outgoing))
+    /// Returns a registry without processes and choosers, whose service users are those of a repository.
+    pub(crate) fn for_repository(repository: &Repository) -> Self {
+        Self { repository: Some(repository.clone()), ..Self::default() }
     }
 
     /// Checks that an account is a service user. Nobody can log in as one, and only users who may write models can name

@@ -8,10 +8,11 @@ use tokio::runtime::Handle;
 
 use crate::error::format_error_chain;
 use crate::workflow::engine::{StepActionContext, StepCompletion, WorkflowEngine, WorkflowStart};
-use crate::workflow::model::{WorkflowModel, WorkflowStep, WorkflowStepKind};
-use crate::workflow::query::WorkflowState;
+use crate::workflow::model::WorkflowModel;
+use crate::workflow::model_step::{WorkflowStep, WorkflowStepKind};
 use crate::workflow::step_registry::StepRegistry;
-use crate::workflow::step_timeout::StepTimeoutHandler;
+use crate::workflow::step_timeout_job::StepTimeoutHandler;
+use crate::workflow::workflow_state::WorkflowState;
 use crate::{
     EXTERNAL_TOPIC, Job, JobContext, JobHandler, JobOutcome, TIMEOUT_TOPIC, TRANSIENT_TOPIC,
     WORKFLOW_TOPIC,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{ContentItem, ContentSink, image};
+use super::content_item::{ContentItem, ContentSink};
+use super::image;
 use crate::load::asset_request::build_upload_form;
 use crate::load::probe_client::{ProbeClient, ProbeRequest};
 use crate::net::AbsoluteUrl;

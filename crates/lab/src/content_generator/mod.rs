@@ -12,12 +12,14 @@
 //! Not here: load, and the wait for renditions (`tough`, `upload`).
 
 mod author_sink;
+mod content_item;
 mod image;
 mod text_generator;
 
 use crate::{Error, Result};
 
 pub use author_sink::{AuthorContentSink, AuthorLogin};
+pub use content_item::{ContentItem, ContentSink};
 pub use image::{MAX_IMAGE_BYTES, MIN_IMAGE_BYTES, UNIQUE_IMAGES};
 
 /// Maximum number of children of a node, as in the benchmark that the proportions come from.
@@ -42,43 +44,6 @@ pub struct ContentSpec {
     pub children_per_node: u64,
     /// The seed of all generated values.
     pub seed: u64,
-}
-
-/// An item to store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ContentItem {
-    /// A folder of images.
-    Folder {
-        /// Its node path.
-        path: String,
-    },
-    /// A tag.
-    Tag {
-        /// Its node path.
-        path: String,
-        /// Its title.
-        title: String,
-    },
-    /// An image.
-    Image {
-        /// The path of its folder.
-        folder: String,
-        /// The file name.
-        name: String,
-        /// The number of the unique file.
-        unique_file: u64,
-    },
-    /// A page.
-    Page {
-        /// Its node path.
-        path: String,
-        /// Its title.
-        title: String,
-        /// Its properties below `jcr:content`, by relative path.
-        properties: Vec<(String, String)>,
-        /// The tags that it carries.
-        tags: Vec<String>,
-    },
 }
 
 /// Item counts and bytes of one increment.
@@ -122,15 +87,6 @@ impl ContentTotals {
 /// Returns one of the unique images.
 pub(crate) fn sample_picture(seed: u64) -> Vec<u8> {
     image::generate_png(seed, 0)
-}
-
-/// Stores generated items.
-pub trait ContentSink {
-    /// Stores an item; storing the same item again must give the same result.
-    ///
-    /// # Errors
-    /// The reason why the item is not stored; the remaining items are then not stored either.
-    fn store(&mut self, item: &ContentItem, seed: u64) -> Result<()>;
 }
 
 /// Counts items without storing them.

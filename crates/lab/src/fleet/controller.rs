@@ -1,7 +1,6 @@
 //! The controller: collects agents, assigns each its portion, starts all at the same time, and adds up their
 //! measurements.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write as _};
 use std::net::TcpListener;
@@ -14,32 +13,13 @@ use super::interval_codec;
 use super::job::{AgentCompletion, AgentHello, AgentJob, AgentWork, FinishedPart, TallyUpdate};
 use super::results_merger::ResultsMerger;
 use super::token::FleetToken;
-use super::transport::{self, AgentConnection, AgentProcess};
+use super::transport::{self, AgentConnection, AgentPlacement, AgentProcess};
 use crate::load::LoadPortion;
 use crate::load::get_load::GetLoad;
 use crate::measurement::summariser::{SummaryTally, ThreadCounts};
 use crate::measurement::{RunResults, jtl};
 use crate::plan::{RunOptions, SummaryLinePrinter, TestPlan, time_of_day_text};
 use crate::{Error, Result};
-
-/// The location where the controller starts an agent.
-#[derive(Debug, Clone)]
-pub enum AgentPlacement {
-    /// On this machine.
-    Local {
-        /// The program to run with `lab agent --stdio`.
-        program: PathBuf,
-    },
-    /// On a host, through the system's `ssh`.
-    Ssh {
-        /// The `ssh` program or a substitute.
-        ssh_program: OsString,
-        /// `[user@]host`, as `ssh` takes it.
-        host: String,
-        /// The path of the program on that host.
-        program: String,
-    },
-}
 
 /// Several agents that share a load.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ mod token;
 mod transport;
 
 pub use agent::{AgentTransport, serve_agent};
-pub use controller::{AgentFleet, AgentPlacement, FleetOutcome};
+pub use controller::{AgentFleet, FleetOutcome};
 pub use kubernetes::{KubernetesManifest, render_manifest};
 pub use token::FleetToken;
+pub use transport::AgentPlacement;

@@ -1,15 +1,35 @@
 //! Connects a controller to its agents: processes that it starts, locally or through `ssh`, and agents that dial in.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::controller::AgentPlacement;
 use super::tls_stream::ControllerTlsEndpoint;
 use super::token::FleetToken;
 use crate::{Error, Result};
+
+/// The location where the controller starts an agent.
+#[derive(Debug, Clone)]
+pub enum AgentPlacement {
+    /// On this machine.
+    Local {
+        /// The program to run with `lab agent --stdio`.
+        program: PathBuf,
+    },
+    /// On a host, through the system's `ssh`.
+    Ssh {
+        /// The `ssh` program or a substitute.
+        ssh_program: OsString,
+        /// `[user@]host`, as `ssh` takes it.
+        host: String,
+        /// The path of the program on that host.
+        program: String,
+    },
+}
 
 /// A connection to one agent.
 pub(super) struct AgentConnection {

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{RunResults, TimingHistogram};
-use crate::phase::process_watch::ProcessMetrics;
+use super::{ProcessMetrics, RunResults, TimingHistogram};
 
 /// The header line.
 pub const METRICS_CSV_HEADER: &str = "second,requests,errors,bytes,p50_ms,p95_ms,p99_ms,max_ms,active,generator_cpu,generator_lag_ms,generator_late,target_cpu,target_memory,target_files,target_threads";

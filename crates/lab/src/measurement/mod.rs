@@ -13,6 +13,7 @@ pub mod hlog;
 pub mod jtl;
 mod label;
 pub mod metrics_csv;
+mod process_metrics;
 mod recorder;
 mod results;
 mod sample_stats;
@@ -20,10 +21,12 @@ mod server_timing;
 mod slow_sample;
 pub mod summariser;
 mod trace;
+pub(crate) mod trend;
 
 pub use cache_warmup::{CacheEvidence, CacheWarmup, FirstCachedResponse};
 pub(crate) use label::counted_label;
 pub use label::{MAX_LABELS, OTHER_LABELS};
+pub use process_metrics::{PoolUsage, ProcessMetrics};
 pub(crate) use recorder::{
     JtlRowSink, RecordedSample, SampleLabelId, SampleRecorder, WorkerInterval,
 };

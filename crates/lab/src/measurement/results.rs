@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use super::jtl::JtlRow;
 use super::label::{OTHER_LABELS, counted_label};
+use super::process_metrics::ProcessMetrics;
 use super::recorder::WorkerInterval;
 use super::slow_sample::{ServerLogJoin, SlowSample, SlowestSamples, parse_mark_field};
 use super::trace::{ExchangeTrace, TraceQuota};
 use super::{SampleStats, TimingHistogram};
-use crate::phase::process_watch::ProcessMetrics;
 use crate::server_log::log_watch::LogWatchResult;
 
 /// The measurements of a run.

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use rustls::ClientConnection;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::exchange::{ExchangeFailure, ExchangeOutcome, SendAttempt, TargetRequest};
 use super::http2::{Http2ClientSession, Http2Progress};
 use super::response::TargetResponseReader;
+use super::target::LoadTarget;
 use super::tls::NegotiatedTls;
-use super::{ExchangeFailure, ExchangeOutcome, LoadTarget, SendAttempt, TargetRequest};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetConnectionState {
@@ -580,8 +581,8 @@ mod tests {
 
     use rustix::event::{PollFd, PollFlags, poll};
 
-    use super::super::ResponseRetention;
     use super::*;
+    use crate::net::ResponseRetention;
 
     #[test]
     fn a_refusal_is_heard_although_the_upload_broke_off() {

@@ -21,7 +21,7 @@ use h2::{Reason, RecvStream};
 use http::{Request, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::ExchangeFailure;
+use super::exchange::ExchangeFailure;
 use super::response::TargetResponseReader;
 
 /// Flow-control window in bytes, for one exchange and for the connection.
@@ -362,8 +362,8 @@ impl AsyncWrite for Http2Transport {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ResponseRetention;
     use super::*;
+    use crate::net::ResponseRetention;
 
     #[test]
     fn requests_lose_what_belongs_to_a_connection() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::healthy_traffic::judge_healthy_traffic;
 use super::outage::{OutageOptions, OutageResult};
 use super::slow_client::SlowClients;
 use super::{
@@ -34,9 +35,6 @@ pub struct ErrorTrial {
     /// Outages of back ends, one after the other, after the errors.
     pub outages: Option<OutageOptions>,
 }
-
-/// Smaller differences of healthy times are noise.
-const MIN_TIME_DIFFERENCE: Duration = Duration::from_millis(5);
 
 /// Returns a plan of common mistakes that any site must tolerate: pages that do not exist, query strings that defeat
 /// caches, invalid URLs and encodings, searches if there is a search page, and uploads of a size (`64 MiB`) to a path
@@ -125,7 +123,7 @@ pub fn run_error_trial(
     let slow = slow.map(SlowClients::stop).transpose()?;
     let (beside, mistakes) = (beside?, mistakes?);
     let survived = match &trial.outages {
-        Some(outages) => outages.run_outages(subject, trial, say)?,
+        Some(outages) => outages.run_outages(subject, &trial.healthy_offer, say)?,
         None => Vec::new(),
     };
     let mut sheet = build_error_sheet(trial, [&alone, &beside, &mistakes], &survived);
@@ -136,50 +134,6 @@ pub fn run_error_trial(
         }
     }
     Ok(sheet)
-}
-
-/// Returns the degradation of the healthy traffic: name, before, after, and whether it is within the limit.
-pub(super) fn judge_healthy_traffic(
-    trial: &ErrorTrial,
-    alone: &PhaseMeasurement,
-    beside: &PhaseMeasurement,
-) -> Vec<GoalResult> {
-    let label = format!("healthy {}", beside.phase.name.trim_start_matches("healthy "));
-    let time = |name: &str, share: f64| {
-        let (before, after) = (
-            alone.total_stats.response_times.quantile(share),
-            beside.total_stats.response_times.quantile(share),
-        );
-        let most = before.mul_f64(1.0 + trial.max_slowdown).max(before + MIN_TIME_DIFFERENCE);
-        GoalResult {
-            label: label.clone(),
-            requirement: format!("{name} at most {}", format_response_time(most)),
-            measured: format!(
-                "{} (alone {})",
-                format_response_time(after),
-                format_response_time(before)
-            ),
-            is_met: after <= most,
-        }
-    };
-    let rate = |measured: &PhaseMeasurement| measured.achieved_rate;
-    let errors = (alone.total_stats.error_rate(), beside.total_stats.error_rate());
-    vec![
-        time("p50", 0.5),
-        time("p95", 0.95),
-        GoalResult {
-            label: label.clone(),
-            requirement: format!("at least {:.1}/s", rate(alone) * (1.0 - trial.max_slowdown)),
-            measured: format!("{:.1}/s (alone {:.1}/s)", rate(beside), rate(alone)),
-            is_met: rate(beside) >= rate(alone) * (1.0 - trial.max_slowdown),
-        },
-        GoalResult {
-            label: label.clone(),
-            requirement: "no more failures than alone, or 0.1 %".to_owned(),
-            measured: format!("{:.2} % (alone {:.2} %)", errors.1 * 100.0, errors.0 * 100.0),
-            is_met: errors.1 <= (errors.0 * (1.0 + trial.max_slowdown)).max(0.001),
-        },
-    ]
 }
 
 fn build_error_sheet(
@@ -230,7 +184,7 @@ fn build_error_sheet(
             is_met,
         });
     }
-    let costs = judge_healthy_traffic(trial, alone, beside);
+    let costs = judge_healthy_traffic(trial.max_slowdown, alone, beside);
     let are_right = sheet.judged_goals.iter().all(|goal| goal.is_met);
     let is_unharmed = costs.iter().all(|goal| goal.is_met);
     sheet.judged_goals.extend(costs);
@@ -260,7 +214,11 @@ fn build_error_sheet(
     );
     let told_of = |outage: &OutageResult| {
         let outages = trial.outages.as_ref()?;
-        Some(outage.add_to_sheet(&mut sheet, (trial, outages), alone))
+        Some(outage.add_to_sheet(
+            &mut sheet,
+            (outages, trial.max_error_p95, trial.max_slowdown),
+            alone,
+        ))
     };
     let outages: Vec<Value> = survived.iter().filter_map(told_of).collect();
     let mut table = phase_grid("Healthy traffic");

@@ -12,6 +12,7 @@ pub mod component;
 pub mod endurance;
 pub mod error_trial;
 pub mod go_live;
+mod healthy_traffic;
 pub mod outage;
 pub mod process_watch;
 mod slow_client;

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::error_trial::{ErrorTrial, judge_healthy_traffic};
+use super::healthy_traffic::judge_healthy_traffic;
 use super::{LoadPhase, PhaseMeasurement, PhaseSubject, run_phase, top_failure_reason};
 use crate::load::probe_client::{ProbeClient, ProbeRequest};
 use crate::net::AbsoluteUrl;
+use crate::plan::LoadOffer;
 use crate::report::goal::{GoalResult, format_response_time};
 use crate::report::report_sheet::{ReportSheet, ReportTone};
 use crate::{Error, Result};
@@ -121,10 +122,10 @@ impl OutageOptions {
     pub(super) fn run_outages(
         &self,
         subject: &PhaseSubject<'_>,
-        trial: &ErrorTrial,
+        healthy_offer: &LoadOffer,
         say: &mut dyn FnMut(&str),
     ) -> Result<Vec<OutageResult>> {
-        let healthy = |name: String| LoadPhase { name, load_offer: trial.healthy_offer.clone() };
+        let healthy = |name: String| LoadPhase { name, load_offer: healthy_offer.clone() };
         let mut all = Vec::new();
         for (name, switch) in &self.backends {
             say(&format!("healthy traffic during {name}"));
@@ -185,16 +186,14 @@ impl OutageResult {
     /// Returns the evaluated goals of the time without the back end.
     fn judge_outage(
         &self,
-        trial: &ErrorTrial,
-        outages: &OutageOptions,
+        (outages, max_error_p95, max_slowdown): (&OutageOptions, Duration, f64),
         alone: &PhaseMeasurement,
     ) -> Vec<GoalResult> {
         let (before, failed) =
             (alone.total_stats.error_rate(), self.during_outage.total_stats.error_rate());
         let p95 = self.during_outage.total_stats.response_times.quantile(0.95);
-        let usual =
-            alone.total_stats.response_times.quantile(0.95).mul_f64(1.0 + trial.max_slowdown);
-        let within = trial.max_error_p95.max(usual);
+        let usual = alone.total_stats.response_times.quantile(0.95).mul_f64(1.0 + max_slowdown);
+        let within = max_error_p95.max(usual);
         let judged = |expected: String, measured: String, is_met: bool| GoalResult {
             label: self.name.clone(),
             requirement: expected,
@@ -244,11 +243,11 @@ impl OutageResult {
     pub(super) fn add_to_sheet(
         &self,
         sheet: &mut ReportSheet,
-        (trial, outages): (&ErrorTrial, &OutageOptions),
+        (outages, max_error_p95, max_slowdown): (&OutageOptions, Duration, f64),
         alone: &PhaseMeasurement,
     ) -> Value {
-        let during = self.judge_outage(trial, outages, alone);
-        let after = judge_healthy_traffic(trial, alone, &self.after_outage);
+        let during = self.judge_outage((outages, max_error_p95, max_slowdown), alone);
+        let after = judge_healthy_traffic(max_slowdown, alone, &self.after_outage);
         let stays_up = during.iter().all(|goal| goal.is_met);
         let recovers = after.iter().all(|goal| goal.is_met);
         sheet.judged_goals.extend(during);

@@ -377,16 +377,15 @@ fn check_json_path(
     }
     let holds = candidates.iter().any(|value| {
         if is_regex {
-            let value_text = super::extractor::json_value_text(value);
+            let value_text = json_path::json_value_text(value);
             patterns
                 .full_match_pattern(expected)
                 .is_some_and(|pattern| pattern.is_match(&value_text))
         } else {
             equals_json_text(value, expected)
-                || (by_text && super::extractor::json_value_text(value) == expected)
+                || (by_text && json_path::json_value_text(value) == expected)
         }
     });
-    let first =
-        values.first().map(|value| super::extractor::json_value_text(value)).unwrap_or_default();
+    let first = values.first().map(|value| json_path::json_value_text(value)).unwrap_or_default();
     (!holds).then(|| format!("Value expected to be '{expected}', but found '{first}'"))
 }

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use super::data_set::RowFetch;
 use super::expression;
 use super::interleave::InterleaveState;
-use super::model::{
-    FlowControlAction, IterationEvent, PlanModel, PlanNodeId, PlanNodeKind, SamplerAction,
-};
+use super::model::{FlowControlAction, IterationEvent, PlanModel, PlanNodeKind, SamplerAction};
+use super::plan_node_id::PlanNodeId;
 use super::plan_thread::PlanThread;
 use super::sample::TransactionEnding;
 use crate::load::LoadPortion;

@@ -4,7 +4,7 @@
 //! the editor and disabled elements do not count. The subset indicates how much of JMeter another tool must support to
 //! run the plan.
 
-use super::PlanInventory;
+use super::compiler::PlanInventory;
 
 /// The highest subset.
 pub const HIGHEST_SUBSET: u8 = 4;
@@ -140,7 +140,7 @@ pub fn subset_of(name: &str) -> Option<u8> {
     match matching_set {
         Some((_, number)) => Some(number),
         // Functions that compute a text belong to the first subset.
-        None => super::function::JMeterFunction::find(name).map(|_| 1),
+        None => super::function_name::JMeterFunction::find(name).map(|_| 1),
     }
 }
 

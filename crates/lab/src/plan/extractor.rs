@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::json_path;
 use super::markup::{self, CssSelector, MarkupTree, XPath};
-use super::regex_pattern::RegexPatternCache;
+use super::regex_pattern::{RegexPatternCache, fill_group_template};
 use super::sample_response::SampleResponse;
 use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
@@ -413,29 +413,6 @@ fn set_group_variables(scope: &mut VariableScope, name: &str, groups: &[String])
     scope.set_variable(&format!("{name}_g"), &(groups.len() - 1).to_string());
 }
 
-/// Replaces `$1$` with group 1.
-pub(super) fn fill_group_template(template: &str, groups: &[String]) -> String {
-    let template = if template.is_empty() { "$1$" } else { template };
-    let mut out = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once('$') {
-        out.push_str(before);
-        match after.split_once('$') {
-            Some((digits, tail)) if digits.parse::<usize>().is_ok() => {
-                let group = digits.parse::<usize>().ok().and_then(|index| groups.get(index));
-                out.push_str(group.map_or("", String::as_str));
-                rest = tail;
-            }
-            _ => {
-                out.push('$');
-                rest = after;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
 fn find_between(text: &str, left: &str, right: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = text;
@@ -479,7 +456,9 @@ fn set_json_variables(
             .and_then(|document| json_path::find_values(document, path).ok())
             .unwrap_or_default()
             .iter()
-            .map(|value| if value.is_null() { default.to_owned() } else { json_value_text(value) })
+            .map(|value| {
+                if value.is_null() { default.to_owned() } else { json_path::json_value_text(value) }
+            })
             .collect();
         if values.is_empty() {
             scope.set_variable(name, default);
@@ -521,14 +500,5 @@ fn remove_previous_matches(scope: &mut VariableScope, name: &str, count: &str) {
             return;
         }
         scope.remove_variable(&variable);
-    }
-}
-
-/// Returns a JSON value as variables hold it: strings without quotes.
-pub(super) fn json_value_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "null".to_owned(),
-        other => other.to_string(),
     }
 }

@@ -1,134 +1,15 @@
 //! The subset of JMeter's functions that plans use.
 
 use super::expression::{self, NumberSemantics};
+use super::function_name::JMeterFunction;
 use super::html_entity::HTML_ENTITIES;
 use super::java_date;
-use super::regex_pattern::compile_pattern;
+use super::regex_pattern::{compile_pattern, fill_group_template};
 use super::script::{self, ScriptDialect};
 use super::template::{FunctionCall, TextTemplate};
 use super::variable_scope::VariableScope;
 
-/// A function by its JMeter name without the two leading underscores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JMeterFunction {
-    Property,
-    SetProperty,
-    ShortProperty,
-    Random,
-    RandomString,
-    Uuid,
-    Time,
-    TimeShift,
-    ThreadNumber,
-    ThreadGroupName,
-    ThreadName,
-    SamplerName,
-    TestPlanName,
-    IterationNumber,
-    Counter,
-    Variable,
-    Evaluate,
-    EvaluateVariable,
-    Jexl,
-    JavaScript,
-    Groovy,
-    BeanShell,
-    Base64Encode,
-    Base64Decode,
-    UrlEncode,
-    UrlDecode,
-    EscapeHtml,
-    Lowercase,
-    Uppercase,
-    ChangeCase,
-    IsVariable,
-    IsProperty,
-    Split,
-    Sum,
-    MachineName,
-    MachineAddress,
-    Character,
-    Log,
-    LogOnly,
-    ConvertTime,
-    RandomDate,
-    Digest,
-    RandomOfVariables,
-    Regex,
-    Unescape,
-    UnescapeHtml,
-    EscapeXml,
-    EscapePattern,
-    Length,
-    Substring,
-    Choose,
-    FileText,
-    FileLine,
-    FileRow,
-}
-
 impl JMeterFunction {
-    /// Finds a function by its name.
-    pub(crate) fn find(name: &str) -> Option<Self> {
-        Some(match name {
-            "__property" => Self::Property,
-            "__P" => Self::ShortProperty,
-            "__setProperty" => Self::SetProperty,
-            "__Random" => Self::Random,
-            "__RandomString" => Self::RandomString,
-            "__UUID" => Self::Uuid,
-            "__time" => Self::Time,
-            "__timeShift" => Self::TimeShift,
-            "__threadNum" => Self::ThreadNumber,
-            "__threadGroupName" => Self::ThreadGroupName,
-            "__threadName" => Self::ThreadName,
-            "__samplerName" => Self::SamplerName,
-            "__TestPlanName" => Self::TestPlanName,
-            "__iterationNum" => Self::IterationNumber,
-            "__counter" => Self::Counter,
-            "__V" => Self::Variable,
-            "__eval" => Self::Evaluate,
-            "__evalVar" => Self::EvaluateVariable,
-            "__jexl3" | "__jexl2" => Self::Jexl,
-            "__javaScript" => Self::JavaScript,
-            "__groovy" => Self::Groovy,
-            "__BeanShell" => Self::BeanShell,
-            "__base64Encode" => Self::Base64Encode,
-            "__base64Decode" => Self::Base64Decode,
-            "__urlencode" => Self::UrlEncode,
-            "__urldecode" => Self::UrlDecode,
-            "__escapeHtml" => Self::EscapeHtml,
-            "__lowercase" => Self::Lowercase,
-            "__uppercase" => Self::Uppercase,
-            "__changeCase" => Self::ChangeCase,
-            "__isVarDefined" => Self::IsVariable,
-            "__isPropDefined" => Self::IsProperty,
-            "__split" => Self::Split,
-            "__intSum" | "__longSum" => Self::Sum,
-            "__machineName" => Self::MachineName,
-            "__machineIP" => Self::MachineAddress,
-            "__char" => Self::Character,
-            "__log" => Self::Log,
-            "__logn" => Self::LogOnly,
-            "__dateTimeConvert" => Self::ConvertTime,
-            "__RandomDate" => Self::RandomDate,
-            "__digest" => Self::Digest,
-            "__RandomFromMultipleVars" => Self::RandomOfVariables,
-            "__regexFunction" => Self::Regex,
-            "__unescape" => Self::Unescape,
-            "__unescapeHtml" => Self::UnescapeHtml,
-            "__escapeXml" => Self::EscapeXml,
-            "__escapeOroRegexpChars" => Self::EscapePattern,
-            "__strLen" => Self::Length,
-            "__substring" => Self::Substring,
-            "__chooseRandom" => Self::Choose,
-            "__FileToString" => Self::FileText,
-            "__StringFromFile" | "_StringFromFile" => Self::FileLine,
-            "__CSVRead" => Self::FileRow,
-            _ => return None,
-        })
-    }
-
     /// Returns the minimum number of arguments of a call.
     fn min_argument_count(self) -> usize {
         match self {
@@ -227,11 +108,14 @@ impl JMeterFunction {
         }
     }
 
-    pub(crate) fn call(self, call: &FunctionCall, scope: &mut VariableScope) -> String {
-        let mut arguments = Vec::with_capacity(call.arguments.len());
-        for argument in &call.arguments {
-            arguments.push(argument.evaluate(scope).into_owned());
-        }
+    /// Returns the value for evaluated arguments. Functions that evaluate texts are not handled here, because they need
+    /// templates.
+    pub(crate) fn call(
+        self,
+        arguments: &[String],
+        call_site: &str,
+        scope: &mut VariableScope,
+    ) -> String {
         let text = |index: usize| arguments.get(index).map_or("", String::as_str);
         let number = |index: usize| text(index).trim().parse::<i64>().unwrap_or(0);
         let (value, variable_index) = match self {
@@ -258,27 +142,21 @@ impl JMeterFunction {
             Self::ThreadNumber => (scope.thread_number.to_string(), usize::MAX),
             Self::ThreadGroupName => (scope.group_name.to_string(), usize::MAX),
             Self::ThreadName => (scope.thread_name.to_string(), usize::MAX),
-            Self::SamplerName => (scope.evaluate_sampler_name().to_string(), 0),
             Self::TestPlanName => {
                 (scope.run_context.property("tympan.plan").unwrap_or_default(), usize::MAX)
             }
             Self::IterationNumber => (scope.iteration.to_string(), usize::MAX),
             Self::Counter => {
                 let count = if text(0).eq_ignore_ascii_case("true") {
-                    scope.next_count(&call.call_site)
+                    scope.next_count(call_site)
                 } else {
-                    scope.run_context.next_count(&call.call_site)
+                    scope.run_context.next_count(call_site)
                 };
                 (count.to_string(), 1)
             }
             Self::Variable => {
                 let default = arguments.get(1).cloned().unwrap_or_else(|| text(0).to_owned());
                 (scope.variable(text(0)).map_or(default, str::to_owned), usize::MAX)
-            }
-            Self::Evaluate => (evaluate_text(text(0), scope), usize::MAX),
-            Self::EvaluateVariable => {
-                let inner = scope.variable(text(0)).unwrap_or_default().to_owned();
-                (evaluate_text(&inner, scope), usize::MAX)
             }
             Self::Jexl | Self::JavaScript => {
                 let is_jexl = self == Self::Jexl;
@@ -347,7 +225,7 @@ impl JMeterFunction {
             Self::RandomOfVariables => (random_variable_value(text(0), scope), 1),
             Self::Regex => {
                 let subject = scope.variable(text(6)).unwrap_or_default().to_owned();
-                (extract_by_regex(&arguments, &subject, scope), usize::MAX)
+                (extract_by_regex(arguments, &subject, scope), usize::MAX)
             }
             Self::Length => (text(0).chars().count().to_string(), 1),
             Self::Substring => {
@@ -367,7 +245,7 @@ impl JMeterFunction {
             Self::FileLine => {
                 let lines = scope.run_context.file_lines(text(0), false).unwrap_or_default();
                 // Each call site in the plan has its own position in the lines, shared by all threads.
-                let turn = scope.run_context.next_count(&call.call_site).saturating_sub(1);
+                let turn = scope.run_context.next_count(call_site).saturating_sub(1);
                 let line = cyclic_line(&lines, turn)
                     .map_or_else(|| UNREADABLE_FILE_TEXT.to_owned(), str::to_owned);
                 (line, 1)
@@ -380,15 +258,24 @@ impl JMeterFunction {
                 let at = usize::try_from(scope.random_between(0, most)).unwrap_or(0);
                 (text(at).to_owned(), last)
             }
-            _ => (transform_text(self, &arguments), 1),
+            _ => (transform_text(self, arguments), 1),
         };
-        // Many functions can also store their result in a variable that their last argument names.
-        if let Some(name) = arguments.get(variable_index).map(|name| name.trim())
-            && !name.is_empty()
-        {
-            scope.set_variable(name, &value);
-        }
+        store_result(arguments, variable_index, &value, scope);
         value
+    }
+}
+
+/// Stores a result in the variable that an argument names: many functions have such a last argument.
+pub(super) fn store_result(
+    arguments: &[String],
+    variable_index: usize,
+    value: &str,
+    scope: &mut VariableScope,
+) {
+    if let Some(name) = arguments.get(variable_index).map(|name| name.trim())
+        && !name.is_empty()
+    {
+        scope.set_variable(name, value);
     }
 }
 
@@ -410,7 +297,7 @@ fn transform_text(function: JMeterFunction, arguments: &[String]) -> String {
         JMeterFunction::Base64Decode => {
             String::from_utf8_lossy(&base64.decode(text.trim()).unwrap_or_default()).into_owned()
         }
-        JMeterFunction::UrlEncode => super::http_spec::encode_form(text),
+        JMeterFunction::UrlEncode => super::form_encoding::encode_form(text),
         JMeterFunction::UrlDecode => {
             let spaced = text.replace('+', " ");
             percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
@@ -445,41 +332,6 @@ fn transform_text(function: JMeterFunction, arguments: &[String]) -> String {
             })
             .collect(),
         _ => String::new(),
-    }
-}
-
-/// Returns true if an unsupported function belongs to JMeter or to a widely used plugin.
-pub(super) fn is_unsupported_function(name: &str) -> bool {
-    matches!(
-        name,
-        "__XPath"
-            | "__StringToFile"
-            | "__caseFormat"
-            | "__doubleSum"
-            | "__env"
-            | "__if"
-            | "__isDefined"
-            | "__MD5"
-            | "__strReplace"
-            | "__strReplaceRegex"
-            | "__tstFeedback"
-    )
-}
-
-/// Maximum depth of recursive text evaluation.
-const MAX_EVALUATION_DEPTH: u32 = 20;
-
-fn evaluate_text(text: &str, scope: &mut VariableScope) -> String {
-    // A variable may hold a text that evaluates itself.
-    if scope.evaluation_depth > MAX_EVALUATION_DEPTH {
-        return text.to_owned();
-    }
-    scope.evaluation_depth += 1;
-    let result = TextTemplate::parse(text).map(|template| template.evaluate(scope).into_owned());
-    scope.evaluation_depth -= 1;
-    match result {
-        Ok(output) => output,
-        Err(_) => text.to_owned(),
     }
 }
 
@@ -644,7 +496,7 @@ fn extract_by_regex(arguments: &[String], subject: &str, scope: &mut VariableSco
             at.and_then(|at| matches.get(at))
         }
     };
-    let fill = |groups: &Vec<String>| super::extractor::fill_group_template(text(1), groups);
+    let fill = |groups: &Vec<String>| fill_group_template(text(1), groups);
     let name = text(5).trim();
     let result = chosen.map_or_else(|| text(4).to_owned(), fill);
     if !name.is_empty() {

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::charset::JavaCharset;
+use super::form_encoding::{decode_form_bytes, encode_form_bytes};
 use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 use crate::net::AbsoluteUrl;
@@ -522,42 +523,6 @@ fn find_malformed_escape(text: &str) -> Option<usize> {
     })
 }
 
-/// Decodes form encoding as Java does.
-pub(super) fn decode_form(text: &str) -> Result<String, (String, String)> {
-    decode_form_bytes(text.as_bytes()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn decode_form_bytes(text: &[u8]) -> Result<Vec<u8>, (String, String)> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let fault = |words: &str| {
-                    (
-                        "java.lang.IllegalArgumentException".to_owned(),
-                        format!("URLDecoder: {words}"),
-                    )
-                };
-                let digits = after
-                    .get(..2)
-                    .ok_or_else(|| fault("Incomplete trailing escape (%) pattern"))?;
-                let value = std::str::from_utf8(digits)
-                    .ok()
-                    .filter(|_| digits.iter().all(u8::is_ascii_hexdigit))
-                    .and_then(|digits| u8::from_str_radix(digits, 16).ok())
-                    .ok_or_else(|| fault("Illegal hex characters in escape (%) pattern"))?;
-                bytes.push(value);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            plain_byte => bytes.push(plain_byte),
-        }
-    }
-    Ok(bytes)
-}
-
 /// Returns the position of a bracket in the path of a URL, which Java rejects.
 fn find_path_bracket(text: &str) -> Option<usize> {
     let authority = text.find("://").map_or(0, |at| at + 3);
@@ -703,27 +668,6 @@ fn trim_header_value(text: Arc<str>) -> Arc<str> {
         return text;
     }
     trimmed.replace(['\r', '\n'], " ").into()
-}
-
-/// Encodes as forms do: a space becomes a plus.
-pub(super) fn encode_form(text: &str) -> String {
-    encode_form_bytes(text.as_bytes())
-}
-
-fn encode_form_bytes(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for &byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'*' | b'_' => {
-                out.push(char::from(byte))
-            }
-            b' ' => out.push('+'),
-            _ => {
-                write!(out, "%{byte:02X}").ok();
-            }
-        }
-    }
-    out
 }
 
 fn encode_non_ascii(text: &str) -> Cow<'_, str> {

@@ -10,7 +10,8 @@
 
 use std::sync::Arc;
 
-use super::model::{InterleaveMode, PlanModel, PlanNodeId, PlanNodeKind};
+use super::model::{InterleaveMode, PlanModel, PlanNodeKind};
+use super::plan_node_id::PlanNodeId;
 use super::plan_thread::PlanThread;
 
 /// The state of one thread in such a controller.

@@ -13,12 +13,12 @@ use super::assertion::{AssertionSubject, SampleAssertion, TextComparison};
 use super::data_set::{DataSet, RowSharing};
 use super::extractor::{ResponseExtractor, ResponseField};
 use super::http_spec::HttpSamplerSpec;
+use super::model::ThreadLifetime;
 use super::model::{
-    FlowControlAction, IterationEvent, LoadShape, OpenModelArrivals, PlanModel, PlanNodeId,
-    PlanNodeKind, PlanSampler, SampleErrorAction, SamplePostProcessor, SamplerAction, SamplerTimer,
-    ThreadGroup,
+    FlowControlAction, IterationEvent, LoadShape, OpenModelArrivals, PlanModel, PlanNodeKind,
+    PlanSampler, SampleErrorAction, SamplePostProcessor, SamplerAction, SamplerTimer, ThreadGroup,
 };
-use super::thread_lifetime::ThreadLifetime;
+use super::plan_node_id::PlanNodeId;
 use crate::load::ArrivalProcess;
 
 /// A plan exported for JMeter.

@@ -267,7 +267,7 @@ impl JsonPathFilter {
             Self::Exists(operand) => operand.resolve(root, item).is_some(),
             Self::Matches(operand, pattern) => operand
                 .resolve(root, item)
-                .is_some_and(|value| pattern.is_match(&super::extractor::json_value_text(&value))),
+                .is_some_and(|value| pattern.is_match(&json_value_text(&value))),
             Self::Compare(left, operator, right) => {
                 let (left, right) = (left.resolve(root, item), right.resolve(root, item));
                 operator.compare(left.as_deref(), right.as_deref())
@@ -295,15 +295,11 @@ impl JsonPathOperator {
         };
         let order = || match (left.as_f64(), right.as_f64()) {
             (Some(left_number), Some(right_number)) => left_number.partial_cmp(&right_number),
-            _ => super::extractor::json_value_text(left)
-                .partial_cmp(&super::extractor::json_value_text(right)),
+            _ => json_value_text(left).partial_cmp(&json_value_text(right)),
         };
         let equals = |first: &Value, second: &Value| match (first.as_f64(), second.as_f64()) {
             (Some(first_number), Some(second_number)) => first_number == second_number,
-            _ => {
-                super::extractor::json_value_text(first)
-                    == super::extractor::json_value_text(second)
-            }
+            _ => json_value_text(first) == json_value_text(second),
         };
         let size = |value: &Value| match value {
             Value::Array(list) => Some(list.len()),
@@ -325,7 +321,7 @@ impl JsonPathOperator {
             }
             Self::Contains => match left {
                 Value::Array(list) => list.iter().any(|element| equals(element, right)),
-                Value::String(text) => text.contains(&super::extractor::json_value_text(right)),
+                Value::String(text) => text.contains(&json_value_text(right)),
                 _ => false,
             },
             Self::Size => size(left).is_some_and(|size| right.as_u64() == Some(size as u64)),
@@ -577,6 +573,15 @@ fn parse_regex_literal(text: &str) -> Option<(RegexPattern, &str)> {
     Some((pattern, rest))
 }
 
+/// Returns a JSON value as variables hold it: strings without quotes.
+pub(super) fn json_value_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -594,7 +599,7 @@ mod tests {
         let values: Vec<String> = find_values(&document, path)
             .unwrap()
             .iter()
-            .map(|value| super::super::extractor::json_value_text(value))
+            .map(|value| json_value_text(value))
             .collect();
         assert_eq!(values, expected, "{path}");
     }
@@ -644,7 +649,7 @@ mod tests {
             ("$.n.last()", "2"),
         ] {
             let values = find_values(&document, path).unwrap();
-            assert_eq!(super::super::extractor::json_value_text(&values[0]), expected, "{path}");
+            assert_eq!(json_value_text(&values[0]), expected, "{path}");
         }
         assert!(find_values(&document, "$.none.avg()").unwrap().is_empty());
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::assertion::SampleAssertion;
 use super::data_set::{DataSet, RowSharing};
@@ -11,12 +11,10 @@ use super::extractor::ResponseExtractor;
 use super::http_spec::HttpSamplerSpec;
 use super::pacer::SamplePacer;
 use super::plan_file::PlanFiles;
+use super::plan_node_id::PlanNodeId;
 use super::script::PlanScript;
 use super::template::TextTemplate;
 use crate::load::{ArrivalProcess, RateInterval};
-
-/// The index of a node in [`PlanModel::nodes`].
-pub(super) type PlanNodeId = usize;
 
 /// A whole plan.
 #[derive(Debug, Default)]
@@ -137,6 +135,13 @@ pub(super) struct ThreadGroup {
     pub(super) line: u32,
 }
 
+/// One thread's start and lifetime, relative to the start of its group.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ThreadLifetime {
+    pub(super) start: Duration,
+    pub(super) lifetime: Option<Duration>,
+}
+
 /// The start and end times of a group's threads.
 #[derive(Debug)]
 pub(super) enum LoadShape {
@@ -161,7 +166,7 @@ pub(super) enum LoadShape {
         in_minutes: bool,
     },
     /// Known when the plan is read.
-    Lifetimes(Vec<super::thread_lifetime::ThreadLifetime>),
+    Lifetimes(Vec<ThreadLifetime>),
     /// Visitors that arrive whether or not earlier ones have received responses.
     Arrivals(OpenModelArrivals),
     /// The same at a rate that is known when the plan starts: rows of start, end and time.

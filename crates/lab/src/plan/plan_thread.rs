@@ -13,10 +13,11 @@ use super::cookie_jar::CookieJar;
 use super::critical_section::EnteredSections;
 use super::http_sample::HttpSampleExchange;
 use super::model::{
-    FlowControlAction, PlanModel, PlanNodeId, PlanNodeKind, SampleErrorAction, SamplerAction,
-    SamplerTimer, ThroughputMode,
+    FlowControlAction, PlanModel, PlanNodeKind, SampleErrorAction, SamplerAction, SamplerTimer,
+    ThroughputMode,
 };
 use super::pacer::SamplePacer;
+use super::plan_node_id::PlanNodeId;
 use super::regex_pattern::RegexPatternCache;
 use super::sample::{FinishedSample, TransactionRows};
 use super::sample_response::SampleResponse;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::toml_plan::weighted_order;
+use super::weighted_order::weighted_order;
 use crate::load::LoadPortion;
 
 /// Maximum length of a rotation; larger sums of visits are rounded.

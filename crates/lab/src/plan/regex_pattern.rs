@@ -145,6 +145,29 @@ fn has_possessive_repetition(pattern: &str) -> bool {
     false
 }
 
+/// Replaces `$1$` with group 1.
+pub(super) fn fill_group_template(template: &str, groups: &[String]) -> String {
+    let template = if template.is_empty() { "$1$" } else { template };
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        match after.split_once('$') {
+            Some((digits, tail)) if digits.parse::<usize>().is_ok() => {
+                let group = digits.parse::<usize>().ok().and_then(|index| groups.get(index));
+                out.push_str(group.map_or("", String::as_str));
+                rest = tail;
+            }
+            _ => {
+                out.push('$');
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

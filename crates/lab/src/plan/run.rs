@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::model::{OpenModelArrivals, PlanModel, ThreadGroup, ThreadGroupStage};
+use super::model::{OpenModelArrivals, PlanModel, ThreadGroup, ThreadGroupStage, ThreadLifetime};
 use super::plan_thread::{PlanRunState, PlanThread, ThreadGroupState};
 use super::process_rotation::ProcessRotation;
-use super::thread_lifetime::{self, ThreadLifetime};
+use super::thread_lifetime;
 use super::variable_scope::{RunContext, VariableScope};
 use crate::load::{
     ArrivalProcess, ArrivalSchedule, LoadObserver, LoadPortion, LoadRun, LoadRunState,

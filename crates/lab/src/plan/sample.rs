@@ -6,7 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::assertion::{AssertionResult, SampleAssertion};
-use super::model::{PlanNodeId, PlanNodeKind, SampleErrorAction, SamplePostProcessor};
+use super::model::{PlanNodeKind, SampleErrorAction, SamplePostProcessor};
+use super::plan_node_id::PlanNodeId;
 use super::plan_thread::PlanThread;
 use super::sample_response::SampleResponse;
 use super::sub_sample::{SampleOwner, SubSampleNode};

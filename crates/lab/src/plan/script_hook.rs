@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::assertion::AssertionResult;
-use super::model::PlanNodeId;
+use super::plan_node_id::PlanNodeId;
 use super::plan_thread::PlanThread;
 use super::sample_response::SampleResponse;
 use super::script::{PlanScript, ScriptSampleContext, ScriptValue};

@@ -2,17 +2,10 @@
 
 use std::time::Duration;
 
-use super::model::{LoadShape, OpenModelArrivals, ThreadGroup};
+use super::model::{LoadShape, OpenModelArrivals, ThreadGroup, ThreadLifetime};
 use super::template::TextTemplate;
 use super::variable_scope::VariableScope;
 use crate::load::{ArrivalProcess, RateInterval};
-
-/// One thread's start and lifetime, relative to the start of its group.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct ThreadLifetime {
-    pub(super) start: Duration,
-    pub(super) lifetime: Option<Duration>,
-}
 
 /// Maximum number of threads; more are considered an error.
 const MAX_GROUP_THREADS: u64 = 1_000_000;

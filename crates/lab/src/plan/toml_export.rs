@@ -11,12 +11,14 @@ use super::assertion::{AssertionSubject, SampleAssertion, TextComparison};
 use super::charset::JavaCharset;
 use super::data_set::RowSharing;
 use super::extractor::{ResponseExtractor, ResponseField};
-use super::http_spec::{HttpSamplerSpec, decode_form, encode_form};
+use super::form_encoding::{decode_form, encode_form};
+use super::http_spec::HttpSamplerSpec;
 use super::model::{
-    CookieManager, FlowControlAction, IterationEvent, LoadShape, PlanModel, PlanNodeId,
-    PlanNodeKind, PlanSampler, SampleErrorAction, SamplePostProcessor, SamplerAction, SamplerTimer,
-    ThreadGroup, ThreadGroupStage,
+    CookieManager, FlowControlAction, IterationEvent, LoadShape, PlanModel, PlanNodeKind,
+    PlanSampler, SampleErrorAction, SamplePostProcessor, SamplerAction, SamplerTimer, ThreadGroup,
+    ThreadGroupStage,
 };
+use super::plan_node_id::PlanNodeId;
 use super::run::{RunMembership, RunOptions, begin_run};
 use super::template::TextTemplate;
 use crate::recording::plan_draft::quote_toml;

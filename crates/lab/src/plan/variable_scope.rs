@@ -7,10 +7,10 @@ use std::time::SystemTime;
 
 use hashbrown::HashMap;
 
-use super::data_set::RowCursor;
-use super::model::PlanNodeId;
 use super::plan_file::PlanFiles;
+use super::plan_node_id::PlanNodeId;
 use super::process_rotation::ProcessRotation;
+use super::row_cursor::RowCursor;
 use super::template::TextTemplate;
 use crate::load::{LoadPortion, random_number};
 
@@ -134,7 +134,7 @@ impl RunContext {
 
 /// A sampler's name.
 #[derive(Debug)]
-enum SamplerName {
+pub(super) enum SamplerName {
     Fixed(Arc<str>),
     Templated(Box<TextTemplate>),
 }
@@ -160,7 +160,7 @@ pub(crate) struct VariableScope {
     /// Label of the sample that is running or ran last.
     pub(crate) sample_label: Arc<str>,
     /// Name of the sampler that is running.
-    sampler_name: SamplerName,
+    pub(super) sampler_name: SamplerName,
     /// Number of iterations that the group has begun.
     pub(crate) iteration: u64,
     random_state: (u64, u64),
@@ -215,31 +215,6 @@ impl VariableScope {
             .collect();
         all.sort_unstable();
         all
-    }
-
-    /// Records the sampler that is running.
-    pub(crate) fn enter_sampler(&mut self, name: &TextTemplate) {
-        self.sampler_name = match name.as_literal() {
-            Some(_) => SamplerName::Fixed(name.evaluate_shared(self)),
-            None => SamplerName::Templated(Box::new(name.clone())),
-        };
-    }
-
-    /// Returns the name of the sampler that is running. As in JMeter, each call evaluates the name again.
-    pub(crate) fn evaluate_sampler_name(&mut self) -> Arc<str> {
-        let template = match &mut self.sampler_name {
-            SamplerName::Fixed(name) => return Arc::clone(name),
-            // A name that refers to itself evaluates to an empty name.
-            SamplerName::Templated(template) => std::mem::take(template),
-        };
-        let evaluated_name = template.evaluate(self).as_ref().into();
-        self.sampler_name = SamplerName::Templated(template);
-        evaluated_name
-    }
-
-    /// Sets the running sample's label to the current value of the sampler's name.
-    pub(crate) fn label_sample(&mut self) {
-        self.sample_label = self.evaluate_sampler_name();
     }
 
     /// Copies the variables of another scope into this one.

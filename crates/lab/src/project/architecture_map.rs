@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{MapElement, PerformanceProject};
+use super::performance_project::{MapElement, PerformanceProject};
 use crate::report::escape_html;
 
 const BOX_WIDTH: usize = 150;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{
+use super::architecture_map;
+use super::performance_project::{
     Kpi, PROJECT_PHASES, PerformanceProject, ProjectPhaseState, REPORT_SECTIONS, UseCase,
-    architecture_map,
 };
 use crate::report::{REPORT_CSS, escape_html};
 

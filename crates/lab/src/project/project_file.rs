@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
 
-use super::{
+use super::performance_project::{
     Kpi, MapEdge, MapElement, PROJECT_PHASES, PerformanceProject, ProjectPhaseState,
     REPORT_SECTIONS, UseCase,
 };

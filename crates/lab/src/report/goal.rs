@@ -20,9 +20,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::measurement::{RunResults, SampleStats};
-use crate::phase::endurance;
+use crate::measurement::{RunResults, SampleStats, trend};
 use crate::report::calculator::parse_duration;
+use crate::server_log::log_watch::LogWatchResult;
 use crate::{Error, FileFinding, Result};
 
 /// A requirement for one label.
@@ -62,6 +62,24 @@ pub struct GoalResult {
     pub measured: String,
     /// True if the goal is met.
     pub is_met: bool,
+}
+
+impl LogWatchResult {
+    /// Returns the evaluated goal that no errors are logged.
+    #[must_use]
+    pub fn to_judged_goal(&self) -> GoalResult {
+        let measured = match (&self.read_failure, self.errors.error_count) {
+            (Some(reason), _) => format!("not known: {reason}"),
+            (None, 1) => "1 line".to_owned(),
+            (None, count) => format!("{count} lines"),
+        };
+        GoalResult {
+            label: self.log_file.clone(),
+            requirement: "no new lines of errors".to_owned(),
+            measured,
+            is_met: self.read_failure.is_none() && self.errors.error_count == 0,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -299,8 +317,8 @@ fn judge_goal(goal: &LoadGoal, stats: &SampleStats, results: &RunResults) -> Goa
             let series = results.labels.get(goal.label.as_str());
             let series = series.or_else(|| results.transactions.get(goal.label.as_str()));
             let trend = match goal.label.as_str() {
-                "*" => endurance::p95_trend(results.labels.values(), results.elapsed, most),
-                _ => endurance::p95_trend(series.into_iter(), results.elapsed, most),
+                "*" => trend::p95_trend(results.labels.values(), results.elapsed, most),
+                _ => trend::p95_trend(series.into_iter(), results.elapsed, most),
             };
             (
                 format!("p95 grows at most {} % per hour", most * 100.0),

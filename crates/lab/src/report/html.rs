@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::chart::{self, ChartLine};
-use super::{RunReport, cache_warmup, slow_sample, text, trace};
+use super::html_escape::escape_html;
+use super::run_report::RunReport;
+use super::{cache_warmup, figure_text, slow_sample, text, trace};
 use crate::measurement::{RunResults, SampleStats, TimingHistogram};
 use crate::phase::process_watch;
 use crate::report::goal::format_response_time;
@@ -70,15 +72,15 @@ fn write_verdict(out: &mut String, report: &RunReport<'_>) {
 
 fn write_figures(out: &mut String, results: &RunResults, total: &SampleStats) {
     let figures = [
-        ("Started", text::format_date(results.started)),
-        ("Lasted", text::format_duration(results.elapsed)),
-        ("Samples", text::format_count(total.count())),
+        ("Started", figure_text::format_date(results.started)),
+        ("Lasted", figure_text::format_duration(results.elapsed)),
+        ("Samples", figure_text::format_count(total.count())),
         ("Per second", format!("{:.1}", results.rate_of(total.count()))),
         (
             "Errors",
             format!(
                 "{} ({:.2} %)",
-                text::format_count(total.error_count),
+                figure_text::format_count(total.error_count),
                 total.error_rate() * 100.0
             ),
         ),
@@ -86,7 +88,7 @@ fn write_figures(out: &mut String, results: &RunResults, total: &SampleStats) {
         ("95 %", format_response_time(total.response_times.quantile(0.95))),
         ("99 %", format_response_time(total.response_times.quantile(0.99))),
         ("Longest", format_response_time(total.response_times.max())),
-        ("Received", text::format_bytes(total.received_bytes)),
+        ("Received", figure_text::format_bytes(total.received_bytes)),
         ("Apdex (500 ms)", format!("{:.3}", text::apdex_score(total))),
     ];
     out.push_str("<dl class=\"figures\">");
@@ -322,8 +324,8 @@ fn write_labels(out: &mut String, results: &RunResults, total: &SampleStats) {
     let mut row = |name: &str, stats: &SampleStats, class: &str| {
         let time = |share: f64| format_response_time(stats.response_times.quantile(share));
         let values = [
-            text::format_count(stats.count()),
-            text::format_count(stats.error_count),
+            figure_text::format_count(stats.count()),
+            figure_text::format_count(stats.error_count),
             format_response_time(stats.response_times.mean()),
             format_response_time(stats.response_times.min()),
             time(0.5),
@@ -332,7 +334,7 @@ fn write_labels(out: &mut String, results: &RunResults, total: &SampleStats) {
             time(0.99),
             format_response_time(stats.response_times.max()),
             format!("{:.1}", results.rate_of(stats.count())),
-            text::format_bytes(stats.received_bytes),
+            figure_text::format_bytes(stats.received_bytes),
             format!("{:.3}", text::apdex_score(stats)),
         ];
         let name = escape_html(if name.is_empty() { "(no name)" } else { name });
@@ -395,7 +397,7 @@ fn write_statuses(out: &mut String, total: &SampleStats) {
         write!(
             out,
             "<tr><td>{name}</td><td>{}</td><td>{share:.2} %</td></tr>",
-            text::format_count(count)
+            figure_text::format_count(count)
         )
         .ok();
     }
@@ -418,7 +420,7 @@ fn labels_failed_for(results: &RunResults, reason: &str) -> String {
     let more = all.len().saturating_sub(MAX_NAMED_LABELS);
     let names = all.iter().take(MAX_NAMED_LABELS).map(|(name, count)| {
         let name = if name.is_empty() { "(no name)" } else { name };
-        format!("{name} ({})", text::format_count(*count))
+        format!("{name} ({})", figure_text::format_count(*count))
     });
     let mut list = names.collect::<Vec<_>>().join(", ");
     if more > 0 {
@@ -440,7 +442,7 @@ fn write_errors(out: &mut String, results: &RunResults, total: &SampleStats) {
             out,
             "<tr><td>{}</td><td data-n=\"Count\">{}</td><td data-n=\"Of all samples\">{share:.2} %</td><td class=\"names\" data-n=\"Labels\">{}</td></tr>",
             escape_html(reason),
-            text::format_count(count),
+            figure_text::format_count(count),
             escape_html(&labels_failed_for(results, reason))
         )
         .ok();
@@ -485,23 +487,6 @@ fn write_generator(out: &mut String, report: &RunReport<'_>) {
         .ok();
     }
     out.push_str("</tbody></table></div>");
-}
-
-/// Escapes text for HTML and XML.
-pub(crate) fn escape_html(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // XML does not allow these characters.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -8,9 +8,12 @@ pub mod result_validity;
 
 mod cache_warmup;
 mod chart;
+mod figure_text;
 mod html;
+mod html_escape;
 pub mod report_sheet;
 pub mod run_comparison;
+mod run_report;
 pub(crate) mod slow_sample;
 mod statistics;
 mod text;
@@ -19,71 +22,15 @@ mod trace;
 use std::io::BufRead;
 use std::time::{Duration, SystemTime};
 
+pub(crate) use html::REPORT_CSS;
 pub use html::render_report_html;
-pub(crate) use html::{REPORT_CSS, escape_html};
+pub(crate) use html_escape::escape_html;
+pub use run_report::RunReport;
 pub use statistics::render_jmeter_statistics;
 pub use text::{report_to_json, report_to_junit, report_to_markdown, report_to_plain_text};
 
 use crate::Result;
-use crate::measurement::{MAX_LABELS, OTHER_LABELS, RunResults, ServerLogJoin, jtl};
-use crate::report::goal::GoalResult;
-
-/// The contents of a report.
-#[derive(Debug)]
-pub struct RunReport<'a> {
-    /// The heading, usually the plan's or the file's name.
-    pub title: &'a str,
-    /// The measurements.
-    pub results: &'a RunResults,
-    /// Goals with their results.
-    pub judged_goals: &'a [GoalResult],
-    /// True if the lab itself generated the load, so that its own limits are known.
-    pub is_own_load: bool,
-}
-
-impl RunReport<'_> {
-    /// Returns the reasons not to trust the measurements; empty if there are none.
-    #[must_use]
-    pub fn doubts(&self) -> Vec<String> {
-        if self.is_own_load { result_validity::validity_doubts(self.results) } else { Vec::new() }
-    }
-
-    /// Returns notes on how the measurements were combined.
-    #[must_use]
-    pub fn notes(&self) -> Vec<String> {
-        let others = self.results.other_label_samples();
-        let note = || {
-            format!(
-                "{} samples have labels beyond the first {}; they count together as `{OTHER_LABELS}`. Give samples \
-                 that differ in a value only one label",
-                text::format_count(others),
-                text::format_count(MAX_LABELS as u64)
-            )
-        };
-        let breach = self.results.breached_goal.as_ref();
-        let breach = breach.map(|goal| format!("a missed goal ended the run early: {goal}"));
-        let sums = self.results.has_only_transactions.then(|| {
-            "the file holds no samples but those of transactions, which are counted in their place; a \
-             transaction within another one counts twice"
-                .to_owned()
-        });
-        let repeated = self.results.generator.repeated_requests;
-        let repeats = (repeated > 0).then(|| {
-            format!(
-                "{} requests were sent a second time, because the server closed their kept connection without an \
-                 answer; only GET, HEAD, OPTIONS and TRACE are repeated",
-                text::format_count(repeated)
-            )
-        });
-        breach.into_iter().chain((others > 0).then(note)).chain(sums).chain(repeats).collect()
-    }
-
-    /// Returns descriptions of the missing load.
-    #[must_use]
-    pub fn losses(&self) -> Vec<String> {
-        result_validity::agent_losses(self.results)
-    }
-}
+use crate::measurement::{RunResults, ServerLogJoin, jtl};
 
 /// Maximum time by which other rows may begin before a file's first row, in milliseconds: years.
 const MAX_START_SKEW_MS: u64 = (u32::MAX as u64 / 2) * 1000;

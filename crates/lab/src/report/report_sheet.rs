@@ -8,10 +8,11 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::chart::{self, ChartLine};
-use super::html::{REPORT_CSS, escape_html};
+use super::html::REPORT_CSS;
+use super::html_escape::escape_html;
 use super::text;
-use crate::measurement::TimingHistogram;
-use crate::phase::process_watch::{self, ProcessMetrics};
+use crate::measurement::{ProcessMetrics, TimingHistogram};
+use crate::phase::process_watch;
 use crate::report::goal::GoalResult;
 use crate::server_log::log_watch::LogWatchResult;
 

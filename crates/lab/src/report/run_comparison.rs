@@ -21,7 +21,7 @@ use super::html::time_unit;
 use super::report_sheet::{
     LINE_CSS_CLASSES, ReportChart, ReportPart, ReportSheet, ReportTable, ReportTone,
 };
-use super::{RunReport, read_results, report_to_json, text};
+use super::{RunReport, figure_text, read_results, report_to_json};
 use crate::measurement::{TimingHistogram, hlog};
 use crate::{Error, Result};
 
@@ -320,7 +320,7 @@ fn run_table(runs: &[ComparedRun]) -> ReportTable {
                     "per second" => format!("{value:.1}"),
                     _ => format_ms(value),
                 },
-                Some(&value) => text::format_count(value as u64),
+                Some(&value) => figure_text::format_count(value as u64),
             };
             let (tone, conclusion) = row.conclusion;
             let cells = [run.name.clone(), row.step_name].into_iter();

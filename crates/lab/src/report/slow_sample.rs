@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::html::escape_html;
-use super::text;
+use super::figure_text;
+use super::html_escape::escape_html;
 use crate::measurement::{RunResults, ServerLogJoin, SlowSample, TimingHistogram};
 use crate::report::goal::format_response_time;
 
@@ -68,8 +68,8 @@ fn write_server_log_join(out: &mut String, joined: &ServerLogJoin) {
     write!(
         out,
         "<p>The server's log knows {} of {} marked samples. What clients waited for besides the server's time is network and queues.</p>",
-        text::format_count(joined.matched_samples),
-        text::format_count(joined.marked_samples)
+        figure_text::format_count(joined.matched_samples),
+        figure_text::format_count(joined.marked_samples)
     )
     .ok();
     if joined.matched_samples == 0 {
@@ -200,7 +200,7 @@ fn format_server_timing(slow: &SlowSample) -> String {
 
 /// Formats a time of day with milliseconds.
 fn format_time_of_day(ms: u64) -> String {
-    let at = text::format_date(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
+    let at = figure_text::format_date(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
     match at.strip_suffix(" UTC") {
         Some(at) => format!("{at}.{:03} UTC", ms % 1000),
         None => at,

@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use super::html::escape_html;
-use super::text;
+use super::figure_text;
+use super::html_escape::escape_html;
 use crate::measurement::{ExchangeTrace, RunResults};
 use crate::report::goal::format_response_time;
 
@@ -37,7 +37,7 @@ fn write_trace(out: &mut String, trace: &ExchangeTrace) {
         escape_html(&trace.message),
         escape_html(&trace.url),
         format_response_time(Duration::from_micros(trace.elapsed_us)),
-        text::format_date(at)
+        figure_text::format_date(at)
     )
     .ok();
     if !trace.failure.is_empty() {
@@ -50,7 +50,7 @@ fn write_trace(out: &mut String, trace: &ExchangeTrace) {
     };
     part("Request", &trace.request);
     part("Answer", &trace.head);
-    part(&format!("Body ({})", text::format_bytes(trace.body_bytes)), &trace.body);
+    part(&format!("Body ({})", figure_text::format_bytes(trace.body_bytes)), &trace.body);
     if trace.media_type.contains("html") && !trace.body.is_empty() {
         write!(
             out,

@@ -14,7 +14,6 @@ use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
-use crate::report::goal::GoalResult;
 use crate::{Error, Result};
 
 /// Maximum number of stored log lines; further ones are only counted.
@@ -64,22 +63,6 @@ pub struct LogWatchResult {
 }
 
 impl LogWatchResult {
-    /// Returns the evaluated goal that no errors are logged.
-    #[must_use]
-    pub fn to_judged_goal(&self) -> GoalResult {
-        let measured = match (&self.read_failure, self.errors.error_count) {
-            (Some(reason), _) => format!("not known: {reason}"),
-            (None, 1) => "1 line".to_owned(),
-            (None, count) => format!("{count} lines"),
-        };
-        GoalResult {
-            label: self.log_file.clone(),
-            requirement: "no new lines of errors".to_owned(),
-            measured,
-            is_met: self.read_failure.is_none() && self.errors.error_count == 0,
-        }
-    }
-
     /// Returns a human-readable description, line by line.
     pub fn describe_lines(&self) -> impl Iterator<Item = String> {
         let more = self.errors.error_count.saturating_sub(self.errors.first_lines.len() as u64);

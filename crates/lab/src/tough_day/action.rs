@@ -49,8 +49,20 @@ pub(super) enum ToughAction {
 }
 
 impl ToughSharedState {
+    /// Begins an execution of a test; `None` if its prerequisites do not exist yet.
+    pub(super) fn begin_execution(&self, test: &ToughTest) -> Option<VecDeque<ToughAction>> {
+        // Start before the check, because the execution may produce what others wait for.
+        self.start_execution();
+        let acts = self.plan_actions(test);
+        match &acts {
+            Some(_) => self.reset_skips(),
+            None => self.end_execution(),
+        }
+        acts
+    }
+
     /// Returns the actions of one execution of a test; `None` if its prerequisites do not exist yet.
-    pub(super) fn plan_actions(&self, test: &ToughTest) -> Option<VecDeque<ToughAction>> {
+    fn plan_actions(&self, test: &ToughTest) -> Option<VecDeque<ToughAction>> {
         let mut acts = VecDeque::new();
         self.add_actions(test, test.kind, &test.name, &mut acts)?;
         Some(acts)

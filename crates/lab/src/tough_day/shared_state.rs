@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::action::ToughAction;
 use super::suite::{PageAppearance, ToughTest};
 use crate::net::{AbsoluteUrl, LoadTarget};
 
@@ -194,16 +193,14 @@ impl ToughSharedState {
         self.consecutive_skips.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Begins an execution of a test; `None` if its prerequisites do not exist yet.
-    pub(super) fn begin_execution(&self, test: &ToughTest) -> Option<VecDeque<ToughAction>> {
-        // Increment before the check, because the execution may produce what others wait for.
+    /// Begins an execution.
+    pub(super) fn start_execution(&self) {
         self.executing.fetch_add(1, Ordering::SeqCst);
-        let acts = self.plan_actions(test);
-        match &acts {
-            Some(_) => self.consecutive_skips.store(0, Ordering::SeqCst),
-            None => self.end_execution(),
-        }
-        acts
+    }
+
+    /// Records that an execution found its prerequisites.
+    pub(super) fn reset_skips(&self) {
+        self.consecutive_skips.store(0, Ordering::SeqCst);
     }
 
     /// Ends an execution.

@@ -492,7 +492,7 @@ fn relative_url(from: &str, to: &str) -> String {
 
 /// Returns a page that redirects browsers, as a file cannot set a status.
 fn redirect_page(location: &str) -> String {
-    let location = crate::template::escape_html(location);
+    let location = crate::html_escape::escape_html(location);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Moved</title>\
          <meta http-equiv=\"refresh\" content=\"0; url={location}\"><link rel=\"canonical\" href=\"{location}\">\

@@ -19,6 +19,7 @@
 mod cache;
 mod directive;
 mod ghost;
+mod lookup_counts;
 
 pub(crate) use cache::{
     CachedFragment, FragmentHole, FragmentLookup, FragmentPiece, FragmentRenderPermit,
@@ -30,3 +31,4 @@ pub use cache::{
 };
 pub use directive::UncachedReason;
 pub(crate) use directive::{FragmentDirectives, VariationInput};
+pub use lookup_counts::FragmentLookupCounts;

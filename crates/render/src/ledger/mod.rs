@@ -441,7 +441,7 @@ mod tests {
             reads: crate::dependency::content_reader::RequestReads::default(),
             timing: crate::timing::RenderTiming::default(),
             failed_component_count: 0,
-            fragment_counts: crate::template::FragmentLookupCounts::default(),
+            fragment_counts: crate::fragment::FragmentLookupCounts::default(),
         };
         let look =
             ResponseFingerprint::from_response(&response, &RenderRequest::get("/a.png")).unwrap();

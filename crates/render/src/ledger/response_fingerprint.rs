@@ -357,7 +357,7 @@ mod tests {
                 reads: crate::dependency::content_reader::RequestReads::default(),
                 timing: crate::timing::RenderTiming { rows: vec![row] },
                 failed_component_count: 0,
-                fragment_counts: crate::template::FragmentLookupCounts::default(),
+                fragment_counts: crate::fragment::FragmentLookupCounts::default(),
             };
             ResponseFingerprint::from_response(&response, &RenderRequest::get("/content/a.html"))
         };

@@ -15,7 +15,7 @@ use tympan_content::query::{
 use tympan_content::{Error, Node, NodePath, Result, Value};
 
 use crate::dependency::content_reader::ContentReader;
-use crate::renderer::RenderMode;
+use crate::render_options::RenderMode;
 
 /// Maximum number of words and phrases; more are ignored.
 const MAX_TERMS: usize = 16;

@@ -6,8 +6,8 @@ use tympan_content::package::docview;
 use tympan_content::{Node, Property, Subtree, Value};
 
 use crate::dependency::content_reader::ContentReader;
+use crate::html_escape::escape_html;
 use crate::resource::ContentResource;
-use crate::template::escape_html;
 
 /// Maximum number of nodes of a document view; larger trees need packages.
 pub(crate) const MAX_XML_NODES: usize = 10_000;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::renderer::{RenderLimits, RenderMode};
+use crate::render_options::{RenderLimits, RenderMode};
 use crate::script::{CompiledScripts, ScriptSet};
 use crate::template::{ComponentFailure, lint_template, new_environment};
 

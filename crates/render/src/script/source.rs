@@ -104,9 +104,9 @@ impl RepositoryScriptSource {
                 set.scripts.insert(path.to_owned(), self.read_script_text(node)?);
             }
             "nt:file" if is_dictionary_path(path) => {
-                i18n::add_dictionary_file(set, path, &self.read_script_text(node)?);
+                i18n::add_dictionary_file(&mut set.messages, path, &self.read_script_text(node)?);
             }
-            "sling:MessageEntry" => i18n::add_dictionary_node(set, node)?,
+            "sling:MessageEntry" => i18n::add_dictionary_node(&mut set.messages, node)?,
             CLIENT_LIBRARY_TYPE => {
                 let source = self.read_client_library(node)?;
                 set.client_libraries.insert(path.to_owned(), source);
@@ -362,7 +362,7 @@ impl ScriptSource for DirScriptSource {
             if is_script_name(&file.node_path) {
                 set.scripts.insert(file.node_path, text);
             } else if is_dictionary_path(&file.node_path) {
-                i18n::add_dictionary_file(&mut set, &file.node_path, &text);
+                i18n::add_dictionary_file(&mut set.messages, &file.node_path, &text);
             } else {
                 let path = file.node_path.as_str();
                 let library = set.client_libraries.iter_mut().find_map(|(folder, source)| {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use minijinja::{Error, ErrorKind};
 
 use super::autoescape::{RewrittenTemplate, TemplateRefusal};
-use super::escape::escape_html;
-use crate::renderer::RenderMode;
+use crate::html_escape::escape_html;
+use crate::render_options::RenderMode;
 
 /// Reason why a component was not rendered.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -63,17 +63,6 @@ pub(crate) struct IncludeCapture {
     has_unmarked_include: bool,
 }
 
-/// Counters of a request's fragment lookups, by result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FragmentLookupCounts {
-    /// Served from the cache.
-    pub hits: u32,
-    /// Rendered and, mostly, cached.
-    pub misses: u32,
-    /// Rendered, and never cached.
-    pub uncacheable: u32,
-}
-
 /// A component that is about to be rendered: its resource and its cache directives.
 pub(super) struct PreparedComponent {
     pub resource: ContentResource,

@@ -15,9 +15,10 @@ use crate::client_library::client_library_file::ClientLibraryResolver;
 use crate::dependency::content_reader::RequestFacts;
 use crate::dynamic_inclusion::{self, DynamicChildInclusions, DynamicInclusion};
 use crate::fragment::FragmentHole;
+use crate::html_escape::escape_html;
 use crate::page;
 use crate::page::container_policy::relative_resource_type;
-use crate::renderer::RenderMode;
+use crate::render_options::RenderMode;
 use crate::request::RequestParameters;
 use crate::resource::{ContentResource, ResourceTypes};
 use crate::script::ScriptResolution;
@@ -210,8 +211,8 @@ impl ComponentFrame {
         if !scope.request.is_edit_mode || self.is_hidden_component(resource.resource_type()) {
             return text;
         }
-        let path = super::escape::escape_html(path);
-        let resource_type = super::escape::escape_html(resource.resource_type());
+        let path = escape_html(path);
+        let resource_type = escape_html(resource.resource_type());
         format!(
             "<div data-tympan-path=\"{path}\" data-tympan-type=\"{resource_type}\">{text}</div>"
         )

@@ -18,8 +18,8 @@ use minijinja::{AutoEscape, Environment, State, Value};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::autoescape::{OutputEscape, UrlExtent};
-use super::escape::{escape_html, has_html_special};
-use super::filter::decode_entities;
+use super::markup_text::decode_entities;
+use crate::html_escape::{escape_html, has_html_special};
 use crate::page::link::{AuthorLink, BLOCKED_LINK, parse_author_link};
 
 /// Replacement for the address of code that may not run.

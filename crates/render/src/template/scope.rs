@@ -16,14 +16,14 @@ use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
 
 use super::failure::{ComponentFailure, innermost_error};
-use super::fragment::{FragmentLookupCounts, IncludeCapture, RequestFragments};
+use super::fragment::{IncludeCapture, RequestFragments};
 use super::frame::ComponentFrame;
 use crate::backend::BackendRegistry;
 use crate::dependency::content_reader::{ContentReader, RequestFacts};
-use crate::fragment::FragmentHole;
+use crate::fragment::{FragmentHole, FragmentLookupCounts};
 use crate::image_address::ImageSigningKey;
 use crate::page;
-use crate::renderer::{RenderLimits, RenderMode};
+use crate::render_options::{RenderLimits, RenderMode};
 use crate::request::RequestParameters;
 use crate::resource::{ContentResource, ResourceTypes};
 use crate::response::RedirectKind;

@@ -7,7 +7,7 @@
 use regex::Regex;
 use tympan_content::Node;
 
-use super::{RouteTarget, read_redirect_kind, text_values};
+use super::route_target::{RouteTarget, read_redirect_kind, text_values};
 use crate::page::link::encode_path;
 use crate::response::RedirectKind;
 

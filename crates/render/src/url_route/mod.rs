@@ -18,6 +18,7 @@
 pub(crate) mod strict_url;
 
 mod mapping;
+mod route_target;
 mod vanity;
 
 use std::sync::Arc;
@@ -28,10 +29,10 @@ use tympan_content::query::{QueryEngine, QueryRequest, parse_sql2};
 use tympan_content::{ChunkId, Node, NodePath, Snapshot, Viewer};
 
 use self::mapping::UrlMappings;
+pub(crate) use self::route_target::RouteTarget;
 use self::vanity::{PathAliases, VanityPaths};
 use crate::dependency::changed_aspects::ChangedAspects;
 use crate::page::link::encode_path;
-use crate::response::RedirectKind;
 
 /// Maximum number of nodes with vanity paths or aliases; more are ignored with a warning.
 const MAX_ROUTE_NAMES: u64 = 50_000;
@@ -39,15 +40,6 @@ const MAX_ROUTE_NAMES: u64 = 50_000;
 const MAX_CACHED_STATES: usize = 4;
 /// With more names than this, reading a table costs more than comparing two states.
 const COMPARE_STATES_THRESHOLD: usize = 100;
-
-/// The target of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RouteTarget {
-    /// This path, percent-encoded.
-    Internal(String),
-    /// A redirect to another address.
-    Redirect { location: String, kind: RedirectKind },
-}
 
 /// Mappings, vanity paths and aliases of one state.
 #[derive(Debug, Default)]
@@ -231,20 +223,6 @@ fn nodes_with_property(
         }
         None => None,
     }
-}
-
-/// Returns the texts of a property.
-fn text_values(node: &Node, property: &str) -> Vec<String> {
-    let property = node.property(property);
-    property
-        .map(|values| values.values().iter().map(|value| value.to_text().into_owned()).collect())
-        .unwrap_or_default()
-}
-
-/// Reads the kind of a redirect.
-fn read_redirect_kind(node: &Node, property: &str) -> RedirectKind {
-    let number = text_values(node, property).first().and_then(|text| text.parse().ok());
-    number.and_then(RedirectKind::from_number).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tympan_content::{JCR_CONTENT, Node, NodePath};
 
-use super::{RouteTarget, read_redirect_kind, text_values};
+use super::route_target::{RouteTarget, read_redirect_kind, text_values};
 use crate::page::link::encode_path;
 use crate::response::RedirectKind;
 

@@ -6,16 +6,14 @@
 //!   the groups that lead to `administrators`, whatever their privileges.
 //! * Changing a password, or disabling or removing an account, ends all sessions and tokens of the user.
 
-mod group;
+pub(super) mod group;
 mod member;
-mod user;
+pub(super) mod user;
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{Error, Node, NodePath, Privileges, Session, Snapshot};
 
-pub(crate) use self::group::GROUP_ENDPOINTS;
 pub(crate) use self::member::GroupMemberships;
-pub(crate) use self::user::USER_ENDPOINTS;
 use crate::api::endpoint::{ApiRequest, EndpointParameter, ParameterKind};
 use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::schema::{

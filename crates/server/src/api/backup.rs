@@ -4,8 +4,6 @@
 //! backup schedule.
 
 use std::io;
-use std::sync::OnceLock;
-use std::time::SystemTime;
 
 use http::StatusCode;
 use serde_json::{Map, Value as Json, json};
@@ -19,6 +17,7 @@ use crate::api::endpoint::{
 use crate::api::schema::{
     array_schema, count_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
+use crate::backup_log::BackupRun;
 use crate::failure::{RequestFailure, Result};
 
 /// Maximum number of runs in a response.
@@ -96,70 +95,6 @@ pub(crate) fn backup_schemas() -> Map<String, Json> {
     ])
 }
 
-/// One backup run of an instance.
-#[derive(Debug, Clone)]
-pub struct BackupRun {
-    /// Start time.
-    pub start: SystemTime,
-    /// End time.
-    pub end: SystemTime,
-    /// Result of the run: `full`, `incremental`, `unchanged`, `copy` or `failed`.
-    pub kind: &'static str,
-    /// The paths that were saved.
-    pub paths: Vec<String>,
-    /// The snapshot that was created, if any.
-    pub snapshot: Option<String>,
-    /// Number of items examined.
-    pub items: u64,
-    /// Number of examined items that had to be read.
-    pub read_items: u64,
-    /// Total size of all examined items, in bytes.
-    pub bytes: u64,
-    /// Number of bytes that the vault did not have before.
-    pub added_bytes: u64,
-    /// Number of bytes that the added data occupies in the vault.
-    pub stored_bytes: u64,
-    /// Number of items that could not be saved.
-    pub faults: u64,
-    /// Error message, if the run failed.
-    pub error: Option<String>,
-}
-
-impl BackupRun {
-    fn to_json(&self) -> Json {
-        let iso = |time| JcrDate::from_system_time(time).to_string();
-        json!({
-            "start": iso(self.start),
-            "end": iso(self.end),
-            "kind": self.kind,
-            "paths": self.paths,
-            "snapshot": self.snapshot,
-            "items": self.items,
-            "readItems": self.read_items,
-            "bytes": self.bytes,
-            "addedBytes": self.added_bytes,
-            "storedBytes": self.stored_bytes,
-            "faults": self.faults,
-            "error": self.error,
-        })
-    }
-}
-
-type BackupRunSource = Box<dyn Fn() -> io::Result<Vec<BackupRun>> + Send + Sync>;
-
-/// Source of the backup log, and the schedule that saves the instance.
-#[derive(Default)]
-pub(crate) struct BackupLog {
-    source: OnceLock<BackupRunSource>,
-    schedule: OnceLock<&'static str>,
-}
-
-impl std::fmt::Debug for BackupLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("BackupLog")
-    }
-}
-
 impl Instance {
     /// Lets the API list the backup runs that `source` returns, oldest first.
     pub fn set_backup_run_source(
@@ -167,13 +102,13 @@ impl Instance {
         source: impl Fn() -> io::Result<Vec<BackupRun>> + Send + Sync + 'static,
     ) {
         // Set once, when the instance starts; later calls are ignored.
-        self.backup_log.source.set(Box::new(source)).ok();
+        self.backup_log.set_source(Box::new(source));
     }
 
     /// Lets the API start the job of the schedule that saves the instance.
     pub fn set_backup_schedule(&self, schedule: &'static str) {
         // Set once, when the instance starts; later calls are ignored.
-        self.backup_log.schedule.set(schedule).ok();
+        self.backup_log.set_schedule(schedule);
     }
 }
 
@@ -184,7 +119,7 @@ fn start_backup(call: ApiRequest) -> PendingApiResponse {
             let message = "this instance does not save itself: name a vault in the section `[backup]` of its tympan.toml";
             RequestFailure::new(StatusCode::NOT_FOUND, message)
         };
-        let schedule = *call.instance.backup_log.schedule.get().ok_or_else(missing)?;
+        let schedule = call.instance.backup_log.schedule().ok_or_else(missing)?;
         let queues = &call.instance.queues;
         let job = queues.run_schedule_now(schedule, call.user_name(), call.now).await?;
         Ok(ApiResponse::json(json!({ "job": job.ok_or_else(missing)?.0 })))
@@ -196,7 +131,7 @@ fn list_backup_runs(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
     let missing = || {
         RequestFailure::new(StatusCode::NOT_FOUND, "this instance saves nothing; ask the author")
     };
-    let mut runs = instance.backup_log.source.get().ok_or_else(missing)?()?;
+    let mut runs = instance.backup_log.runs().ok_or_else(missing)??;
     if let Some(since) = call.parameter("since") {
         let since = JcrDate::parse(since)?.to_system_time();
         runs.retain(|run| run.start >= since);

@@ -6,7 +6,7 @@
 //! * Only administrators may create, merge, promote and remove branches, and read the history: these operations work on
 //!   the whole content, regardless of policies.
 
-mod merge;
+pub(super) mod merge;
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -15,13 +15,13 @@ use tympan_content::{
     BranchState, ChangeKind, ChunkId, JcrDate, Node, PathChange, RevisionDetails, Snapshot, Subtree,
 };
 
-pub(crate) use self::merge::MERGE_ENDPOINTS;
 use crate::Instance;
+use crate::api::document_tree::read_document_tree;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler, EndpointMethod,
     EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec, open_branch_of,
 };
-use crate::api::node::{deserialize_present, read_document_tree};
+use crate::api::node::deserialize_present;
 use crate::api::schema::{
     array_schema, count_schema as number, object_schema, partial_object_schema, reference_schema,
     schemas_by_name, text_or_null_schema, text_schema,
@@ -138,7 +138,7 @@ pub(crate) fn branch_schemas() -> Map<String, Json> {
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 200 });
     let kind = || json!({ "enum": ["added", "removed", "changed"] });
     let root = json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
-    let mut all = schemas_by_name([
+    schemas_by_name([
         ("Branches", object_schema(&[("branches", array_schema(reference_schema("Branch")))])),
         (
             "Branch",
@@ -192,9 +192,7 @@ pub(crate) fn branch_schemas() -> Map<String, Json> {
                 ])),
             )]),
         ),
-    ]);
-    all.extend(merge::merge_schemas());
-    all
+    ])
 }
 
 fn branch_json(branch: &BranchState) -> Json {

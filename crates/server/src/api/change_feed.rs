@@ -144,7 +144,8 @@ fn read_changes(call: ApiRequest) -> PendingApiResponse {
         if accept.contains("text/event-stream") {
             let resumed = call.header(&HeaderName::from_static("last-event-id"));
             let since = resumed.or(call.parameter("since")).unwrap_or("now").to_owned();
-            let follower = call.instance.follow_changes(call.user_name())?;
+            let follower =
+                call.instance.followers.follow(&call.instance.repository, call.user_name())?;
             let cursor = resolve_cursor(&call.instance, &subscription, since).await?;
             // Refuse an invalid cursor before the stream begins.
             read_next_page(&call.instance, &subscription, &cursor).await?;
@@ -236,7 +237,7 @@ async fn wait_for_page(
     let mut follower = if call.seconds_parameter("wait").is_zero() {
         None
     } else {
-        Some(call.instance.follow_changes(call.user_name())?)
+        Some(call.instance.followers.follow(&call.instance.repository, call.user_name())?)
     };
     let mut cursor = since;
     loop {

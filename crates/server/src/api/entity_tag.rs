@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use tympan_content::Node;
 
 use crate::Instance;
-use crate::api::node::read_document_tree;
+use crate::api::document_tree::read_document_tree;
 use crate::failure::{RequestFailure, Result};
 
 /// Number of digits of each part.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 use tympan_content::JcrDate;
 use tympan_jobs::workflow::{FailedWorkflowStep, WorkflowEngine};
 
-use super::workflow::{assignee_names, require_open_step};
+use super::workflow::inbox_step::{assignee_names, require_open_step};
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,

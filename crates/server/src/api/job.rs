@@ -3,23 +3,20 @@
 //! Restricted to administrators, because a job contains the data of any user's request. Queues are configured in
 //! content, so all processes and packages see what is set here.
 
-mod queue;
+pub(super) mod queue;
 mod statistics;
-
-use std::time::SystemTime;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tympan_content::JcrDate;
 use tympan_jobs::{Job, JobFilter, JobId, JobState, QueueSet, aem_topic_names, topic_of_aem_name};
 
-pub(crate) use self::queue::QUEUE_ENDPOINTS;
 pub(crate) use self::statistics::{job_metrics, queue_health};
 use crate::Instance;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
+use crate::api::iso_time::to_iso_time;
 use crate::api::schema::{
     array_schema, count_schema, object_schema, reference_schema, schemas_by_name,
     text_or_null_schema, text_schema,
@@ -179,19 +176,13 @@ pub(crate) fn job_schemas() -> Map<String, Value> {
         ("user", text_schema()),
     ]);
     let flag = json!({ "type": "boolean" });
-    let mut all = schemas_by_name([
+    schemas_by_name([
         ("Job", job),
         ("Jobs", object_schema(&[("jobs", array_schema(reference_schema("Job")))])),
         ("JobTopics", object_schema(&[("topics", array_schema(object_schema(&topic)))])),
         ("JobSchedules", object_schema(&[("schedules", array_schema(schedule))])),
         ("JobsChanged", object_schema(&[("changed", flag), ("jobs", count_schema())])),
-    ]);
-    all.extend(queue::queue_schemas());
-    all
-}
-
-fn to_iso_time(time: SystemTime) -> String {
-    JcrDate::from_system_time(time).to_string()
+    ])
 }
 
 fn job_json(job: &Job, set: &QueueSet) -> Value {

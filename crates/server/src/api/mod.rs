@@ -18,11 +18,13 @@ mod blob;
 mod branch;
 mod change_feed;
 mod children;
+mod document_tree;
 pub(crate) mod endpoint;
 mod endpoint_dispatch;
 mod entity_tag;
 mod failed_step;
 mod identity;
+mod iso_time;
 pub(crate) mod job;
 pub(crate) mod mount;
 mod node;
@@ -36,6 +38,7 @@ mod query;
 mod reference;
 mod schedule;
 mod schema;
+mod schema_catalog;
 mod version;
 pub(crate) mod workflow;
 
@@ -62,22 +65,22 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     version::VERSION_ENDPOINTS,
     reference::REFERENCE_ENDPOINTS,
     query::QUERY_ENDPOINTS,
-    account::USER_ENDPOINTS,
-    account::GROUP_ENDPOINTS,
+    account::user::USER_ENDPOINTS,
+    account::group::GROUP_ENDPOINTS,
     permission::PERMISSION_ENDPOINTS,
-    permission::POLICY_CHANGE_ENDPOINTS,
-    permission::PERMISSION_REASON_ENDPOINTS,
+    permission::policy_change::POLICY_CHANGE_ENDPOINTS,
+    permission::permission_reason::PERMISSION_REASON_ENDPOINTS,
     branch::BRANCH_ENDPOINTS,
-    branch::MERGE_ENDPOINTS,
+    branch::merge::MERGE_ENDPOINTS,
     node_type::NODE_TYPE_ENDPOINTS,
     package::PACKAGE_ENDPOINTS,
     change_feed::FEED_ENDPOINTS,
     page::PAGE_ENDPOINTS,
     agent_queue::AGENT_QUEUE_ENDPOINTS,
     job::JOB_ENDPOINTS,
-    job::QUEUE_ENDPOINTS,
+    job::queue::QUEUE_ENDPOINTS,
     workflow::WORKFLOW_ENDPOINTS,
-    workflow::INBOX_ENDPOINTS,
+    workflow::inbox_step::INBOX_ENDPOINTS,
     agent::AGENT_ENDPOINTS,
     schedule::SCHEDULE_ENDPOINTS,
     backup::BACKUP_ENDPOINTS,
@@ -94,7 +97,9 @@ pub(crate) fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
 /// Returns the routes of the endpoints that a publisher serves: queries and its own jobs.
 pub(crate) fn publish_routes() -> Router<Arc<Instance>> {
     endpoint_routes(
-        [query::QUERY_ENDPOINTS, job::JOB_ENDPOINTS, job::QUEUE_ENDPOINTS].into_iter().flatten(),
+        [query::QUERY_ENDPOINTS, job::JOB_ENDPOINTS, job::queue::QUEUE_ENDPOINTS]
+            .into_iter()
+            .flatten(),
     )
 }
 

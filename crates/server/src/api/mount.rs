@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
 
 use http::StatusCode;
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{BlobId, JcrDate, NodePath, Value};
+use tympan_content::{BlobId, NodePath, Value};
 use tympan_jobs::Job;
 use tympan_jobs::asset::{ASSET_NODE_TYPE, set_write_back_enabled};
 use tympan_jobs::mount::{ImportRequest, ImportStatus, LastMountPass, MountService, MountStatus};
@@ -19,6 +18,7 @@ use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
+use crate::api::iso_time::to_iso_time;
 use crate::api::schema::{
     array_schema, count_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
@@ -362,10 +362,6 @@ fn last_pass_json(last: &LastMountPass) -> Json {
         "skipped": report.skipped,
         "skippedFiles": skipped,
     })
-}
-
-fn to_iso_time(time: SystemTime) -> String {
-    JcrDate::from_system_time(time).to_string()
 }
 
 fn run_mount(call: ApiRequest) -> PendingApiResponse {

@@ -89,22 +89,6 @@ pub(crate) fn node_json(node: &Node, depth: usize, left: &mut usize) -> Result<J
     Ok(described)
 }
 
-/// Reads the part of a node's subtree within its document that the viewer can see.
-pub(crate) fn read_document_tree(node: &Node) -> Result<Subtree> {
-    let mut tree = Subtree {
-        name: node.name().to_owned(),
-        properties: node.properties().into_iter().collect(),
-        children: Vec::new(),
-    };
-    tree.properties.remove("rep:password");
-    for child in node.children()? {
-        if child.summary().is_none() {
-            tree.children.push(read_document_tree(&child)?);
-        }
-    }
-    Ok(tree)
-}
-
 /// Converts a property to JSON, with its type.
 pub(crate) fn property_json(property: &Property) -> Json {
     let name = property.value_type().name();

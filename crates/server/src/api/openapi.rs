@@ -7,7 +7,7 @@ use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     RequestBodySpec, ResponseContent, ResponseSpec,
 };
-use crate::api::{all_endpoints, schema};
+use crate::api::{all_endpoints, schema, schema_catalog};
 use crate::failure::Result;
 
 /// The API endpoints that this module defines.
@@ -80,7 +80,7 @@ pub(crate) fn openapi_document() -> Value {
         "security": [{ "basic": [] }, { "bearer": [] }, { "cookie": [], "csrf": [] }],
         "paths": paths,
         "components": {
-            "schemas": schema::all_schemas(),
+            "schemas": schema_catalog::all_schemas(),
             "securitySchemes": {
                 "basic": { "type": "http", "scheme": "basic" },
                 "bearer": { "type": "http", "scheme": "bearer", "description": "A token of `tympan user token`." },
@@ -231,7 +231,7 @@ mod tests {
             let pointer = target.strip_prefix('#').unwrap();
             assert!(document.pointer(pointer).is_some(), "{target}");
         }
-        for name in schema::all_schemas().keys() {
+        for name in schema_catalog::all_schemas().keys() {
             assert!(
                 targets.contains(&format!("#/components/schemas/{name}")),
                 "nobody uses {name}"

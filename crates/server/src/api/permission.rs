@@ -3,16 +3,13 @@
 //!
 //! Invariant: policies are shown only to users with `jcr:readAccessControl` at the node of the policy.
 
-mod permission_reason;
-mod policy_change;
+pub(super) mod permission_reason;
+pub(super) mod policy_change;
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::{
     Error, Node, NodePath, PRIMARY_TYPE, Privileges, Property, Snapshot, ValueType,
 };
-
-pub(crate) use self::permission_reason::PERMISSION_REASON_ENDPOINTS;
-pub(crate) use self::policy_change::POLICY_CHANGE_ENDPOINTS;
 
 use crate::Instance;
 use crate::api::endpoint::{
@@ -89,7 +86,7 @@ pub(crate) fn permission_schemas() -> Map<String, Json> {
         ("entries", array_schema(entry())),
         ("principals", texts()),
     ]);
-    let mut all = schemas_by_name([
+    schemas_by_name([
         (
             "Permissions",
             object_schema(&[
@@ -115,10 +112,7 @@ pub(crate) fn permission_schemas() -> Map<String, Json> {
                 ("privileges", texts()),
             ]),
         ),
-    ]);
-    all.extend(policy_change::policy_change_schemas());
-    all.extend(permission_reason::permission_reason_schemas());
-    all
+    ])
 }
 
 /// Refuses users who lack a privilege at a node that they can see.

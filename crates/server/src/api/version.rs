@@ -9,6 +9,7 @@ use tympan_content::{
 };
 
 use crate::Instance;
+use crate::api::document_tree::read_document_tree;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, BRANCH_PARAMETER, Endpoint, EndpointHandler, EndpointMethod,
     EndpointParameter, ParameterKind, RequestBodySpec, ResponseSpec,
@@ -16,7 +17,7 @@ use crate::api::endpoint::{
 use crate::api::entity_tag::{self, WriteCondition};
 use crate::api::node::{
     MAX_READ_DEPTH, MAX_READ_NODES, deserialize_present, find_node, node_json as describe_node,
-    property_json, read_document_tree,
+    property_json,
 };
 use crate::api::node_write::written_node_response;
 use crate::api::schema::{

@@ -4,23 +4,23 @@
 //! For all other users it does not exist. A workflow can be started only for content that the requesting user may read,
 //! and the payload of a workflow never reveals a node that the user may not read.
 
-mod inbox_step;
+pub(super) mod inbox_step;
 
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
-use tympan_content::{JcrDate, NodePath, Snapshot};
+use tympan_content::{NodePath, Snapshot};
 use tympan_jobs::workflow::{
     WorkflowEngine, WorkflowFilter, WorkflowInstance, WorkflowStart, WorkflowState,
 };
 
-pub(crate) use self::inbox_step::{INBOX_ENDPOINTS, assignee_names, require_open_step};
 use crate::Instance;
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
+use crate::api::iso_time::to_iso_time;
 use crate::api::schema::{
     array_schema, count_schema, object_schema, partial_object_schema, reference_schema,
     schemas_by_name, text_or_null_schema, text_schema,
@@ -202,7 +202,7 @@ pub(crate) fn workflow_schemas() -> Map<String, Value> {
             ("fault", text_schema()),
         ],
     );
-    let mut all = schemas_by_name([
+    schemas_by_name([
         ("Workflow", object_schema(&members())),
         ("Workflows", object_schema(&[("workflows", array_schema(reference_schema("Workflow")))])),
         ("WorkflowDetails", object_schema(&details)),
@@ -210,17 +210,11 @@ pub(crate) fn workflow_schemas() -> Map<String, Value> {
         ("WorkflowStarted", object_schema(&[("id", count_schema())])),
         ("WorkflowTerminated", object_schema(&[("terminated", count_schema())])),
         ("WorkflowsPurged", object_schema(&[("removed", count_schema())])),
-    ]);
-    all.extend(inbox_step::inbox_schemas());
-    all
+    ])
 }
 
 fn open_workflows(instance: &Instance) -> WorkflowEngine {
     WorkflowEngine::new(instance.queues.clone())
-}
-
-fn to_iso_time(time: SystemTime) -> String {
-    JcrDate::from_system_time(time).to_string()
 }
 
 /// Returns the entries to add to the metadata of an instance.

@@ -9,6 +9,11 @@ type MetricsSource = Box<dyn Fn(&str) -> String + Send + Sync>;
 pub(crate) struct ExternalMetrics(RwLock<Vec<MetricsSource>>);
 
 impl ExternalMetrics {
+    /// Adds a source.
+    pub(crate) fn add(&self, source: MetricsSource) {
+        self.0.write().push(source);
+    }
+
     /// Returns the metrics of all sources as text.
     pub(crate) fn metrics_text(&self, role: &str) -> String {
         self.0.read().iter().map(|source| source(role)).collect()
@@ -18,12 +23,5 @@ impl ExternalMetrics {
 impl std::fmt::Debug for ExternalMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Watched")
-    }
-}
-
-impl crate::Instance {
-    /// Adds a source to `/metrics`. `source` takes the name of the role and returns Prometheus text. It must not block.
-    pub fn add_metrics_source(&self, source: impl Fn(&str) -> String + Send + Sync + 'static) {
-        self.external_metrics.0.write().push(Box::new(source));
     }
 }

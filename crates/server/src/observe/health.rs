@@ -8,14 +8,14 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderValue, header};
-use parking_lot::RwLock;
 use serde_json::json;
 use tympan_render::FragmentCacheReport;
 use tympan_render::ledger::DependencyLedger;
 use tympan_web::listen::ConnectionPeer;
 use tympan_web::request_histogram::RequestHistogram;
 
-use crate::observe::readiness::{ReadinessScope, check_readiness, within_probe_timeout};
+use crate::observe::readiness::{ReadinessScope, check_readiness};
+use crate::observe::readiness_probe::within_probe_timeout;
 use crate::{Instance, InstanceRole};
 
 /// Returns the state of every component as text, with status 503 if one does not work.
@@ -102,34 +102,19 @@ async fn health_response(
     (report.status_code(), no_store, axum::Json(body)).into_response()
 }
 
-type NamedFault = (&'static str, Option<String>);
-
-/// Health checks of external components, by name. Each returns its fault immediately.
-#[derive(Default)]
-pub(crate) struct ExternalHealthChecks(RwLock<Vec<(&'static str, HealthFaultSource)>>);
-
-type HealthFaultSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
-
-impl ExternalHealthChecks {
-    pub(crate) fn current_faults(&self) -> Vec<NamedFault> {
-        self.0.read().iter().map(|(name, source)| (*name, source())).collect()
-    }
-}
-
-impl std::fmt::Debug for ExternalHealthChecks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Checks")
-    }
-}
-
 impl Instance {
+    /// Adds a source to `/metrics`. `source` takes the name of the role and returns Prometheus text. It must not block.
+    pub fn add_metrics_source(&self, source: impl Fn(&str) -> String + Send + Sync + 'static) {
+        self.external_metrics.add(Box::new(source));
+    }
+
     /// Adds a check to `/health` under a name of its own. `source` returns the current fault; it must not block.
     pub fn add_health_check(
         &self,
         name: &'static str,
         source: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) {
-        self.health_checks.0.write().push((name, Box::new(source)));
+        self.health_checks.add(name, Box::new(source));
     }
 }
 
@@ -169,7 +154,7 @@ pub(crate) async fn serve_metrics(State(instance): State<Arc<Instance>>) -> Resp
     );
     text.push_str(&crate::page::image::image_metrics(&instance, role));
     text.push_str(&crate::api::mount::mount_metrics(&instance, role));
-    text.push_str(&crate::observe::pool::pool_metrics(&instance, role));
+    text.push_str(&crate::observe::pool_report::pool_metrics(&instance, role));
     text.push_str(&instance.external_metrics.metrics_text(role));
     // Runs on a blocking thread, because it lists the folder of open files, which can be long under load.
     let process =

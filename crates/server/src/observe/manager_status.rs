@@ -10,7 +10,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::response::{Html, IntoResponse, Response};
@@ -19,24 +18,6 @@ use serde_json::json;
 
 use crate::observe::pool::PoolState;
 use crate::{Instance, api};
-
-/// Total cost of all requests.
-#[derive(Debug, Default)]
-pub(crate) struct RequestTotals {
-    total_micros: AtomicU64,
-    longest_micros: AtomicU64,
-    bytes_sent: AtomicU64,
-}
-
-impl RequestTotals {
-    /// Counts a request whose response has been sent.
-    pub(crate) fn record_request(&self, elapsed: Duration, bytes_sent: u64) {
-        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        self.total_micros.fetch_add(micros, Ordering::Relaxed);
-        self.longest_micros.fetch_max(micros, Ordering::Relaxed);
-        self.bytes_sent.fetch_add(bytes_sent, Ordering::Relaxed);
-    }
-}
 
 /// The contents of the status page.
 #[derive(Debug)]
@@ -65,12 +46,12 @@ impl ManagerStatus {
             memory_bytes: kilobytes("/proc/self/status", "VmRSS:"),
             max_memory_bytes: kilobytes("/proc/meminfo", "MemTotal:"),
             role: instance.role.name(),
-            work_pool: crate::observe::pool::work_pool_state(instance),
-            longest_ms: read(&sums.longest_micros) / 1000,
-            processing_ms: read(&sums.total_micros) / 1000,
+            work_pool: crate::observe::pool_report::work_pool_state(instance),
+            longest_ms: sums.longest_millis(),
+            processing_ms: sums.total_millis(),
             requests: read(&instance.metrics.requests),
             errors: read(&instance.metrics.server_errors),
-            bytes_sent: read(&sums.bytes_sent),
+            bytes_sent: sums.bytes_sent(),
         }
     }
 
@@ -168,24 +149,26 @@ pub(crate) async fn serve_status_for_monitoring(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::observe::request_totals::RequestTotals;
 
     #[test]
     fn monitors_of_tomcat_find_their_figures() {
         let sums = RequestTotals::default();
         sums.record_request(Duration::from_millis(30), 1000);
         sums.record_request(Duration::from_millis(12), 24);
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let status = ManagerStatus {
             memory_bytes: 200,
             max_memory_bytes: 1000,
             role: "publish",
             work_pool: PoolState { in_use: 2, idle: 6, limit: 8, ..PoolState::default() },
-            longest_ms: read(&sums.longest_micros) / 1000,
-            processing_ms: read(&sums.total_micros) / 1000,
+            longest_ms: sums.longest_millis(),
+            processing_ms: sums.total_millis(),
             requests: 2,
             errors: 1,
-            bytes_sent: read(&sums.bytes_sent),
+            bytes_sent: sums.bytes_sent(),
         };
         assert_eq!(
             status.to_xml(),

@@ -43,7 +43,8 @@ impl ExternalPools {
         self.0.lock().push(source);
     }
 
-    fn states(&self) -> Vec<PoolState> {
+    /// Returns the states of all pools.
+    pub(super) fn states(&self) -> Vec<PoolState> {
         self.0.lock().iter().flat_map(|source| source()).collect()
     }
 }
@@ -123,7 +124,8 @@ impl AdmissionGate {
         self.permits.available_permits()
     }
 
-    fn pool_state(&self, name: &str) -> PoolState {
+    /// Returns the state as that of a pool with this name.
+    pub(super) fn pool_state(&self, name: &str) -> PoolState {
         let free = self.free_permits() as u64;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         PoolState {
@@ -156,50 +158,8 @@ impl Drop for GateWaiter<'_> {
     }
 }
 
-impl crate::Instance {
-    /// Adds an external pool to `/metrics`.
-    pub fn add_pool_source(&self, source: impl Fn() -> Vec<PoolState> + Send + Sync + 'static) {
-        self.external_pools.add(Box::new(source));
-    }
-}
-
-/// Returns the metrics of all pools as Prometheus text.
-pub(crate) fn pool_metrics(instance: &crate::Instance, role: &str) -> String {
-    let mut states = pool_states(instance);
-    states.extend(crate::page::image::image_pool_state(instance));
-    to_prometheus(&states, role)
-}
-
-/// Names the exhausted pools with their limits: all slots are in use and there are waiters. The pool of pictures is
-/// excluded: its slots are the processors, for which requests wait whenever several pictures are rendered.
-pub(crate) fn pool_fault(instance: &crate::Instance) -> Option<String> {
-    exhausted_pools(&pool_states(instance))
-}
-
-/// Returns the pool of requests that render or edit.
-pub(crate) fn work_pool_state(instance: &crate::Instance) -> PoolState {
-    instance.work_gate.pool_state("work")
-}
-
-/// Returns all pools except that of pictures.
-fn pool_states(instance: &crate::Instance) -> Vec<PoolState> {
-    let mut states = vec![work_pool_state(instance)];
-    if let Some(back_ends) = instance.renderer.backends() {
-        states.extend(back_ends.counts().into_iter().map(|(name, counts)| PoolState {
-            name: format!("back-end-{name}"),
-            in_use: counts.in_flight,
-            idle: counts.max_connections.saturating_sub(counts.in_flight),
-            limit: counts.max_connections,
-            waiting: counts.waiting_renders,
-            timeouts: counts.failures,
-            refused: counts.unanswered,
-        }));
-    }
-    states.extend(instance.external_pools.states());
-    states
-}
-
-fn exhausted_pools(states: &[PoolState]) -> Option<String> {
+/// Names the exhausted pools with their limits; `None` if there are none.
+pub(super) fn exhausted_pools(states: &[PoolState]) -> Option<String> {
     let is_full = |pool: &&PoolState| pool.limit > 0 && pool.in_use >= pool.limit;
     // Requests without a connection do not wait long before they are refused.
     let is_awaited = |pool: &&PoolState| pool.waiting > 0 || pool.name == CONNECTION_POOL_NAME;
@@ -219,7 +179,8 @@ fn exhausted_pools(states: &[PoolState]) -> Option<String> {
     (!descriptions.is_empty()).then(|| descriptions.join("; "))
 }
 
-fn to_prometheus(states: &[PoolState], role: &str) -> String {
+/// Writes the states as Prometheus text.
+pub(super) fn to_prometheus(states: &[PoolState], role: &str) -> String {
     type Read = fn(&PoolState) -> u64;
     let rows: [(&str, &str, &str, Read); 6] = [
         ("in_use", "gauge", "Places that are taken; at the limit, others wait.", |pool| {

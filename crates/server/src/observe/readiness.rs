@@ -11,74 +11,28 @@
 //!
 //! Not here: who may see the reasons, which `health` decides.
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::future::Future;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tympan_replicate::{agent_topic, read_agents};
 
 use crate::Instance;
+use crate::observe::readiness_probe::{
+    ComponentHealth, HealthCheckResult, PROBE_TIMEOUT, probe_results, run_blocking_probe,
+};
 
-/// Total timeout of all checks. Load balancers often wait for one second.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(750);
-/// How long the result of a dependency check is reused: load balancers check often, and buckets charge per request.
-const PROBE_REUSE_PERIOD: Duration = Duration::from_secs(2);
 /// Length of an agent's queue above which a warning is reported.
 const AGENT_QUEUE_WARN_LENGTH: u64 = 1000;
 /// Free bytes on the disk of the home folder below which a warning is reported.
 const FREE_BYTES_WARN_LIMIT: u64 = 64 << 20;
 /// Number of bytes written to check that the disk is writable.
 const WRITE_PROBE_BYTES: usize = 64 << 10;
-
-/// The health of a component.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ComponentHealth {
-    /// The component works.
-    Healthy,
-    /// The component works but needs attention.
-    Degraded(String),
-    /// The component does not work.
-    Failed(String),
-}
-
-impl ComponentHealth {
-    /// Converts a fault to `Degraded`.
-    pub(crate) fn from_warning(fault: Option<String>) -> Self {
-        fault.map_or(Self::Healthy, Self::Degraded)
-    }
-
-    /// Converts an error to `Failed`.
-    pub(crate) fn from_result(result: Result<(), String>) -> Self {
-        result.map_or_else(Self::Failed, |()| Self::Healthy)
-    }
-
-    fn level(&self) -> &'static str {
-        match self {
-            Self::Healthy => "ok",
-            Self::Degraded(_) => "warn",
-            Self::Failed(_) => "fail",
-        }
-    }
-
-    fn reason(&self) -> Option<&str> {
-        match self {
-            Self::Healthy => None,
-            Self::Degraded(reason) | Self::Failed(reason) => Some(reason),
-        }
-    }
-}
-
-/// A component and its health.
-pub(crate) type HealthCheckResult = (&'static str, ComponentHealth);
 
 /// The set of components to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,96 +81,6 @@ impl ReadinessReport {
     }
 }
 
-/// Checks a dependency of the instance and returns the reason if it does not work. May block.
-type DependencyProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
-
-/// Receives the results of a check and the time at which it ended.
-type ProbeRun = watch::Receiver<Option<(Vec<HealthCheckResult>, Instant)>>;
-
-/// The running checks, and the external dependencies.
-#[derive(Default)]
-pub(crate) struct ReadinessProbes {
-    runs: Mutex<HashMap<&'static str, ProbeRun>>,
-    dependencies: RwLock<Vec<(&'static str, DependencyProbe)>>,
-}
-
-impl std::fmt::Debug for ReadinessProbes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Probes")
-    }
-}
-
-impl ReadinessProbes {
-    /// Starts a check, unless one is running or one that ended less than `reused_for` ago can be reused.
-    fn begin_probe<F>(
-        &self,
-        name: &'static str,
-        reused_for: Duration,
-        look: F,
-    ) -> (&'static str, ProbeRun)
-    where
-        F: Future<Output = Vec<HealthCheckResult>> + Send + 'static,
-    {
-        let mut runs = self.runs.lock();
-        if let Some(run) = runs.get(name) {
-            let is_usable = match &*run.borrow() {
-                Some((_, ended)) => ended.elapsed() < reused_for,
-                // A check that panicked has dropped its sender.
-                None => run.has_changed().is_ok(),
-            };
-            if is_usable {
-                return (name, run.clone());
-            }
-        }
-        let (tell, result_receiver) = watch::channel(None);
-        runs.insert(name, result_receiver.clone());
-        tokio::spawn(async move {
-            let checks = look.await;
-            tell.send_replace(Some((checks, Instant::now())));
-        });
-        (name, result_receiver)
-    }
-
-    /// Starts a check with a single result.
-    fn begin_single_probe<F>(&self, name: &'static str, look: F) -> (&'static str, ProbeRun)
-    where
-        F: Future<Output = ComponentHealth> + Send + 'static,
-    {
-        self.begin_probe(name, Duration::ZERO, async move { vec![(name, look.await)] })
-    }
-
-    /// Starts the checks of all dependencies.
-    fn begin_dependency_probes(&self) -> Vec<(&'static str, ProbeRun)> {
-        let dependencies = self.dependencies.read().clone();
-        let ask = |(name, dependency): (&'static str, DependencyProbe)| {
-            let probe = run_blocking_probe(move || ComponentHealth::from_result(dependency()));
-            self.begin_probe(name, PROBE_REUSE_PERIOD, async move { vec![(name, probe.await)] })
-        };
-        dependencies.into_iter().map(ask).collect()
-    }
-}
-
-/// Returns the results of a check that are available by a deadline.
-async fn probe_results(
-    deadline: Instant,
-    (name, mut run): (&'static str, ProbeRun),
-) -> Vec<HealthCheckResult> {
-    let failed = |reason: String| vec![(name, ComponentHealth::Failed(reason))];
-    match tokio::time::timeout_at(deadline, run.wait_for(Option::is_some)).await {
-        Ok(Ok(results)) => results.as_ref().map(|(checks, _)| checks.clone()).unwrap_or_default(),
-        Ok(Err(_)) => failed("the look at it has ended without an answer".to_owned()),
-        Err(_) => failed(format!("no answer within {} ms", PROBE_TIMEOUT.as_millis())),
-    }
-}
-
-/// Runs a check that may block on a thread of its own.
-async fn run_blocking_probe(
-    look: impl FnOnce() -> ComponentHealth + Send + 'static,
-) -> ComponentHealth {
-    let looked = tokio::task::spawn_blocking(look).await;
-    looked.unwrap_or_else(|error| ComponentHealth::Failed(error.to_string()))
-}
-
 /// Checks the components of an instance.
 pub(crate) async fn check_readiness(
     instance: &Arc<Instance>,
@@ -239,7 +103,7 @@ pub(crate) async fn check_readiness(
             probes.begin_single_probe("jobs", job_health(Arc::clone(instance))),
             probes.begin_probe("mounts", Duration::ZERO, mount_health(Arc::clone(instance))),
         ]);
-        at_once.push(("pools", crate::observe::pool::pool_fault(instance)));
+        at_once.push(("pools", crate::observe::pool_report::pool_fault(instance)));
         at_once.extend(instance.health_checks.current_faults());
         let fragments = instance.renderer.fragments();
         at_once.push((
@@ -255,11 +119,6 @@ pub(crate) async fn check_readiness(
         at_once.into_iter().map(|(name, fault)| (name, ComponentHealth::from_warning(fault)));
     checks.extend(warnings);
     ReadinessReport(checks)
-}
-
-/// Waits for a future no longer than for a check, for responses that can omit its output.
-pub(crate) async fn within_probe_timeout<T>(work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(PROBE_TIMEOUT, work).await.ok()
 }
 
 async fn content_health(instance: Arc<Instance>) -> ComponentHealth {
@@ -350,61 +209,13 @@ impl Instance {
         name: &'static str,
         ask: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.readiness_probes.dependencies.write().push((name, Arc::new(ask)));
+        self.readiness_probes.add_dependency(name, Arc::new(ask));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn what_hangs_has_failed_and_is_asked_by_one_task() {
-        let probes = ReadinessProbes::default();
-        let probe_count = Arc::new(AtomicUsize::new(0));
-        let (answer_sender, answered) = watch::channel(false);
-        for _ in 0..3 {
-            let (probe_count, mut answered) = (Arc::clone(&probe_count), answered.clone());
-            let run = probes.begin_single_probe("bucket", async move {
-                probe_count.fetch_add(1, Ordering::SeqCst);
-                answered.wait_for(|answered| *answered).await.ok();
-                ComponentHealth::Healthy
-            });
-            let results = probe_results(Instant::now() + PROBE_TIMEOUT, run).await;
-            let reason = "no answer within 750 ms".to_owned();
-            assert_eq!(results, [("bucket", ComponentHealth::Failed(reason))]);
-        }
-        assert_eq!(probe_count.load(Ordering::SeqCst), 1);
-        answer_sender.send_replace(true);
-        let run = probes.begin_single_probe("bucket", async { ComponentHealth::Healthy });
-        assert_eq!(
-            probe_results(Instant::now() + PROBE_TIMEOUT, run).await,
-            [("bucket", ComponentHealth::Healthy)]
-        );
-        let run = probes
-            .begin_single_probe("bucket", async { ComponentHealth::Degraded("slow".to_owned()) });
-        let results = probe_results(Instant::now() + PROBE_TIMEOUT, run).await;
-        assert_eq!(results, [("bucket", ComponentHealth::Degraded("slow".to_owned()))]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_answer_of_a_dependency_is_reused_for_a_moment() {
-        let probes = ReadinessProbes::default();
-        let begin = |condition: ComponentHealth| {
-            let look = async move { vec![("bucket", condition)] };
-            probe_results(
-                Instant::now() + PROBE_TIMEOUT,
-                probes.begin_probe("bucket", PROBE_REUSE_PERIOD, look),
-            )
-        };
-        let failed_health = || ComponentHealth::Failed("gone".to_owned());
-        assert_eq!(begin(ComponentHealth::Healthy).await, [("bucket", ComponentHealth::Healthy)]);
-        assert_eq!(begin(failed_health()).await, [("bucket", ComponentHealth::Healthy)]);
-        tokio::time::advance(PROBE_REUSE_PERIOD).await;
-        assert_eq!(begin(failed_health()).await, [("bucket", failed_health())]);
-    }
 
     #[test]
     fn a_disk_that_takes_nothing_has_failed() {

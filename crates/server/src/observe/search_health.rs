@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tympan_search::SearchIndexStatus;
 
 use crate::Instance;
-use crate::observe::readiness::ComponentHealth;
+use crate::observe::readiness_probe::ComponentHealth;
 
 /// Lag of the index, or build time of the first one, above which health reports a warning.
 const INDEX_LAG_WARN: Duration = Duration::from_secs(10);

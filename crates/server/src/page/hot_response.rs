@@ -18,22 +18,19 @@
 //!
 //! Not here: the bytes (`tympan_blobs` caches those that are requested often).
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
-use parking_lot::Mutex;
-use quick_cache::sync::Cache;
 use tympan_content::ChunkId;
 use tympan_render::ledger::{DependencyDigest, ResponseFingerprint};
 use tympan_render::{BlobBody, RenderOutcome, RenderResponse, RenderResponseBody, RequestFacts};
 use tympan_web::shortcut::ReadyResponseBody;
 
 use crate::login::RequestIdentity;
+use crate::page::hot_response_cache::{HotResponse, HotResponses};
 use crate::page::{
     AnonymousPageRequest, SURROGATE_CAPABILITY, render_inline, send_available_blob,
     send_blob_to_socket,
@@ -50,19 +47,6 @@ const INLINE_RENDER_LIMIT: Duration = Duration::from_millis(1);
 /// Maximum size of a body rendered on a connection thread, in bytes; larger ones are rendered on the pool.
 const MAX_INLINE_BODY_BYTES: usize = 256 * 1024;
 
-/// Number of header sets searched for an equal one; an instance has few kinds of files.
-const MAX_SHARED_HEADER_SETS: usize = 16;
-
-/// Cached responses by path.
-#[derive(Debug)]
-pub(crate) struct HotResponses {
-    responses: Cache<String, Arc<HotResponse>>,
-    /// Header sets shared by responses, because pictures differ only in their bytes. The newest is last.
-    shared_headers: Mutex<VecDeque<Arc<HeaderMap>>>,
-    /// The states for which the rendering of a path was cheap.
-    cheap_render_roots: Cache<String, ChunkId>,
-}
-
 /// A response for the shortcut of a listener.
 pub(crate) struct ShortcutResponse {
     pub(crate) status: StatusCode,
@@ -78,46 +62,12 @@ pub(crate) enum ShortcutHeaders {
     Other(HeaderMap),
 }
 
-/// A cached response.
-#[derive(Debug)]
-struct HotResponse {
-    /// The root from which it was rendered.
-    root: ChunkId,
-    blob: BlobBody,
-    /// Identifies the response in the ledger.
-    dependency_digest: DependencyDigest,
-    fingerprint: ResponseFingerprint,
-    /// The headers common to all responses with this blob, whatever the request, without those that come from the blob
-    /// itself.
-    headers: Arc<HeaderMap>,
-}
-
-impl HotResponses {
-    /// Returns a shared copy of equal headers, stored once for all responses that have them.
-    fn share_headers(&self, headers: HeaderMap) -> Arc<HeaderMap> {
-        let mut alike = self.shared_headers.lock();
-        if let Some(shared_headers) = alike.iter().rev().find(|candidate| ***candidate == headers) {
-            return shared_headers.clone();
-        }
-        let new = Arc::new(headers);
-        alike.push_back(new.clone());
-        if alike.len() > MAX_SHARED_HEADER_SETS {
-            alike.pop_front();
-        }
-        new
-    }
-}
-
 impl Instance {
     /// Enables the cache, with at most `count` responses of stored bytes, each valid while the content does not change.
     /// Suitable for instances whose repository returns its latest root without blocking, and whose scripts change only
     /// with the content.
     pub fn enable_hot_responses(&self, count: usize) {
-        self.hot_responses.get_or_init(|| HotResponses {
-            responses: Cache::new(count),
-            shared_headers: Mutex::default(),
-            cheap_render_roots: Cache::new(count),
-        });
+        self.hot_responses.get_or_init(|| HotResponses::new(count));
     }
 
     /// Returns a cached response; `None` if the request has to be rendered.
@@ -171,8 +121,8 @@ impl Instance {
         headers: &HeaderMap,
     ) -> Option<ShortcutResponse> {
         let path = visit.path;
-        let cheap_roots = &self.hot_responses.get()?.cheap_render_roots;
-        let root = cheap_roots.get(path)?;
+        let hot_responses = self.hot_responses.get()?;
+        let root = hot_responses.cheap_render_root(path)?;
         if !may_be_hot(self, (&Method::GET, path, headers))
             || self.repository.head_root().ok()? != root
         {
@@ -185,7 +135,7 @@ impl Instance {
             catch_unwind(AssertUnwindSafe(|| render_inline(self, visit))).ok().flatten();
         // A path that has become expensive has to prove again that it is cheap.
         if inline_response.is_none() || begin.elapsed() > 4 * INLINE_RENDER_LIMIT {
-            cheap_roots.remove(path);
+            hot_responses.forget_cheap_render(path);
         }
         let (headers, body) = inline_response?;
         crate::observe::metrics::increment(&self.metrics.drawn_by_shortcut);
@@ -206,7 +156,7 @@ impl Instance {
         if !may_be_hot(self, (method, path, headers)) {
             return None;
         }
-        let hot_response = self.hot_responses.get()?.responses.get(path)?;
+        let hot_response = self.hot_responses.get()?.response_at(path)?;
         let ledger = self.dependency_ledger.as_ref()?;
         let ticket = ledger.begin_rendering();
         if self.repository.head_root().ok()? != hot_response.root {
@@ -308,15 +258,9 @@ impl HotResponseCandidate {
             headers.remove(header::LAST_MODIFIED);
         }
         let headers = hot.share_headers(headers);
-        hot.responses.insert(
-            path.to_owned(),
-            Arc::new(HotResponse {
-                root,
-                blob,
-                dependency_digest: read,
-                fingerprint: look,
-                headers,
-            }),
+        hot.store(
+            path,
+            HotResponse { root, blob, dependency_digest: read, fingerprint: look, headers },
         );
     }
 }
@@ -338,8 +282,8 @@ pub(crate) fn record_render_cost(
         && response.reads.query_count == 0
         && is_short_text(response);
     match is_little {
-        true => hot.cheap_render_roots.insert(path.to_owned(), root),
-        false => drop(hot.cheap_render_roots.remove(path)),
+        true => hot.record_cheap_render(path, root),
+        false => hot.forget_cheap_render(path),
     }
 }
 

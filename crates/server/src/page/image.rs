@@ -8,155 +8,37 @@
 //! * Rendering a picture takes no permit of page rendering; the numbers of parallel and waiting renderings are bounded.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
-use tokio::sync::Semaphore;
-use tympan_content::{BlobContent, BlobId, Node, NodePath, Repository, Snapshot, Value};
-use tympan_jobs::asset::{
-    ASSET_NODE_TYPE, AssetCounters, AssetProcessingRequest, FocalPoint, ImageSize,
-    ProcessingLimits, RenditionEncoding, RenditionError, RenditionProcessPool, RenditionSpec,
-    ResizeMode,
-};
-use tympan_render::export::ExportImageSource;
+use tympan_content::{Node, NodePath};
+use tympan_jobs::asset::{ASSET_NODE_TYPE, RenditionError};
 use tympan_render::ledger::{DependencyLedger, RecordOutcome};
 use tympan_render::url::SlingUrl;
-use tympan_render::{
-    DependencySet, ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
-    PathAspects,
-};
+use tympan_render::{DependencySet, ImageAddress, ImageSigningKey, PathAspects};
 
 use crate::failure::{RequestFailure, Result};
 use crate::observe::metrics::increment;
 use crate::observe::pool::PoolState;
+use crate::page::image_render::{ImageRenderRequest, open_blob};
+use crate::page::image_service::{ImageOptions, ImageRequestPermit, ImageService, RenderedImage};
 use crate::page::surrogate_key::add_surrogate_keys;
 use crate::{Instance, InstanceRole, page};
 
-/// Default list of widths that can be requested without a signature.
-const DEFAULT_IMAGE_WIDTHS: [u32; 10] = [160, 320, 480, 640, 768, 1024, 1280, 1600, 1920, 2048];
-/// Memory for the cache of rendered pictures, in bytes.
-const IMAGE_CACHE_BYTES: u64 = 64 << 20;
-/// Maximum number of waiting requests per parallel rendering.
-const MAX_WAITING_PER_RENDER: usize = 32;
 /// Cache lifetime of a picture whose URL contains no hash.
 const UNHASHED_CACHE_CONTROL: &str = "max-age=300";
 const HASHED_CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
-const JPEG_QUALITY: u8 = 82;
-
-/// Options for the picture rendering of an instance.
-#[derive(Debug)]
-pub struct ImageOptions {
-    /// The processes that render pictures. They run at the priority of the server, because visitors wait for them.
-    pub rendition_pool: Arc<RenditionProcessPool>,
-    /// Resource limits of one picture.
-    pub limits: ProcessingLimits,
-    /// Widths that can be requested without a signature; the default list if `None`.
-    pub widths: Option<Vec<u32>>,
-    /// Maximum number of pictures rendered in parallel.
-    pub max_parallel_renders: usize,
-    /// The counters of asset processing, if this instance processes assets.
-    pub asset_counters: Option<Arc<AssetCounters>>,
-}
-
-/// The picture renderer of an instance and its cache.
-#[derive(Debug)]
-pub(crate) struct ImageService {
-    rendition_pool: Arc<RenditionProcessPool>,
-    limits: ProcessingLimits,
-    widths: Vec<u32>,
-    signing_key: ImageSigningKey,
-    rendered_images: Cache<RenderedImageKey, Arc<RenderedImage>, RenderedImageWeigher>,
-    render_permits: Arc<Semaphore>,
-    /// Number of requests that are rendering or waiting.
-    active_requests: AtomicUsize,
-    max_active_requests: usize,
-    asset_counters: Option<Arc<AssetCounters>>,
-}
-
-/// The original, the requested shape and format, and the focal point.
-type RenderedImageKey = (BlobId, ImageShape, ImageFormatExtension, (u64, u64));
-
-#[derive(Debug)]
-struct RenderedImage {
-    media_type: String,
-    bytes: bytes::Bytes,
-}
-
-#[derive(Debug, Clone)]
-struct RenderedImageWeigher;
-
-impl<K> Weighter<K, Arc<RenderedImage>> for RenderedImageWeigher {
-    fn weight(&self, _: &K, picture: &Arc<RenderedImage>) -> u64 {
-        picture.bytes.len() as u64 + 256
-    }
-}
 
 impl Instance {
     /// Enables picture rendering for all assets; without it, URLs with sizes are not found.
     pub fn set_image_options(&self, options: ImageOptions) {
-        let parallel = options.max_parallel_renders.max(1);
-        let images = ImageService {
-            rendition_pool: options.rendition_pool,
-            limits: options.limits,
-            widths: options.widths.unwrap_or_else(|| DEFAULT_IMAGE_WIDTHS.to_vec()),
-            signing_key: ImageSigningKey::from_secret(&self.replication_key),
-            rendered_images: Cache::with_weighter(2048, IMAGE_CACHE_BYTES, RenderedImageWeigher),
-            render_permits: Arc::new(Semaphore::new(parallel)),
-            active_requests: AtomicUsize::new(0),
-            max_active_requests: parallel * (1 + MAX_WAITING_PER_RENDER),
-            asset_counters: options.asset_counters,
-        };
+        let signing_key = ImageSigningKey::from_secret(&self.replication_key);
+        let images = ImageService::new(options, signing_key);
         // Set once, when the instance starts; later calls are ignored.
         self.image_service.set(images).ok();
-    }
-}
-
-/// Returns true if a shape can be requested without a signature: a listed width, or one of the usual shapes of a listed
-/// width.
-fn is_listed_shape(shape: ImageShape, widths: &[u32]) -> bool {
-    match shape {
-        ImageShape::Width(width) => widths.contains(&width),
-        ImageShape::Crop(width, height) => {
-            let is_ratio = |across: u32, down: u32| width * down == height * across;
-            widths.contains(&width)
-                && (is_ratio(1, 1) || is_ratio(4, 3) || is_ratio(3, 2) || is_ratio(16, 9))
-        }
-    }
-}
-
-/// Returns true if an address is allowed, by its size or by its signature.
-fn is_address_allowed(address: &ImageAddress, widths: &[u32], key: &ImageSigningKey) -> bool {
-    is_listed_shape(address.shape, widths) || address.is_signed_by(key)
-}
-
-fn render_order_of(
-    address: &ImageAddress,
-    focus: FocalPoint,
-    limits: ProcessingLimits,
-) -> AssetProcessingRequest {
-    let (within, fit) = match address.shape {
-        // The height follows from the width.
-        ImageShape::Width(width) => {
-            (ImageSize { width, height: 4 * MAX_IMAGE_SIDE }, ResizeMode::Inside)
-        }
-        ImageShape::Crop(width, height) => (ImageSize { width, height }, ResizeMode::Cover(focus)),
-    };
-    let encoding = match address.extension {
-        ImageFormatExtension::Jpeg => RenditionEncoding::Jpeg(JPEG_QUALITY),
-        ImageFormatExtension::Png => RenditionEncoding::Png,
-        ImageFormatExtension::WebP => RenditionEncoding::WebP(JPEG_QUALITY),
-    };
-    let rendition = RenditionSpec { name: String::new(), within, fit, encoding };
-    AssetProcessingRequest {
-        renditions: vec![rendition],
-        metadata: false,
-        declared: "image/".to_owned(),
-        limits,
     }
 }
 
@@ -211,8 +93,7 @@ async fn serve_image(
             else {
                 return Ok(None);
             };
-            let mut render_request =
-                ImageRenderRequest::resolve_visible(instance, &requested_address, &asset)?;
+            let mut render_request = resolve_visible_image(instance, &requested_address, &asset)?;
             if viewer != anonymous {
                 let anonymous_snapshot = instance.repository.snapshot()?.as_viewer(&anonymous);
                 render_request.is_private = anonymous_snapshot.node(&path)?.is_none();
@@ -248,58 +129,23 @@ fn image_dependencies(asset: NodePath, own: Option<NodePath>) -> DependencySet {
     DependencySet::from_recorded(&read)
 }
 
-/// A picture that the requesting user may read.
-struct ImageRenderRequest {
-    address: ImageAddress,
-    blob: BlobId,
-    focus: FocalPoint,
-    /// True if the picture is not public.
-    is_private: bool,
-}
-
-impl ImageRenderRequest {
-    /// Determines the picture to render.
-    ///
-    /// # Errors
-    /// If the size is refused, or there is nothing to render.
-    fn resolve_visible(instance: &Instance, address: &ImageAddress, asset: &Node) -> Result<Self> {
-        let images = instance.image_service.get();
-        let may_ask = images
-            .is_some_and(|images| is_address_allowed(address, &images.widths, &images.signing_key));
-        if !may_ask {
-            increment(&instance.metrics.images_refused);
-            let message = "this size is not one that URLs may ask for; `url_widths` in tympan.toml lists them";
-            return Err(RequestFailure::new(StatusCode::FORBIDDEN, message));
-        }
-        Self::resolve(address, asset)
+/// Determines the picture to render.
+///
+/// # Errors
+/// If the size is refused, or there is nothing to render.
+fn resolve_visible_image(
+    instance: &Instance,
+    address: &ImageAddress,
+    asset: &Node,
+) -> Result<ImageRenderRequest> {
+    let images = instance.image_service.get();
+    if !images.is_some_and(|images| images.allows_address(address)) {
+        increment(&instance.metrics.images_refused);
+        let message =
+            "this size is not one that URLs may ask for; `url_widths` in tympan.toml lists them";
+        return Err(RequestFailure::new(StatusCode::FORBIDDEN, message));
     }
-
-    /// Determines the picture to render for an allowed address.
-    fn resolve(address: &ImageAddress, asset: &Node) -> Result<Self> {
-        let original = asset.find_descendant("jcr:content/renditions/original/jcr:content")?;
-        let data = original.and_then(|original| original.property("jcr:data"));
-        let Some(Value::Binary(blob)) = data.as_ref().and_then(|data| data.first()) else {
-            return Err(RequestFailure::new(StatusCode::NOT_FOUND, "the asset has no original"));
-        };
-        refuse_failed_original(asset, blob)?;
-        Ok(Self {
-            address: address.clone(),
-            blob: *blob,
-            focus: read_focus(asset)?,
-            is_private: false,
-        })
-    }
-
-    fn cache_key(&self) -> RenderedImageKey {
-        let spot = (self.focus.x.to_bits(), self.focus.y.to_bits());
-        (self.blob, self.address.shape, self.address.extension, spot)
-    }
-
-    fn entity_tag(&self) -> String {
-        let (blob, shape, ending, spot) = self.cache_key();
-        let spot = spot.0 ^ spot.1.rotate_left(1);
-        format!("\"{}-{shape}-{}-{spot:x}\"", short_blob_id(&blob), ending.name())
-    }
+    ImageRenderRequest::resolve(address, asset)
 }
 
 async fn image_response(
@@ -370,24 +216,6 @@ async fn find_or_render_image(
         .await
 }
 
-/// Counts a request that is rendering or waiting.
-struct ImageRequestPermit<'a>(&'a ImageService);
-
-impl<'a> ImageRequestPermit<'a> {
-    /// Counts a request; `None` if there are too many.
-    fn try_acquire(images: &'a ImageService) -> Option<Self> {
-        let before = images.active_requests.fetch_add(1, Ordering::Relaxed);
-        let entered = Self(images);
-        (before < images.max_active_requests).then_some(entered)
-    }
-}
-
-impl Drop for ImageRequestPermit<'_> {
-    fn drop(&mut self) {
-        self.0.active_requests.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 async fn render_image(
     instance: &Arc<Instance>,
     images: &ImageService,
@@ -396,7 +224,7 @@ async fn render_image(
     let closed = || RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
     let permit = Arc::clone(&images.render_permits).acquire_owned().await.map_err(|_| closed())?;
     let (blob, studio) = (render_request.blob, Arc::clone(&images.rendition_pool));
-    let order = render_order_of(&render_request.address, render_request.focus, images.limits);
+    let order = render_request.processing_order(images.limits);
     let reader = Arc::clone(instance);
     let output = tokio::task::spawn_blocking(move || {
         let output = studio.process_file(&|| open_blob(&reader.repository, &blob), &order);
@@ -423,87 +251,16 @@ async fn render_image(
     Ok(Arc::new(RenderedImage { media_type: rendition.media_type, bytes: rendition.bytes.into() }))
 }
 
-/// Returns the numbers of pictures being rendered and waiting.
-pub(crate) fn image_pool_state(instance: &Instance) -> Option<PoolState> {
-    let images = instance.image_service.get()?;
-    let free = images.render_permits.available_permits();
-    let limit = images.max_active_requests / (1 + MAX_WAITING_PER_RENDER);
-    let (in_use, busy) =
-        (limit.saturating_sub(free), images.active_requests.load(Ordering::Relaxed));
-    Some(PoolState {
-        name: "pictures".to_owned(),
-        in_use: in_use as u64,
-        idle: free as u64,
-        limit: limit as u64,
-        waiting: busy.saturating_sub(in_use) as u64,
-        timeouts: 0,
-        refused: instance.metrics.images_put_off.load(Ordering::Relaxed),
-    })
-}
-
-fn open_blob(repository: &Repository, blob: &BlobId) -> std::io::Result<BlobContent> {
-    let opened = repository.blobs().open(blob);
-    let opened =
-        opened.map_err(|error| std::io::Error::other(tympan_content::Error::from(error)))?;
-    opened.ok_or_else(|| std::io::Error::other(tympan_content::Error::BlobMissing(*blob)))
-}
-
 /// Returns a repair hint if the stored original is damaged or missing.
 fn repair_hint(error: &RenditionError) -> Option<&'static str> {
     let RenditionError::System { source, .. } = error else { return None };
     source.get_ref()?.downcast_ref::<tympan_content::Error>()?.repair_hint()
 }
 
-/// Renders pictures for a static export, with the sizes and signatures that URLs of an instance may have.
-#[derive(Debug)]
-pub struct ExportImageRenderer {
-    repository: Repository,
-    rendition_pool: Arc<RenditionProcessPool>,
-    limits: ProcessingLimits,
-    widths: Vec<u32>,
-    signing_key: ImageSigningKey,
-}
-
-impl ExportImageRenderer {
-    /// Creates a renderer from the image options of an instance and the key that signs its addresses.
-    #[must_use]
-    pub fn new(repository: Repository, options: ImageOptions, replication_key: &str) -> Self {
-        let ImageOptions { rendition_pool: studio, limits, widths, .. } = options;
-        let widths = widths.unwrap_or_else(|| DEFAULT_IMAGE_WIDTHS.to_vec());
-        Self {
-            repository,
-            rendition_pool: studio,
-            limits,
-            widths,
-            signing_key: ImageSigningKey::from_secret(replication_key),
-        }
-    }
-}
-
-impl ExportImageSource for ExportImageRenderer {
-    fn render_image(
-        &self,
-        snapshot: &Snapshot,
-        address: &ImageAddress,
-    ) -> Result<Option<bytes::Bytes>, String> {
-        let path = NodePath::new(&address.asset).map_err(|error| error.to_string())?;
-        let asset = snapshot.node(&path).map_err(|error| error.to_string())?;
-        let Some(asset) = asset.filter(|node| node.primary_type() == ASSET_NODE_TYPE) else {
-            return Ok(None);
-        };
-        if !is_address_allowed(address, &self.widths, &self.signing_key) {
-            return Ok(None);
-        }
-        let render_request =
-            ImageRenderRequest::resolve(address, &asset).map_err(|failure| failure.message)?;
-        let order = render_order_of(address, render_request.focus, self.limits);
-        let output = self
-            .rendition_pool
-            .process_file(&|| open_blob(&self.repository, &render_request.blob), &order);
-        let output = output.map_err(|error| error.to_string())?;
-        let rendition = output.renditions.into_iter().next();
-        Ok(Some(rendition.ok_or("there is no picture of this asset")?.bytes.into()))
-    }
+/// Returns the numbers of pictures being rendered and waiting.
+pub(crate) fn image_pool_state(instance: &Instance) -> Option<PoolState> {
+    let images = instance.image_service.get()?;
+    Some(images.pool_state(instance.metrics.images_put_off.load(Ordering::Relaxed)))
 }
 
 /// Writes the results of asset processing in this process as Prometheus text.
@@ -519,34 +276,6 @@ pub(crate) fn image_metrics(instance: &Instance, role: &str) -> String {
     text
 }
 
-/// Refuses an original that is known to be unrenderable: each new attempt would cost as much as the first.
-fn refuse_failed_original(asset: &Node, blob: &BlobId) -> Result<()> {
-    let Some(content) = asset.content_node()? else { return Ok(()) };
-    let is_failed = content.text("dam:assetState").as_deref() == Some("failed")
-        && content.text("dam:processedOriginal").is_some_and(|of| of == blob.to_string());
-    if !is_failed {
-        return Ok(());
-    }
-    let reason = content.text("dam:failureReason").unwrap_or_default();
-    let message = format!("there is no picture of this asset: {reason}");
-    Err(RequestFailure::new(StatusCode::NOT_FOUND, message))
-}
-
-/// Returns the focal point of an asset; the center if none is set.
-fn read_focus(asset: &Node) -> Result<FocalPoint> {
-    let metadata = asset.find_descendant("jcr:content/metadata")?;
-    let share = |name: &str| {
-        let property = metadata.as_ref()?.property(name)?;
-        let share: f64 = property.first()?.to_text().parse().ok()?;
-        (0.0..=1.0).contains(&share).then_some(share)
-    };
-    Ok(FocalPoint { x: share("dam:focalX").unwrap_or(0.5), y: share("dam:focalY").unwrap_or(0.5) })
-}
-
-fn short_blob_id(blob: &BlobId) -> String {
-    blob.to_string().chars().take(16).collect()
-}
-
 fn set_header(response: &mut Response, name: header::HeaderName, value: &str) {
     // No value can contain characters that are invalid in a header.
     if let Ok(value) = HeaderValue::from_str(value) {
@@ -558,7 +287,7 @@ fn set_header(response: &mut Response, name: header::HeaderName, value: &str) {
 mod tests {
     use std::time::SystemTime;
 
-    use tympan_content::{Property, Subtree};
+    use tympan_content::{Property, Repository, Subtree, Value};
     use tympan_render::ChangedAspects;
 
     use super::*;
@@ -598,21 +327,6 @@ mod tests {
             let between = |before, after| ChangedAspects::between_snapshots(before, after).unwrap();
             assert!(!between(&before, &other_state).affects(&read), "{folder}");
             assert!(between(&other_state, &put("/dam/a.jpg", b"two")).affects(&read), "{folder}");
-        }
-    }
-
-    #[test]
-    fn shapes_that_anybody_may_ask_for() {
-        for (shape, expected) in [
-            (ImageShape::Width(640), true),
-            (ImageShape::Width(641), false),
-            (ImageShape::Crop(640, 360), true),
-            (ImageShape::Crop(640, 480), true),
-            (ImageShape::Crop(640, 640), true),
-            (ImageShape::Crop(640, 361), false),
-            (ImageShape::Crop(777, 777), false),
-        ] {
-            assert_eq!(is_listed_shape(shape, &DEFAULT_IMAGE_WIDTHS), expected, "{shape}");
         }
     }
 }

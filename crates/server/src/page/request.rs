@@ -6,7 +6,6 @@ use tympan_content::Viewer;
 use tympan_render::{FragmentCacheOverride, ReadRecording, RenderRequest, RequestVisitor};
 use tympan_web::listen::ConnectionPeer;
 
-use super::query_value;
 use crate::failure::Result;
 use crate::login::RequestIdentity;
 use crate::{Instance, InstanceRole};
@@ -204,6 +203,11 @@ pub(super) enum FragmentCacheClearing {
     /// Rendered fragments; facts about components stay.
     RenderedFragments,
     Everything,
+}
+
+/// Returns the value of a query parameter.
+pub(super) fn query_value<'a>(query: Option<&'a str>, name: &str) -> Option<&'a str> {
+    query?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use tympan_content::Viewer;
 use tympan_content::query::{QueryEngine, QueryLimits};
 
 use crate::failure::Result;
-use crate::{Instance, InstanceRole};
 
 /// Resource limits of queries over HTTP, by user.
 #[derive(Debug, Clone)]
@@ -65,21 +64,22 @@ impl QueryEngines {
         let is_open_to_visitors = budgets.allows_visitors;
         Self { administrators, users, visitors, allows_visitors: is_open_to_visitors }
     }
-}
 
-impl Instance {
-    /// Returns the engine for a viewer's query.
-    pub(crate) fn query_engine_for(&self, viewer: &Viewer) -> Result<&QueryEngine> {
-        let engines = &self.query_engines;
+    /// Returns the engine for a viewer's query; `is_administrator` is called only for logged-in users.
+    pub(crate) fn engine_for(
+        &self,
+        viewer: &Viewer,
+        is_administrator: impl FnOnce() -> Result<bool>,
+    ) -> Result<&QueryEngine> {
         Ok(match viewer.is_anonymous() {
-            true => &engines.visitors,
-            false if self.is_administrator(viewer)? => &engines.administrators,
-            false => &engines.users,
+            true => &self.visitors,
+            false if is_administrator()? => &self.administrators,
+            false => &self.users,
         })
     }
 
-    /// Returns true if queries of anonymous visitors are allowed.
-    pub(crate) fn are_visitor_queries_allowed(&self) -> bool {
-        self.role == InstanceRole::Publish && self.query_engines.allows_visitors
+    /// Returns true if a publisher accepts queries of anonymous visitors.
+    pub(crate) fn allows_visitors(&self) -> bool {
+        self.allows_visitors
     }
 }

@@ -24,7 +24,6 @@ pub(super) use docview_writer::{ChildPlacement, write_docview_split};
 pub use literal::{DocviewLiteral, parse_literal, write_literal};
 pub use namespace::DocviewNamespaces;
 
-use super::PackageCounts;
 use super::archive::{PackageFileName, PackageLimits};
 use super::import_node::{
     ImportNode, ImportNodeKind, ImportProperty, PackageLocation, SupersededElement,
@@ -32,7 +31,7 @@ use super::import_node::{
 use super::install_report::SkipReason;
 use super::memory_usage;
 use super::xml_reader::{XmlAttribute, XmlElement, XmlItem, XmlReader};
-use crate::package::MAX_REPORTED_FAULTS;
+use crate::package::package_counts::{MAX_REPORTED_FAULTS, PackageCounts};
 use crate::{
     Error, MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Subtree, ValueType, check_item_name,
 };

@@ -18,7 +18,7 @@ use super::super::memory_usage;
 use super::super::xml_reader::{XmlElement, XmlItem, XmlReader};
 use super::PackageDocument;
 use super::namespace::NamespaceScopes;
-use crate::package::PackageCounts;
+use crate::package::package_counts::PackageCounts;
 use crate::{MIXIN_TYPES, PRIMARY_TYPE, Property, Result, Value, ValueType, check_item_name};
 
 /// Parses a sysview whose root element describes a node with `depth` names in its path.

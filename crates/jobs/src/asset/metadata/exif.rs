@@ -2,7 +2,7 @@
 
 use exif::{Context, Exif, Field, In, Rational, Reader, Tag};
 
-use super::{MetadataProperties, parse_date_value};
+use super::metadata_properties::{MetadataProperties, parse_date_value};
 use crate::asset::processing_request::MetadataValue;
 
 fn parse_exif(tags: &[u8]) -> Option<Exif> {

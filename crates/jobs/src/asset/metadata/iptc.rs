@@ -1,6 +1,6 @@
 //! Reads IPTC-IIM: captions and keywords, the format of news agencies before XMP.
 
-use super::{MetadataProperties, parse_date_value};
+use super::metadata_properties::{MetadataProperties, parse_date_value};
 use crate::asset::processing_request::MetadataValue;
 
 /// ID of the Photoshop resource that contains the records.

@@ -2,8 +2,9 @@
 
 use lopdf::{Dictionary, Document, Object};
 
-use super::{MetadataProperties, parse_date_value, xmp};
-use crate::asset::image_decoder::AssetFileError;
+use super::metadata_properties::{MetadataProperties, parse_date_value};
+use super::xmp;
+use crate::asset::asset_file_error::AssetFileError;
 use crate::asset::processing_request::MetadataValue;
 
 /// Entries of the information dictionary, and their property names.

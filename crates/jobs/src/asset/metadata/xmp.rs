@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use roxmltree::{Document, Node};
 
-use super::{MetadataProperties, parse_date_value};
+use super::metadata_properties::{MetadataProperties, parse_date_value};
 use crate::asset::processing_request::MetadataValue;
 
 const RDF_NAMESPACE: &str = "http://www.w3.org/1999/02/22-rdf-syntax-ns#";

@@ -39,7 +39,7 @@ use tympan_web::outgoing_policy::OutgoingPolicy;
 
 use crate::JobContext;
 use crate::error::format_error_chain;
-use crate::workflow::step_registry::ParticipantChooser;
+use crate::workflow::step_registry::{ParticipantChooser, StepRegistry};
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Prefix of the messages of revisions that a workflow made. Launchers ignore these, so no workflow starts itself.
@@ -50,6 +50,28 @@ pub(crate) const WORKFLOW_MESSAGE_PREFIX: &str = "workflow step: ";
 #[must_use]
 pub fn is_reserved_message(message: &str) -> bool {
     message.trim_start().starts_with(WORKFLOW_MESSAGE_PREFIX.trim_end())
+}
+
+impl StepRegistry {
+    /// Returns the built-in processes and choosers; see [`Self::with_process`].
+    #[must_use]
+    pub fn standard(repository: &Repository) -> Self {
+        let mut steps = Self::for_repository(repository);
+        for step_process in standard_processes(repository) {
+            steps = steps.with_process(step_process);
+        }
+        for step_chooser in standard_choosers(repository) {
+            steps = steps.with_chooser(step_chooser);
+        }
+        steps
+    }
+
+    /// Allows steps that delegate work to other systems to request the listed hosts; without it they cannot request
+    /// any.
+    #[must_use]
+    pub fn with_external_hosts(self, outgoing: &OutgoingPolicy) -> Self {
+        self.with_process(external_process(outgoing))
+    }
 }
 
 /// A process that does nothing: a placeholder in a model.

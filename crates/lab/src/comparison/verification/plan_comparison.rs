@@ -4,9 +4,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::{
-    ComparedResponse, ComparisonRules, DifferenceAspect, ResponseDifference, SiteComparison,
-    SiteComparisonResult, is_repeatable, response_differences,
+use super::comparison_rule::ComparisonRules;
+use super::difference::{
+    ComparedResponse, DifferenceAspect, ResponseDifference, response_differences,
+};
+use super::site_comparison::{
+    SiteComparison, SiteComparisonResult, compared_response, is_repeatable,
 };
 use crate::load::probe_client::ProbeResponse;
 use crate::net::AbsoluteUrl;
@@ -172,5 +175,5 @@ fn compared_response_of(exchange: ProxyExchange, site: &str) -> ComparedResponse
         body: exchange.response_body,
         elapsed: exchange.elapsed,
     };
-    super::compared_response(response, site.to_owned())
+    compared_response(response, site.to_owned())
 }

@@ -17,8 +17,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::jmx_element::{JmxElement, JmxElementId};
-use super::model::{IterationEvent, PlanModel, PlanNodeId};
+use super::model::{IterationEvent, PlanModel};
 use super::plan_file::PlanFiles;
+use super::plan_node_id::PlanNodeId;
 use super::script::PlanScript;
 use super::template::TextTemplate;
 use crate::FileFinding;

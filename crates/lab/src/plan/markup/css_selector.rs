@@ -5,11 +5,11 @@
 
 use super::super::regex_pattern::RegexPattern;
 
-use super::{MarkupNodeId, MarkupNodeKind, MarkupTree};
+use super::tree::{MarkupNodeId, MarkupNodeKind, MarkupTree};
 
 /// A selector.
 #[derive(Debug, Clone)]
-pub(in super::super) struct CssSelector(Vec<CssSelectorChain>);
+pub(crate) struct CssSelector(Vec<CssSelectorChain>);
 
 /// Compound selectors from left to right, each with the combinator that joins it to the previous one.
 type CssSelectorChain = Vec<(CssCombinator, Vec<CssSimpleSelector>)>;
@@ -78,12 +78,12 @@ impl CssSelector {
     ///
     /// # Errors
     /// The unsupported syntax.
-    pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         parse_selector(text, 0).map_err(|fault| format!("selector `{text}`: {fault}"))
     }
 
     /// Returns the matching elements in document order.
-    pub(in super::super) fn select(&self, tree: &MarkupTree) -> Vec<MarkupNodeId> {
+    pub(crate) fn select(&self, tree: &MarkupTree) -> Vec<MarkupNodeId> {
         self.select_below(tree, 0)
     }
 
@@ -270,7 +270,7 @@ const BLOCK_ELEMENTS: [&str; 46] = [
 
 impl MarkupTree {
     /// Returns the visible text of an element: whitespace is collapsed, blocks are separated.
-    pub(in super::super) fn display_text(&self, node: MarkupNodeId) -> String {
+    pub(crate) fn display_text(&self, node: MarkupNodeId) -> String {
         let mut out = String::new();
         let apart = |out: &mut String| {
             if !out.is_empty() && !out.ends_with(' ') {

@@ -7,14 +7,17 @@ use html5ever::tendril::{StrTendril, TendrilSink as _};
 use html5ever::tree_builder::{ElemName, ElementFlags, NodeOrText, QuirksMode, TreeSink};
 use html5ever::{Attribute, LocalName, Namespace, QualName, parse_document};
 
-use super::{MarkupNodeId, MarkupNodeKind, MarkupTree};
+use super::tree::{MarkupNodeId, MarkupNodeKind, MarkupTree};
 
-/// Parses HTML.
-pub(super) fn parse_html(text: &str) -> MarkupTree {
-    let sink = HtmlTreeSink::default();
-    sink.add_node(MarkupNodeKind::Root, None);
-    let built = parse_document(sink, html5ever::ParseOpts::default()).one(StrTendril::from(text));
-    into_document_order(&built)
+impl MarkupTree {
+    /// Parses HTML; any input is valid.
+    pub(crate) fn parse_html(text: &str) -> Self {
+        let sink = HtmlTreeSink::default();
+        sink.add_node(MarkupNodeKind::Root, None);
+        let built =
+            parse_document(sink, html5ever::ParseOpts::default()).one(StrTendril::from(text));
+        into_document_order(&built)
+    }
 }
 
 /// The tree during construction: parents may change, so nodes are ordered at the end.

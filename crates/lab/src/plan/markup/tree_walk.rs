@@ -1,6 +1,6 @@
 //! Traversals of a tree: descendants, ancestors, siblings.
 
-use super::{MarkupNodeId, MarkupTree};
+use super::tree::{MarkupNodeId, MarkupTree};
 
 impl MarkupTree {
     /// Returns all descendants of a node in document order.

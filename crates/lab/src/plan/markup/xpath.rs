@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// An XPath expression.
 #[derive(Debug, Clone, PartialEq)]
-pub(in super::super) struct XPath(pub(super) XPathExpression);
+pub(crate) struct XPath(pub(super) XPathExpression);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum XPathExpression {
@@ -137,7 +137,7 @@ impl XPath {
     ///
     /// # Errors
     /// The invalid or unsupported part.
-    pub(in super::super) fn parse(text: &str, is_second: bool) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, is_second: bool) -> Result<Self, String> {
         let read = || {
             let tokens = tokenize(text)?;
             let mut parser = XPathExpressionParser { tokens, is_xpath2: is_second, depth: 0 };

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use super::tree::{MarkupNodeId, MarkupNodeKind, MarkupTree};
 use super::xpath::{
     Function, XPath, XPathAxis, XPathExpression, XPathLocationStep, XPathNodeTest, XPathOperator,
     XPathStart,
 };
-use super::{MarkupNodeId, MarkupNodeKind, MarkupTree};
 
 /// A node, or with a number above 0 one of its attributes; the order is document order.
 pub(super) type XPathItem = (MarkupNodeId, usize);
@@ -23,7 +23,7 @@ enum XPathValue {
 
 /// The result of an expression in the form that plans use.
 #[derive(Debug, Clone, PartialEq)]
-pub(in super::super) enum XPathResult {
+pub(crate) enum XPathResult {
     /// Nodes in document order.
     Nodes(Vec<XPathMatch>),
     /// Any other value, as text.
@@ -34,17 +34,17 @@ pub(in super::super) enum XPathResult {
 
 /// A matching node.
 #[derive(Debug, Clone, PartialEq)]
-pub(in super::super) struct XPathMatch {
+pub(crate) struct XPathMatch {
     /// The node's own value; for an element, its first child's. `None` if the DOM has none.
-    pub(in super::super) value: Option<String>,
+    pub(crate) value: Option<String>,
     /// All text in the node.
-    pub(in super::super) text: String,
+    pub(crate) text: String,
     item: XPathItem,
 }
 
 impl XPathMatch {
     /// Returns the node as markup.
-    pub(in super::super) fn to_markup(&self, tree: &MarkupTree) -> String {
+    pub(crate) fn to_markup(&self, tree: &MarkupTree) -> String {
         match self.item {
             (id, 0) => tree.to_markup(id),
             (id, number) => match tree.attributes(id).get(number - 1) {
@@ -57,7 +57,7 @@ impl XPathMatch {
 
 impl XPath {
     /// Evaluates the expression on a document.
-    pub(in super::super) fn evaluate(&self, tree: &MarkupTree) -> XPathResult {
+    pub(crate) fn evaluate(&self, tree: &MarkupTree) -> XPathResult {
         match evaluate_expression(
             &self.0,
             &XPathContext { tree, item: (0, 0), position: 1, size: 1 },

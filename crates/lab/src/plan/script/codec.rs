@@ -9,7 +9,7 @@ use sha2::{Sha256, Sha384, Sha512};
 
 /// A Java digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum JavaDigest {
+pub(crate) enum JavaDigest {
     Md5,
     Sha1,
     Sha256,

@@ -5,11 +5,10 @@ use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
 use super::super::java_date;
-use super::value::ScriptValue;
 
 /// A date or a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum ScriptDateTime {
+pub(crate) enum ScriptDateTime {
     /// `java.util.Date`.
     Date(Timestamp),
     Instant(Timestamp),
@@ -34,7 +33,7 @@ impl ScriptDateTime {
         Timestamp::from_millisecond(ms).ok().map(Self::Date)
     }
 
-    fn to_zoned(self) -> Option<Zoned> {
+    pub(super) fn to_zoned(self) -> Option<Zoned> {
         match self {
             Self::Date(at) | Self::Instant(at) => Some(at.to_zoned(TimeZone::system())),
             Self::LocalDate(day) => day.to_zoned(TimeZone::system()).ok(),
@@ -58,7 +57,7 @@ impl ScriptDateTime {
         self.plus_span(Span::new().try_days(days).ok()?)
     }
 
-    fn plus_span(self, span: Span) -> Option<Self> {
+    pub(super) fn plus_span(self, span: Span) -> Option<Self> {
         Some(match self {
             Self::Date(_) => Self::Date(self.to_zoned()?.checked_add(span).ok()?.timestamp()),
             Self::Instant(_) => Self::Instant(self.to_zoned()?.checked_add(span).ok()?.timestamp()),
@@ -66,67 +65,11 @@ impl ScriptDateTime {
             Self::LocalDateTime(at) => Self::LocalDateTime(at.checked_add(span).ok()?),
         })
     }
-
-    /// Calls a method.
-    ///
-    /// # Errors
-    /// Java's exception, or an unsupported method.
-    pub(super) fn call_method(
-        self,
-        name: &str,
-        arguments: &[ScriptValue],
-    ) -> Result<ScriptValue, String> {
-        let number = match arguments.first() {
-            Some(ScriptValue::Int(number)) => *number,
-            _ => 0,
-        };
-        let at = self.to_zoned().ok_or("java.time.DateTimeException")?;
-        let millis = at.timestamp().as_millisecond();
-        if let Some(span) = span_for_method(name, number) {
-            let moved = span.and_then(|span| self.plus_span(span));
-            return moved
-                .map(ScriptValue::DateTime)
-                .ok_or_else(|| "java.time.DateTimeException".to_owned());
-        }
-        Ok(match name {
-            "format" => match arguments.first() {
-                Some(ScriptValue::DateFormat(pattern)) => {
-                    ScriptValue::from_text(self.format(pattern)?)
-                }
-                Some(ScriptValue::Text(pattern)) => ScriptValue::from_text(self.format(pattern)?),
-                _ => ScriptValue::from_text(self.to_string()),
-            },
-            "getTime" | "toEpochMilli" => ScriptValue::Int(millis),
-            "getEpochSecond" => ScriptValue::Int(millis.div_euclid(1000)),
-            "getYear" => ScriptValue::Int(at.year().into()),
-            "getMonthValue" => ScriptValue::Int(at.month().into()),
-            "getDayOfMonth" => ScriptValue::Int(at.day().into()),
-            "getHour" => ScriptValue::Int(at.hour().into()),
-            "getMinute" => ScriptValue::Int(at.minute().into()),
-            "getSecond" => ScriptValue::Int(at.second().into()),
-            "toString" => ScriptValue::from_text(self.to_string()),
-            "equals" => ScriptValue::Bool(
-                matches!(arguments.first(), Some(ScriptValue::DateTime(other)) if *other == self),
-            ),
-            "isBefore" | "before" | "isAfter" | "after" => {
-                let Some(ScriptValue::DateTime(other)) = arguments.first() else {
-                    return Err(format!("script calls `{name}()` without a date"));
-                };
-                let order = at.timestamp().cmp(&other.to_zoned().ok_or("no date")?.timestamp());
-                ScriptValue::Bool(if name.to_ascii_lowercase().ends_with("before") {
-                    order.is_lt()
-                } else {
-                    order.is_gt()
-                })
-            }
-            _ => return Err(format!("script calls `{name}()` of a date (not supported)")),
-        })
-    }
 }
 
 /// Returns the span that `plusDays` and similar methods add; `None` for other methods, `Some(None)` if the span is too
 /// long.
-fn span_for_method(name: &str, number: i64) -> Option<Option<Span>> {
+pub(super) fn span_for_method(name: &str, number: i64) -> Option<Option<Span>> {
     let (unit, number) = match (name.strip_prefix("plus"), name.strip_prefix("minus")) {
         (Some(unit), _) => (unit, Some(number)),
         (_, Some(unit)) => (unit, number.checked_neg()),

@@ -5,21 +5,21 @@ use hashbrown::HashMap;
 use super::super::regex_pattern::{compile_full_match, compile_pattern};
 use super::super::sample_response::SampleResponse;
 use super::super::variable_scope::VariableScope;
-use super::ScriptDialect;
 use super::ast::{ScriptBlock, ScriptExpression, ScriptOperator, ScriptStatement};
+use super::dialect::ScriptDialect;
 use super::library;
 use super::value::ScriptValue;
 
 /// The current sample of a script, and what the script sets on it.
 #[derive(Debug, Default)]
-pub(in super::super) struct ScriptSampleContext {
+pub(crate) struct ScriptSampleContext {
     /// The response; a script's changes apply to it.
-    pub(in super::super) response: SampleResponse,
-    pub(in super::super) is_ok: bool,
+    pub(crate) response: SampleResponse,
+    pub(crate) is_ok: bool,
     /// The failure message set by an assertion.
-    pub(in super::super) failure: Option<String>,
+    pub(crate) failure: Option<String>,
     /// The sample's name, if the script changes it.
-    pub(in super::super) label: Option<String>,
+    pub(crate) label: Option<String>,
     is_marked_failed: bool,
     /// Set if there is no sample yet.
     is_absent: bool,
@@ -29,25 +29,25 @@ pub(in super::super) struct ScriptSampleContext {
 
 impl ScriptSampleContext {
     /// Returns the context of a sample.
-    pub(in super::super) fn new(response: SampleResponse, is_ok: bool) -> Self {
+    pub(crate) fn new(response: SampleResponse, is_ok: bool) -> Self {
         Self { response, is_ok, ..Self::default() }
     }
 
     /// Returns the context of a script sampler, with the previous sample.
-    pub(in super::super) fn for_sampler(response: SampleResponse, previous: Option<Self>) -> Self {
+    pub(crate) fn for_sampler(response: SampleResponse, previous: Option<Self>) -> Self {
         Self { previous_of_sampler: Some(previous.map(Box::new)), ..Self::new(response, true) }
     }
 
     /// Returns the context before the first sample: every access to it fails.
-    pub(in super::super) fn absent() -> Self {
+    pub(crate) fn absent() -> Self {
         Self { is_absent: true, ..Self::default() }
     }
 }
 
 /// Everything that a script can access.
-pub(in super::super) struct ScriptHost<'a> {
-    pub(in super::super) scope: &'a mut VariableScope,
-    pub(in super::super) sample_context: &'a mut ScriptSampleContext,
+pub(crate) struct ScriptHost<'a> {
+    pub(crate) scope: &'a mut VariableScope,
+    pub(crate) sample_context: &'a mut ScriptSampleContext,
 }
 
 /// Maximum number of steps of a script: longer ones would block all users of the worker thread.

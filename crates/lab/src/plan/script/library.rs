@@ -530,7 +530,7 @@ pub(super) fn call_static(
         }
         ("ThreadLocalRandom", _) => ScriptValue::RandomSource,
         ("URLEncoder", _) => ScriptValue::from_text(url_encode(&first.to_string())),
-        ("URLDecoder", _) => match super::super::http_spec::decode_form(&first.to_string()) {
+        ("URLDecoder", _) => match super::super::form_encoding::decode_form(&first.to_string()) {
             Ok(text) => ScriptValue::from_text(text),
             Err((class, message)) => return Err(format!("{class}: {message}")),
         },

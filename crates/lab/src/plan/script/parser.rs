@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::ScriptDialect;
 use super::ast::{ScriptBlock, ScriptExpression, ScriptOperator, ScriptStatement};
+use super::dialect::ScriptDialect;
 use super::lexer::{ScriptToken, tokenize};
 use super::library;
 

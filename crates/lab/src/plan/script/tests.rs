@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::plan::sample_response::SampleResponse;
-use crate::plan::variable_scope::RunContext;
+use crate::plan::template::TextTemplate;
+use crate::plan::variable_scope::{RunContext, VariableScope};
 
 fn scope() -> VariableScope {
     let mut scope = VariableScope::new(Arc::new(RunContext::default()));

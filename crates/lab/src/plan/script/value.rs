@@ -9,7 +9,7 @@ use super::date_time::ScriptDateTime;
 
 /// A value of Java or Groovy, as far as scripts of plans use them.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) enum ScriptValue {
+pub(crate) enum ScriptValue {
     #[default]
     Null,
     Bool(bool),
@@ -37,11 +37,11 @@ pub(in super::super) enum ScriptValue {
 }
 
 /// The names and values of a map, in insertion order.
-pub(in super::super) type ScriptMapEntries = Vec<(Rc<str>, ScriptValue)>;
+pub(crate) type ScriptMapEntries = Vec<(Rc<str>, ScriptValue)>;
 
 /// The kind of a stateless Java object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum JavaUtility {
+pub(crate) enum JavaUtility {
     JsonReader,
     /// Base64; the URL-safe alphabet if true.
     Base64Encoder(bool),

@@ -13,7 +13,6 @@ mod variable_check;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use load::weighted_order;
 pub(crate) use toml_table::closest_word;
 pub use toml_table::parse_rate;
 use toml_table::{TomlSource, TomlTable, TomlText};
@@ -21,11 +20,13 @@ use toml_table::{TomlSource, TomlTable, TomlText};
 use super::data_set::{DataSet, RowSharing};
 use super::model::{
     CacheManager, CookieManager, FlowControlAction, IterationEvent, LoadShape, PlanModel, PlanNode,
-    PlanNodeId, PlanNodeKind, PlanSampler, SampleErrorAction, SamplerAction, SamplerTimer,
-    ThreadGroup, ThreadGroupStage, ThroughputMeter, ThroughputMode,
+    PlanNodeKind, PlanSampler, SampleErrorAction, SamplerAction, SamplerTimer, ThreadGroup,
+    ThreadGroupStage, ThroughputMeter, ThroughputMode,
 };
 use super::plan_file::PlanFiles;
+use super::plan_node_id::PlanNodeId;
 use super::template::TextTemplate;
+use super::weighted_order::weighted_order;
 use super::{PlanInventory, http_spec::HttpSamplerSpec};
 use crate::FileFinding;
 use crate::net::AbsoluteUrl;
@@ -75,8 +76,7 @@ pub(super) fn model_for_url(url: &str) -> crate::Result<PlanModel> {
     let name = TextTemplate::literal(&format!("GET {}", parsed.path_and_query));
     let step = compiler.add_sampler(name, SamplerAction::Http(Box::new(spec)));
     compiler.add_child(root, step);
-    let once =
-        super::thread_lifetime::ThreadLifetime { start: std::time::Duration::ZERO, lifetime: None };
+    let once = super::model::ThreadLifetime { start: std::time::Duration::ZERO, lifetime: None };
     compiler.add_group(url, root, (LoadShape::Lifetimes(vec![once]), "1"), 1);
     url.clone_into(&mut compiler.model.name);
     Ok(compiler.model)
@@ -435,9 +435,8 @@ impl<'f> TomlCompiler<'f> {
         if let Some(every) = every {
             self.add_visit_interval(root, every);
         }
-        let order = load::weighted_order(
-            &cast.scenarios.iter().map(|(weight, _)| *weight).collect::<Vec<_>>(),
-        );
+        let order =
+            weighted_order(&cast.scenarios.iter().map(|(weight, _)| *weight).collect::<Vec<_>>());
         match (order, cast.scenarios.as_slice()) {
             (_, [(_, only)]) => self.add_child(root, *only),
             (Some(order), all) => {

@@ -5,8 +5,9 @@ use super::super::extractor::{ResponseExtractor, ResponseField};
 use super::super::http_spec::{EmbeddedResourceSpec, FileUpload, HttpArgument, HttpSamplerSpec};
 use super::super::json_path;
 use super::super::model::{
-    FlowControlAction, IterationEvent, PlanNodeId, PlanNodeKind, SamplePostProcessor, SamplerAction,
+    FlowControlAction, IterationEvent, PlanNodeKind, SamplePostProcessor, SamplerAction,
 };
+use super::super::plan_node_id::PlanNodeId;
 use super::super::regex_pattern;
 use super::super::template::TextTemplate;
 use super::toml_table::{TomlTable, TomlText};

@@ -7,9 +7,10 @@ use minijinja::machinery::{Span, ast, parse};
 use minijinja::syntax::SyntaxConfig;
 
 use super::context::EscapeContext;
-use super::rewrite::TemplateEdit;
-use super::{OutputEscape, RewrittenTemplate, TemplateRefusal};
-use crate::template::{TemplateLanguage, resolve_template_name};
+use super::output_escape::OutputEscape;
+use super::refusal::TemplateRefusal;
+use super::rewrite::{RewrittenTemplate, TemplateEdit};
+use crate::template::template_name::{TemplateLanguage, resolve_template_name};
 
 /// The parser states in which a position of a template can be reached; empty if it is unreachable.
 type EscapeContextSet = BTreeSet<EscapeContext>;

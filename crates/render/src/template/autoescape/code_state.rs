@@ -3,8 +3,8 @@
 //! Distinguishing a division from a pattern needs a full parser, so this may guess wrong. That is harmless: outputs in
 //! scripts are inert in all of these states, and a wrong guess only causes a script that does not parse.
 
+use super::output_escape::{OutputEscape, UrlExtent};
 use super::url_state::UrlState;
-use super::{OutputEscape, UrlExtent};
 
 /// A position in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

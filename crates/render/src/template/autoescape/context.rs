@@ -3,8 +3,8 @@
 //! Follows the tokenizer of the HTML standard (13.2.5), and tree construction for scripts, styles and other elements
 //! without markup. Names are stored in lower case.
 
-use super::OutputEscape;
 use super::code_state::{ScriptState, StyleState};
+use super::output_escape::OutputEscape;
 use super::url_state::{CodeUrlState, SrcsetState, UrlState};
 
 /// Represents the part of a name that an output provides.
@@ -651,7 +651,7 @@ mod tests {
 
     #[test]
     fn knows_every_position() {
-        use super::super::UrlExtent;
+        use super::super::output_escape::UrlExtent;
         let whole = UrlExtent::Whole;
         check("<p>@", Ok(OutputEscape::Text));
         check("a < b @", Ok(OutputEscape::Text));

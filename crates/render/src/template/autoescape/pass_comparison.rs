@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::context::EscapeContext;
 use super::{OutputEscape, analyze_templates};
-use crate::template::resolve_template_name;
+use crate::template::template_name::resolve_template_name;
 
 /// The value of the outputs.
 const OUTPUT_MARK: &str = "mark";

@@ -26,12 +26,7 @@ impl fmt::Display for TemplateRefusal {
 
 impl TemplateRefusal {
     /// Creates the refusal of a range in a template.
-    pub(in crate::template) fn new(
-        template: &str,
-        text: &str,
-        range: Range<usize>,
-        message: String,
-    ) -> Self {
+    pub(crate) fn new(template: &str, text: &str, range: Range<usize>, message: String) -> Self {
         let before = text.get(..range.start).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

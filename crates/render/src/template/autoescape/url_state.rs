@@ -1,6 +1,6 @@
 //! The state of a URL in static text: whether an output can still determine its scheme, or the host of a script.
 
-use super::{OutputEscape, UrlExtent};
+use super::output_escape::{OutputEscape, UrlExtent};
 use crate::page::link::ALLOWED_SCHEMES;
 
 /// A URL that is followed or loaded.

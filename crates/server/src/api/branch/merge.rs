@@ -37,7 +37,7 @@ pub(crate) const MERGE_ENDPOINTS: &[Endpoint] = &[Endpoint {
 }];
 
 /// Returns the JSON schemas that this module defines.
-pub(super) fn merge_schemas() -> Map<String, Json> {
+pub(crate) fn merge_schemas() -> Map<String, Json> {
     let flag = || json!({ "type": "boolean" });
     let name = || json!({ "type": "string", "minLength": 1, "maxLength": 200 });
     let side = || json!({ "enum": ["mine", "theirs"] });

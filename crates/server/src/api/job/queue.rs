@@ -134,7 +134,7 @@ pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
 ];
 
 /// Returns the JSON schemas that this module defines.
-pub(super) fn queue_schemas() -> Map<String, Value> {
+pub(crate) fn queue_schemas() -> Map<String, Value> {
     let flag = || json!({ "type": "boolean" });
     let number = || json!({ "type": "number" });
     let config = || {

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value, json};
 use tympan_jobs::{QueueSet, TopicStatistics};
 
-use super::to_iso_time;
 use crate::Instance;
+use crate::api::iso_time::to_iso_time;
 use crate::api::schema::{count_schema, text_or_null_schema};
-use crate::observe::readiness::ComponentHealth;
+use crate::observe::readiness_probe::ComponentHealth;
 
 /// Number of queued jobs above which a health check warns.
 const QUEUED_JOBS_WARN_LIMIT: u64 = 1000;

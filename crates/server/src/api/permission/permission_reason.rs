@@ -38,7 +38,7 @@ pub(crate) const PERMISSION_REASON_ENDPOINTS: &[Endpoint] = &[Endpoint {
 }];
 
 /// Returns the JSON schemas that this module defines.
-pub(super) fn permission_reason_schemas() -> Map<String, Json> {
+pub(crate) fn permission_reason_schemas() -> Map<String, Json> {
     let texts = || array_schema(text_schema());
     let flag = || json!({ "type": "boolean" });
     let cause = object_schema(&[("kind", text_schema())]);

@@ -83,7 +83,7 @@ pub(crate) const POLICY_CHANGE_ENDPOINTS: &[Endpoint] = &[
 ];
 
 /// Returns the JSON schemas that this module defines.
-pub(super) fn policy_change_schemas() -> Map<String, Json> {
+pub(crate) fn policy_change_schemas() -> Map<String, Json> {
     let restrictions: Map<String, Json> = RESTRICTION_TYPES
         .iter()
         .map(|(name, ..)| {

@@ -7,12 +7,13 @@ use tympan_jobs::workflow::WorkItem;
 
 use super::{
     COMMENT_PARAMETER, DATA_PARAMETER, MAX_LISTED_WORKFLOWS, NUMBER_KIND, non_empty_field,
-    number_field, open_workflows, to_iso_time, visible_payload, workflow_data_of,
+    number_field, open_workflows, visible_payload, workflow_data_of,
 };
 use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointMethod, EndpointParameter,
     ParameterKind, PendingApiResponse, RequestBodySpec, ResponseSpec,
 };
+use crate::api::iso_time::to_iso_time;
 use crate::api::schema::{
     array_schema, count_schema, object_schema, reference_schema, schemas_by_name,
     text_or_null_schema, text_schema,
@@ -69,7 +70,7 @@ pub(crate) const INBOX_ENDPOINTS: &[Endpoint] = &[
 ];
 
 /// Returns the JSON schemas that this module defines.
-pub(super) fn inbox_schemas() -> Map<String, Value> {
+pub(crate) fn inbox_schemas() -> Map<String, Value> {
     let item = object_schema(&[
         ("id", count_schema()),
         ("workflow", count_schema()),
