@@ -16,6 +16,7 @@ mod compression;
 mod copy;
 mod deep_stack;
 mod error;
+mod fault;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -55,6 +56,7 @@ pub use check::{CheckDepth, VaultCheckReport, check_vault};
 pub use compression::CompressionMode;
 pub use copy::{CopyDepth, CopyReport, CopyTarget, copy_repository};
 pub use error::{Error, Result};
+pub use fault::BackupFault;
 pub use inspection::{
     SnapshotChange, SnapshotDifference, diff_trees, find_path, walk_tree, write_file_content,
 };
@@ -68,8 +70,7 @@ pub use retag::{TagChange, change_tags, copy_snapshot};
 pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
 pub use run_log::{BackupRunKind, BackupRunLog, BackupRunRecord};
 pub use save::{
-    BackupFault, BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary,
-    SourceReadLimits,
+    BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary, SourceReadLimits,
 };
 pub use selection::RestoreSelection;
 pub use source::base_store::{

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::VaultObjectId;
 use crate::error::{Error, Result};
+use crate::fault::BackupFault;
 use crate::inspection::walk_tree;
-use crate::save::{BackupFault, BackupProgress};
+use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};

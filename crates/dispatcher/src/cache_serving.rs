@@ -7,9 +7,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use tokio::sync::oneshot;
 
-use crate::cache::cacheability::NotCacheableReason;
-use crate::cache::file_response::{self, CacheFileHead};
+use crate::cache::file_response::{self, CacheFileHead, cache_age};
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness, is_flushed};
+use crate::cache::not_cacheable_reason::NotCacheableReason;
+use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::{
     CacheableResponse, CachedBody, ResponseSource, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES,
@@ -18,17 +19,20 @@ use crate::cache::response_memory::{
 use crate::cache::ttl::StaleLenience;
 use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
 use crate::config::{CacheConfig, FlushMode};
-use crate::dispatcher::{DispatcherState, FarmState};
-use crate::edge::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body};
+use crate::dispatcher_state::DispatcherState;
+use crate::edge::own_response::own_response;
+use crate::edge::own_response::with_connection_close;
+use crate::edge::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body, full_body};
 use crate::edge::response_plan::StoredEntity;
+use crate::farm_state::FarmState;
 use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
 use crate::request::auth_check::AuthCheckResult;
 use crate::request::decision::is_accepted;
+use crate::request::exchange::RequestExchange;
 use crate::request::sticky_cookie;
 use crate::request::view::RequestView;
-use crate::request_pipeline::{CacheOutcome, RequestExchange, own_response, with_connection_close};
 use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
 use crate::upstream::page_fetch::{FetchResult, PageFetch, spawn_fetch};
 use crate::upstream::request_coalescing::{
@@ -52,6 +56,40 @@ struct CacheFileLocation<'a> {
 }
 
 impl DispatcherState {
+    /// Responds with the cached error for a file, if there is one.
+    fn serve_cached_error(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        docroot: &Docroot,
+        file: &Path,
+    ) -> Option<Response<ResponseBody>> {
+        let farm = &exchange.farm.farm;
+        if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
+            || farm.auth_checker.is_some()
+            || farm.session_management.is_some()
+            // Another process handles the flushes now.
+            || self.fetch_coalescer.has_stopped_storing()
+        {
+            return None;
+        }
+        let root = exchange.farm.docroot.as_ref()?;
+        let now = self.runtime.clock.now();
+        let negative = root.negative_cache.find_valid((file, farm), docroot, now)?;
+        self.metrics.increment(DispatcherCounter::NegativeHits);
+        exchange.cache_label = "hit";
+        exchange.outcome = CacheOutcome::NegativeHit;
+        "negative answer cached".clone_into(&mut exchange.cache_info);
+        let is_head = exchange.view.method == Method::HEAD;
+        let body = if is_head { empty_body() } else { full_body(negative.body.clone()) };
+        let mut response = Response::new(body);
+        *response.status_mut() = negative.status;
+        *response.headers_mut() = negative.headers.clone();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_LENGTH, negative.body.len().into());
+        headers.insert(header::AGE, cache_age(negative.fetch_time, now).as_secs().into());
+        Some(response)
+    }
+
     /// Responds with the file; fetches it first if it is absent or out of date.
     pub(crate) async fn serve_from_cache(
         self: &Arc<Self>,

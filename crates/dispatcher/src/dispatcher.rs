@@ -10,7 +10,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,69 +20,34 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tower::service_fn;
-use tympan_web::access_log;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::fast_path::FastPath;
 use tympan_web::listen::{ListenerCounters, ListenerOptions};
-use tympan_web::log_file::LogFile;
 use tympan_web::tls::TlsTrust;
 
 use crate::Error;
 use crate::cache::DocrootState;
-use crate::cache::response_memory::ResponseMemory;
 use crate::cache::variant_limiter::VariantLimiter;
-use crate::clock::DispatcherClock;
 use crate::config::front_settings::RequestGate;
-use crate::config::settings::{CompiledSettings, DispatcherSettings};
+use crate::config::settings::DispatcherSettings;
 use crate::config::{DispatcherConfig, FarmConfig};
-use crate::edge::fast_path::LazyFastPath;
+use crate::dispatcher_runtime::DispatcherRuntime;
+use crate::dispatcher_state::DispatcherState;
 use crate::edge::visitor_session;
-use crate::flush::authorization::FlushKeys;
-use crate::flush::batch::FlushBatcher;
-use crate::flush::hot_page::HotRefetchBudget;
-use crate::flush::invalidate_handler::HandlerCallQueue;
-use crate::flush::propagation::{CatchUpGate, FarmSiblings, new_random_id};
-use crate::flush::refetch::RefetchQueue;
-use crate::flush::visit_address::ListenerPorts;
-use crate::observe::log::{DispatcherLog, LogLevel};
+use crate::farm_state::FarmState;
+use crate::flush::batch_queue::FlushBatcher;
+use crate::flush::propagation::{CatchUpGate, FarmSiblings, SenderContext, new_random_id};
+use crate::observe::log::LogLevel;
 use crate::observe::metrics::{
-    DispatcherMetrics, FarmMetrics, connections_to_text, farms_to_text, renders_to_text,
-    siblings_to_text,
+    connections_to_text, farms_to_text, renders_to_text, siblings_to_text,
 };
 use crate::observe::status::DispatcherStatus;
-use crate::request::traffic_share::{FarmShares, has_shares};
+use crate::request::https_redirect::HttpsRedirectSettings;
+use crate::request::traffic_share::has_shares;
 use crate::request::vanity_list::VanityList;
 use crate::upstream::Upstream;
-use crate::upstream::request_coalescing::FetchCoalescer;
 use crate::upstream::shadow::FarmShadow;
 use crate::upstream::sibling_copy::farm_siblings;
-
-/// The external dependencies of a dispatcher.
-#[derive(Debug, Clone)]
-pub struct DispatcherRuntime {
-    /// The clock.
-    pub clock: DispatcherClock,
-    /// The dispatcher's own log.
-    pub log: DispatcherLog,
-    /// The access log with a line per response, if enabled.
-    pub access_log: Option<LogFile<access_log::AccessLogLine>>,
-    /// The trusted certificate authorities for renders with `/secure "1"`.
-    pub trust: Option<TlsTrust>,
-    /// The keys of pairs that may flush all farms.
-    pub flush_keys: FlushKeys,
-}
-
-impl Default for DispatcherRuntime {
-    fn default() -> Self {
-        Self {
-            clock: DispatcherClock::new(std::time::SystemTime::now),
-            log: DispatcherLog::default(),
-            access_log: None,
-            trust: None,
-            flush_keys: FlushKeys::default(),
-        }
-    }
-}
 
 /// The caching proxy; clones share one instance.
 #[derive(Debug, Clone)]
@@ -106,64 +71,7 @@ struct BackgroundTasks {
     /// The task that fills the cache at the start; it continues over reloads.
     warm_up: Option<JoinHandle<()>>,
     /// Lives as long as a listener uses it.
-    fast_path: Weak<LazyFastPath>,
-}
-
-/// The state of a dispatcher with one configuration.
-#[derive(Debug)]
-pub(crate) struct DispatcherState {
-    pub(crate) config: DispatcherConfig,
-    pub(crate) switches: CompiledSettings,
-    pub(crate) farms: Vec<Arc<FarmState>>,
-    pub(crate) runtime: DispatcherRuntime,
-    pub(crate) fetch_coalescer: Arc<FetchCoalescer>,
-    pub(crate) response_memory: Arc<ResponseMemory>,
-    /// The serial number of this configuration, which distinguishes it from earlier ones.
-    pub(crate) config_serial: u64,
-    pub(crate) metrics: Arc<DispatcherMetrics>,
-    pub(crate) shares: Arc<FarmShares>,
-    pub(crate) has_shares: bool,
-    /// The client for rules that proxy to another server.
-    pub(crate) proxy_client: HttpClient,
-    /// The checks applied to each request first.
-    pub(crate) request_gate: RequestGate,
-    /// The ID that distinguishes this dispatcher from its siblings.
-    pub(crate) instance_id: Arc<str>,
-    pub(crate) catch_up_gate: Arc<CatchUpGate>,
-    /// The ports on which visitors connect.
-    pub(crate) listener_ports: Arc<ListenerPorts>,
-}
-
-/// A farm and its run-time state.
-#[derive(Debug)]
-pub(crate) struct FarmState {
-    pub(crate) farm: Arc<FarmConfig>,
-    pub(crate) docroot: Option<Arc<DocrootState>>,
-    pub(crate) upstream: Upstream,
-    /// The siblings that may have a page.
-    pub(crate) sibling_upstream: Option<Upstream>,
-    /// The siblings to which flushes are passed on.
-    pub(crate) flush_siblings: Option<FarmSiblings>,
-    /// The other renders whose responses are compared.
-    pub(crate) shadow: Option<FarmShadow>,
-    pub(crate) refetch_queue: Arc<RefetchQueue>,
-    pub(crate) storm: FlushBatcher,
-    pub(crate) handlers: Arc<HandlerCallQueue>,
-    pub(crate) hot_refetch_budget: Arc<HotRefetchBudget>,
-    /// The limiter of variants per page and client.
-    pub(crate) variant_limiter: Option<Arc<VariantLimiter>>,
-    pub(crate) vanity_list: Arc<VanityList>,
-    pub(crate) farm_metrics: Arc<FarmMetrics>,
-}
-
-impl FarmState {
-    /// Returns the absolute path of a file below the document root.
-    pub(crate) fn absolute_path(&self, file: &Path) -> PathBuf {
-        match &self.docroot {
-            Some(docroot) => docroot.path().join(file),
-            None => file.to_owned(),
-        }
-    }
+    fast_path: Option<Weak<dyn FastPath>>,
 }
 
 impl Dispatcher {
@@ -293,6 +201,26 @@ impl Dispatcher {
         Ok(tympan_web::listen::serve_listener(listener, service, front, shutdown).await?)
     }
 
+    /// Redirects visitors without TLS to `https`, as [`Dispatcher::serve`] serves visitors.
+    ///
+    /// # Errors
+    /// Fails if the socket cannot be used.
+    pub async fn serve_https_redirect(
+        &self,
+        settings: HttpsRedirectSettings,
+        listener: TcpListener,
+        front: ListenerOptions,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let settings = Arc::new(settings);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let settings = Arc::clone(&settings);
+            // Blocking is acceptable: a challenge is a small file that is requested a few times a year.
+            async move { Ok::<_, Infallible>(settings.respond(request)) }
+        });
+        Ok(tympan_web::listen::serve_listener(listener, service, front, shutdown).await?)
+    }
+
     /// Stops storing, because another process has taken over the cache. Fetches continue for their visitors; flushes to
     /// be passed on to siblings are left to the other process. Waits for files that are being written.
     pub fn leave_cache(&self) {
@@ -310,11 +238,11 @@ impl Dispatcher {
     /// Returns the fast path for cached responses, which all listeners share.
     fn fast_path(&self) -> Arc<dyn FastPath> {
         let mut background = self.0.background.lock();
-        if let Some(fast_path) = background.fast_path.upgrade() {
+        if let Some(fast_path) = background.fast_path.as_ref().and_then(Weak::upgrade) {
             return fast_path;
         }
-        let fast_path = Arc::new(LazyFastPath::new(self.clone()));
-        background.fast_path = Arc::downgrade(&fast_path);
+        let fast_path = self.open_fast_path();
+        background.fast_path = Some(Arc::downgrade(&fast_path));
         drop(background);
         // Report at the start if the fast path cannot run.
         fast_path.is_open();
@@ -472,7 +400,7 @@ impl DispatcherState {
             let farm = Arc::clone(farm);
             let runtime = self.runtime.clone();
             Some(handle.spawn(async move {
-                farm.vanity_list.keep_loading(&farm, &vanity, &runtime).await;
+                farm.vanity_list.keep_loading(&farm.upstream, &vanity, &runtime).await;
             }))
         };
         let probe = |farm: &Arc<FarmState>| {
@@ -498,15 +426,20 @@ impl DispatcherState {
         let farms = self.farms.iter();
         let tasks = farms.clone().filter_map(load_vanity).chain(farms.clone().filter_map(probe));
         let tell = |farm: &Arc<FarmState>| {
-            let peers = farm.flush_siblings.as_ref();
-            peers.map_or_else(Vec::new, |peers| peers.start_senders((farm, self), handle))
+            let (Some(peers), Some(root)) = (&farm.flush_siblings, &farm.docroot) else {
+                return Vec::new();
+            };
+            let context = SenderContext {
+                farm: &farm.farm.name,
+                root,
+                fetches: &self.fetch_coalescer,
+                metrics: &self.metrics,
+                instance_id: &self.instance_id,
+            };
+            peers.start_senders(&context, handle)
         };
         let tasks = tasks.chain(farms.clone().filter_map(sweep)).chain(farms.flat_map(tell));
         tasks.chain(self.start_quota_enforcers(handle)).collect()
-    }
-
-    pub(crate) fn log(&self, level: LogLevel, text: impl FnOnce() -> String) {
-        self.runtime.log.write(&self.runtime.clock, level, text);
     }
 }
 

@@ -7,15 +7,19 @@
 
 pub(crate) mod authorization;
 pub(crate) mod batch;
+pub(crate) mod batch_queue;
 pub(crate) mod handle;
 pub(crate) mod heavy_hitter;
 pub(crate) mod hot_page;
+pub(crate) mod hot_refetch_budget;
 pub(crate) mod invalidate_handler;
 pub(crate) mod numbering;
 pub(crate) mod propagation;
 pub(crate) mod refetch;
+pub(crate) mod refetch_queue;
 pub(crate) mod visit_address;
 pub(crate) mod warm_up;
+pub(crate) mod warm_up_plan;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,16 +38,19 @@ use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
 use crate::cache::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
 use crate::config::{CacheConfig, FlushMode};
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
+use crate::edge::own_response::own_response;
 use crate::edge::response_body::{ResponseBody, full_body};
-use crate::flush::authorization::FlushKeys;
+use crate::farm_state::FarmState;
+use crate::flush::authorization::is_flush_allowed;
 use crate::flush::batch::file_flush_action;
+use crate::flush::batch_queue::DocrootFlush;
 use crate::flush::handle::candidate_paths;
 use crate::flush::propagation::{EventLogError, FlushEvent};
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
+use crate::request::exchange::RequestExchange;
 use crate::request::view::RequestView;
-use crate::request_pipeline::{RequestExchange, own_response};
 use crate::upstream::{BODY_TIMEOUT, UpstreamRequest, VisitorBody};
 
 /// The maximum size of a flush's body in bytes.
@@ -51,18 +58,6 @@ const MAX_FLUSH_BODY_BYTES: u64 = 1024 * 1024;
 
 /// The maximum time for which the handler program delays the response to a flush.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A flush of one document root, with all paths below it.
-#[derive(Debug, Clone)]
-pub(crate) struct DocrootFlush {
-    pub(crate) message: FlushMessage,
-    /// The paths that the handle may refer to; at least one.
-    pub(crate) handles: Vec<PathBuf>,
-    /// Files on the re-fetch list.
-    pub(crate) refetch_files: BTreeSet<PathBuf>,
-    /// The handles of these files' variants, because the list of pages does not contain their queries.
-    pub(crate) variant_handles: Vec<PathBuf>,
-}
 
 /// Returns the handles of the variants of listed files.
 fn variant_handles_of(cache: &CacheConfig, listed: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
@@ -83,7 +78,7 @@ impl DispatcherState {
     ) -> Response<ResponseBody> {
         let (farm, view) = (exchange.farm, exchange.view);
         self.log(LogLevel::Debug, || format!("Found farm {} for flush", farm.farm.name));
-        if !is_flush_allowed(&self.runtime.flush_keys, farm, view) {
+        if !is_flush_allowed(&self.runtime.flush_keys, &farm.farm, view) {
             // A header alone makes a flush, and unauthorized clients are subject to the common rate limit.
             if let Some(response) = self.check_rate_limit(view) {
                 return response;
@@ -158,7 +153,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
     ) -> Response<ResponseBody> {
         let (farm, view) = (exchange.farm, exchange.view);
-        if !is_flush_allowed(&self.runtime.flush_keys, farm, view) {
+        if !is_flush_allowed(&self.runtime.flush_keys, &farm.farm, view) {
             self.metrics.increment(DispatcherCounter::FlushesRefused);
             self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
             return own_response(StatusCode::FORBIDDEN);
@@ -362,41 +357,6 @@ impl DispatcherState {
                 || handles.any(|handle| flush_names_file(flush.message.action, handle, below))
         });
     }
-}
-
-/// Returns true if a client may flush: by address, by the token, or by the key of a pair.
-pub(crate) fn is_flush_allowed(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
-    let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
-    let shown_token = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let shown_token = shown_token.and_then(|value| value.strip_prefix("Bearer "));
-    if let Some(shown_token) = shown_token.map(|shown_token| shown_token.trim().as_bytes()) {
-        let is_token = token.map(|token| is_equal_constant_time(token.as_bytes(), shown_token));
-        // Where keys are configured, a wrong one is refused, regardless of the address.
-        match (is_token, keys.is_admitted(shown_token)) {
-            (Some(true), _) | (_, Some(true)) => return true,
-            (Some(false), _) | (_, Some(false)) => return false,
-            (None, None) => {}
-        }
-    }
-    let name = farm.farm.cache.as_ref().and_then(|cache| cache.flush_certificate.as_deref());
-    if let (Some(name), Some(certificate)) = (name, &view.certificate)
-        && certificate.is_valid_for(name)
-    {
-        return true;
-    }
-    let client = view.client.to_string();
-    let client = client.as_str();
-    match farm.farm.cache.as_ref().and_then(|cache| cache.allowed_clients.as_ref()) {
-        Some(list) if !list.rules.is_empty() => list.allows(client),
-        // A farm with a token, with a certificate name, or with pairs is not open to everyone.
-        _ => token.is_none() && name.is_none() && !keys.has_any(),
-    }
-}
-
-/// Compares two byte strings in constant time.
-pub(crate) fn is_equal_constant_time(left: &[u8], right: &[u8]) -> bool {
-    let differing = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
-    left.len() == right.len() && std::hint::black_box(differing) == 0
 }
 
 impl EventLogError {

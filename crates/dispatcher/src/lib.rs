@@ -16,8 +16,11 @@ mod cache_serving;
 mod clock;
 pub mod config;
 mod dispatcher;
+mod dispatcher_runtime;
+mod dispatcher_state;
 mod edge;
 mod error;
+mod farm_state;
 mod flush;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
@@ -28,8 +31,8 @@ pub use observe::log;
 mod request_pipeline;
 mod upstream;
 
-pub use cache::cacheability::NotCacheableReason;
 pub use cache::export::{CacheExport, ExportSink, ExportSummary, export_cache};
+pub use cache::not_cacheable_reason::NotCacheableReason;
 pub use clock::DispatcherClock;
 pub use config::check::check_config;
 pub use config::comparison::{
@@ -45,9 +48,9 @@ pub use config::settings::{
     AccessSettings, AdminSettings, ConditionSettings, DispatcherSettings, HostSettings,
     RenderTlsSettings, RuleSettings, WarmUpSettings,
 };
-pub use dispatcher::{Dispatcher, DispatcherRuntime};
+pub use dispatcher::Dispatcher;
+pub use dispatcher_runtime::DispatcherRuntime;
 pub use edge::response_body::ResponseBody;
-pub use edge::visitor_session::VisitorSession;
 pub use error::Error;
 pub use flush::authorization::FlushKeys;
 pub use flush::warm_up::urls_of_line;
@@ -56,4 +59,4 @@ pub use request::authority::{AuthorityError, normalize_authority};
 pub use request::decision::{RequestAction, RequestDecision, decide_request};
 pub use request::farm_selection::FarmMatch;
 pub use request::https_redirect::HttpsRedirectSettings;
-pub use request::view::RequestView;
+pub use request::view::{RequestView, VisitorSession};

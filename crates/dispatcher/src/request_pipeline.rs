@@ -20,23 +20,28 @@ use tympan_web::listen::ConnectionPeer;
 use tympan_web::log_time::LogTime;
 use tympan_web::secret_parameter::redact_secrets;
 
-use crate::cache::cacheability::NotCacheableReason;
+use crate::cache::not_cacheable_reason::NotCacheableReason;
+use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::CacheableResponse;
 use crate::config::{ClientHeaderPolicy, FarmConfig};
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
+use crate::edge::own_response::{is_own_response, own_response, with_connection_close};
 use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
-use crate::edge::visitor_session::{self, VisitorSession};
+use crate::edge::visitor_session;
 use crate::flush::propagation::FLUSH_EVENTS_HEADER;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
 use crate::request::authority;
 use crate::request::decision::{RequestAction, decide_request_among, decide_source, is_flush};
+use crate::request::exchange::RequestExchange;
 use crate::request::farm_selection::FarmMatch;
 use crate::request::host_routing::{ProxyTarget, RouteOutcome};
 use crate::request::traffic_share;
 use crate::request::view::RequestView;
+use crate::request::view::VisitorSession;
 use crate::upstream::content_coding::DecodedBody;
+use crate::upstream::header_forwarding::CONDITIONAL_HEADERS;
 use crate::upstream::header_forwarding::{
     ForwardPurpose, add_forwarded_host, clean_response_headers, is_in_forwarding_loop,
     proxy_headers,
@@ -44,46 +49,6 @@ use crate::upstream::header_forwarding::{
 use crate::upstream::page_include::has_includes;
 use crate::upstream::sibling_copy::SIBLING_HEADER;
 use crate::upstream::{UpstreamFailure, VisitorBody};
-
-/// A request in progress, with the facts for its log line.
-pub(crate) struct RequestExchange<'a> {
-    pub(crate) farm: &'a Arc<FarmState>,
-    pub(crate) view: &'a RequestView,
-    /// The value `hit`, `miss`, `none` or `purge` for the log.
-    pub(crate) cache_label: &'static str,
-    pub(crate) render: Option<String>,
-    /// The value of the header `X-Cache-Info`.
-    pub(crate) cache_info: String,
-    /// The warning given in the log.
-    pub(crate) warning: Option<String>,
-    /// The cache outcome, for the counters and the header `Cache-Status`.
-    pub(crate) outcome: CacheOutcome,
-    /// True if a visitor chose the URL, as opposed to an include or an error document.
-    pub(crate) is_visitor_request: bool,
-}
-
-/// The cache outcome of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CacheOutcome {
-    /// The cache was not consulted.
-    Bypassed,
-    /// Served from a fresh file.
-    Hit,
-    /// Served with a cached error.
-    NegativeHit,
-    /// Served from a stale file.
-    Stale,
-    /// Fetched, or waited for the fetch of another request.
-    Miss { is_collapsed: bool },
-    /// Forwarded and not stored.
-    Pass(NotCacheableReason),
-    /// Neither forwarded nor served.
-    Refused(NotCacheableReason),
-}
-
-/// Marks responses that the dispatcher itself created.
-#[derive(Debug, Clone, Copy)]
-struct OwnResponseMarker;
 
 impl DispatcherState {
     pub(crate) async fn answer_logged(
@@ -458,7 +423,7 @@ impl DispatcherState {
         response: Response<ResponseBody>,
     ) -> Response<ResponseBody> {
         let status = response.status();
-        let is_own = response.extensions().get::<OwnResponseMarker>().is_some();
+        let is_own = is_own_response(&response);
         if status.as_u16() < 400 || !is_own && !self.switches.replaces_error(status.as_u16()) {
             return response;
         }
@@ -573,57 +538,6 @@ impl DispatcherState {
     }
 }
 
-impl<'a> RequestExchange<'a> {
-    pub(crate) fn new(farm: &'a Arc<FarmState>, view: &'a RequestView) -> Self {
-        Self {
-            farm,
-            view,
-            cache_label: "none",
-            render: None,
-            cache_info: String::new(),
-            warning: None,
-            outcome: CacheOutcome::Bypassed,
-            is_visitor_request: false,
-        }
-    }
-
-    /// Records that the response is not stored, with the reason.
-    pub(crate) fn record_pass(&mut self, reason: NotCacheableReason) {
-        self.cache_info = format!("not cacheable: {reason}");
-        self.outcome = CacheOutcome::Pass(reason);
-    }
-}
-
-impl CacheOutcome {
-    /// Returns the header `Cache-Status` (RFC 9211).
-    fn cache_status_header(self) -> Option<String> {
-        Some(match self {
-            Self::Bypassed => return None,
-            // It was not forwarded (in RFC 9211, section 2.2, `fwd` is for forwarded requests).
-            Self::Refused(reason) => format!("tympan; detail=\"{reason}\""),
-            Self::Hit => "tympan; hit".to_owned(),
-            Self::NegativeHit => "tympan; hit; detail=negative".to_owned(),
-            Self::Stale => "tympan; hit; fwd=stale; detail=stale".to_owned(),
-            Self::Miss { is_collapsed: false } => "tympan; fwd=uri-miss; stored".to_owned(),
-            Self::Miss { is_collapsed: true } => "tympan; fwd=uri-miss; collapsed".to_owned(),
-            Self::Pass(reason) => {
-                let by = if reason.is_due_to_method() { "method" } else { "bypass" };
-                format!("tympan; fwd={by}; detail=\"{reason}\"")
-            }
-        })
-    }
-}
-
-/// The headers with conditions on a different page.
-pub(crate) const CONDITIONAL_HEADERS: [header::HeaderName; 6] = [
-    header::RANGE,
-    header::IF_RANGE,
-    header::IF_MATCH,
-    header::IF_NONE_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_UNMODIFIED_SINCE,
-];
-
 /// Returns the log line for a request whose response is not known yet.
 fn new_access_line(
     request: &Request<Incoming>,
@@ -649,31 +563,6 @@ fn new_access_line(
         referer: text(header::REFERER),
         user_agent: text(header::USER_AGENT),
     }
-}
-
-/// Makes a response the last one of its connection.
-pub(crate) fn with_connection_close(
-    mut response: Response<ResponseBody>,
-) -> Response<ResponseBody> {
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
-}
-
-/// Returns a response created by the dispatcher.
-pub(crate) fn own_response(status: StatusCode) -> Response<ResponseBody> {
-    let reason = status.canonical_reason().unwrap_or("Error");
-    let text = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><title>{0} {reason}</title></head>\
-         <body><h1>{reason}</h1></body></html>\n",
-        status.as_u16()
-    );
-    let mut response = Response::new(full_body(text));
-    *response.status_mut() = status;
-    response.extensions_mut().insert(OwnResponseMarker);
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    response
 }
 
 /// Returns a redirect response.

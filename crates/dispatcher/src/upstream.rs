@@ -37,14 +37,12 @@ use tympan_web::client::{ClientError, ClientOptions, HttpClient};
 
 use crate::clock::DispatcherClock;
 use crate::config::{FarmConfig, RenderConfig};
-use crate::dispatcher::DispatcherRuntime;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::observe::log::{DispatcherLog, LogLevel};
 use crate::upstream::admission::{RenderAdmission, RenderPermit};
-use crate::upstream::content_coding::DecodedBody;
+use crate::upstream::content_coding::{DecodedBody, UpstreamBoxError};
 use crate::upstream::load_balancer::RenderScoreboard;
 use crate::upstream::render_health::{RenderAvailability, RenderHealth};
-
-pub(crate) type UpstreamBoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The timeout for a health page; exceeding it counts as a failure.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);

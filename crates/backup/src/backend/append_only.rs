@@ -9,7 +9,10 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use super::{BackendWrapper, StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
+use super::staged_file::StagedFile;
+use super::vault_backend::VaultBackend;
+use super::vault_file::{VaultFileKind, VaultFileListing};
+use super::wrapper::BackendWrapper;
 use crate::object_id::VaultObjectId;
 
 /// A backend that refuses to remove or replace any file except locks.

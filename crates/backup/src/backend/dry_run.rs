@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{BackendWrapper, VaultBackend, VaultFileKind};
+use super::vault_backend::VaultBackend;
+use super::vault_file::VaultFileKind;
+use super::wrapper::BackendWrapper;
 use crate::object_id::VaultObjectId;
 
 /// Reads from the inner backend and discards writes.

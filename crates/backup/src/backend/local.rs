@@ -20,8 +20,9 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use tracing::warn;
 
-use super::{
-    TEMP_DIR, VaultBackend, VaultFileKind, kind_folder_name, vault_file_path, vault_folders,
+use super::vault_backend::VaultBackend;
+use super::vault_file::{
+    TEMP_DIR, VaultFileKind, kind_folder_name, vault_file_path, vault_folders,
 };
 use crate::object_id::VaultObjectId;
 

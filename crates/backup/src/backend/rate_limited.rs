@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::{BackendWrapper, StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
+use super::staged_file::StagedFile;
+use super::vault_backend::VaultBackend;
+use super::vault_file::{VaultFileKind, VaultFileListing};
+use super::wrapper::BackendWrapper;
 use crate::object_id::VaultObjectId;
 use crate::rate_limit::{RateLimit, RatePacer};
 

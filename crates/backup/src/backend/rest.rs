@@ -28,7 +28,9 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::tls::TlsTrust;
 
-use super::{VaultBackend, VaultFileKind, kind_folder_name, redact_address};
+use super::address::redact_address;
+use super::vault_backend::VaultBackend;
+use super::vault_file::{VaultFileKind, kind_folder_name};
 use crate::object_id::VaultObjectId;
 
 /// The media type that requests lists with lengths.

@@ -9,7 +9,9 @@ use std::io::{self, ErrorKind};
 use bytes::Bytes;
 use tympan_blobs::{Error, ObjectBucket};
 
-use super::{VaultBackend, VaultFileKind, kind_folder_name, redact_address, vault_file_path};
+use super::address::redact_address;
+use super::vault_backend::VaultBackend;
+use super::vault_file::{VaultFileKind, kind_folder_name, vault_file_path};
 use crate::object_id::VaultObjectId;
 
 /// The address of a bucket in restic's notation: `s3:HOST/BUCKET/PREFIX`, `s3:https://HOST/BUCKET/PREFIX`.

@@ -1,6 +1,6 @@
 //! Files that are uploaded before they become visible.
 
-use super::VaultFileKind;
+use super::vault_file::VaultFileKind;
 use crate::object_id::VaultObjectId;
 
 /// A file that is uploaded, or ready to be, and is not yet visible under its final name.

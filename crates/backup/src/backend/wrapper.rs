@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::time::SystemTime;
 
-use super::{StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
+use super::staged_file::StagedFile;
+use super::vault_backend::VaultBackend;
+use super::vault_file::{VaultFileKind, VaultFileListing};
 use crate::object_id::VaultObjectId;
 
 /// A backend around another one; methods that it does not define are forwarded to the inner one.

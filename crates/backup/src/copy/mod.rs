@@ -29,8 +29,9 @@ use self::archive::ZipCopyWriter;
 use self::folder::CopyFolder;
 pub(crate) use self::folder::UNFINISHED;
 use crate::error::{Error, Result};
+use crate::fault::{BackupFault, FaultCollector};
 use crate::object_id::VaultObjectId;
-use crate::save::{BackupFault, BackupProgress, FaultCollector};
+use crate::save::BackupProgress;
 use crate::source::frame::{BLOB_FRAME_KIND, CHUNK_FRAME_KIND, push_frame};
 use crate::source::repository::{
     BackupRepositorySource, CHUNK_READ_BATCH_SIZE, README_TEXT, REPOSITORY_FORMAT_VERSION,

@@ -32,9 +32,10 @@ use super::folder_table::{
 use super::user_group_names::UserGroupNames;
 use crate::deep_stack;
 use crate::error::{Error, Result};
+use crate::fault::FaultCollector;
 use crate::object_id::VaultObjectId;
 use crate::piece_splitter::PieceReader;
-use crate::save::{FaultCollector, SaveOptions, SaveSession, SaveSummary};
+use crate::save::{SaveOptions, SaveSession, SaveSummary};
 use crate::vault::index::PackBlobKind;
 use crate::vault::node::{NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
 use crate::vault::pack_writer::PackWriter;

@@ -26,8 +26,9 @@ use sha2::{Digest, Sha256};
 use tracing::debug;
 
 use super::user_group_names::UserGroupNames;
+use crate::fault::BackupFault;
 use crate::object_id::VaultObjectId;
-use crate::save::{BackupFault, SaveOptions};
+use crate::save::SaveOptions;
 use crate::vault::Vault;
 use crate::vault::index::VaultIndex;
 

@@ -51,12 +51,11 @@ use super::root_lease::{RootLeaseRequest, run_with_root_lease};
 use crate::copy::CopyMetadata;
 use crate::deep_stack;
 use crate::error::{Error, Result};
+use crate::fault::FaultCollector;
 use crate::id_map::IdMap;
 use crate::object_id::VaultObjectId;
 use crate::piece_splitter::{MAX_PIECE_BYTES, PieceReader};
-use crate::save::{
-    EarlierSnapshots, FaultCollector, ParentSelection, SaveOptions, SaveSession, SaveSummary,
-};
+use crate::save::{EarlierSnapshots, ParentSelection, SaveOptions, SaveSession, SaveSummary};
 use crate::vault::index::PackBlobKind;
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
 use crate::vault::pack_writer::PackWriter;

@@ -14,9 +14,9 @@ use super::index_table::{IndexTableFile, VaultIndexTable};
 use super::lock::VaultLock;
 use crate::backend::{VaultFileKind, VaultFileListing};
 use crate::error::{Error, Result};
+use crate::fault::BackupFault;
 use crate::id_map::IdMap;
 use crate::object_id::VaultObjectId;
-use crate::save::BackupFault;
 
 /// The kind of a blob in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

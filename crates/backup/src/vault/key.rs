@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::VaultUser;
+use super::user::VaultUser;
 use crate::backend::{VaultBackend, VaultFileKind};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::{Vault, VaultUser};
+use super::Vault;
+use super::user::VaultUser;
 use crate::backend::{StagedFile, VaultFileKind, VaultFileListing};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;

@@ -9,12 +9,16 @@ use std::path::{Path, PathBuf};
 use tracing::debug;
 
 use super::lock::{self, LockTimestamp};
-use super::pack_writer::FINAL_FILE_COUNT;
-use super::{VaultConfig, VaultUser, key};
+use super::user::VaultUser;
+use super::{VaultConfig, key};
 use crate::backend::{StagedFile, VaultBackend, VaultFileKind, VaultFileListing};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::vault_key::VaultKey;
+
+/// The number of files that a short run writes at its end: a pack of pieces and one of folders, the index, and the file
+/// that refers to it.
+pub(super) const FINAL_FILE_COUNT: usize = 4;
 
 /// Options for opening a vault.
 #[derive(Clone, Copy, Debug, Default)]

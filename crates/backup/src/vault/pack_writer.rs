@@ -27,6 +27,7 @@ use tracing::debug;
 use super::Vault;
 use super::index::{PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex};
 use super::lock::{LockWitness, VaultLock};
+use super::opening::FINAL_FILE_COUNT;
 use crate::backend::{StagedFile, VaultFileKind};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
@@ -42,9 +43,6 @@ const MAX_PACK_BLOBS: usize = 10_000;
 const PACK_BUFFER_RESERVE: usize = 1 << 20;
 /// Maximum capacity of the seal buffer that a thread retains for the next piece.
 const MAX_SEAL_BUFFER_BYTES: usize = 2 << 20;
-/// The number of files that a short run writes at its end: a pack of pieces and one of folders, the index, and the file
-/// that refers to it.
-pub(super) const FINAL_FILE_COUNT: usize = 4;
 /// An index file is written when this many blobs are unlisted,
 const MAX_INDEX_BLOBS: usize = 50_000;
 /// or when the first of them has waited for this long, which limits the loss of a killed run.

@@ -15,13 +15,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, statat};
 use rustix::io::Errno;
 
 use super::confined_open;
+use super::file_time::{same_timestamps, to_system_time};
 use super::stored_headers::StoredHeaders;
 use super::usage::DocrootUsage;
 use crate::cache::suffix_folder;
@@ -293,7 +294,7 @@ impl Docroot {
     /// Records for later processes that a flush came at `now`.
     pub(crate) fn record_flush(&self, now: SystemTime) {
         // If recording fails, the time is known for the lifetime of this process.
-        rustix::fs::futimens(&self.temporary_fd, &super::stat_file::same_timestamps(now)).ok();
+        rustix::fs::futimens(&self.temporary_fd, &same_timestamps(now)).ok();
     }
 
     /// Records that a file was served.
@@ -363,12 +364,4 @@ pub(super) fn side_file_path(file: &Path, extension: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(extension);
     PathBuf::from(name)
-}
-
-pub(super) fn to_system_time(seconds: i64, nanoseconds: impl TryInto<u32>) -> SystemTime {
-    let nanoseconds = nanoseconds.try_into().unwrap_or(0);
-    match u64::try_from(seconds) {
-        Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanoseconds),
-        Err(_before_1970) => UNIX_EPOCH,
-    }
 }

@@ -5,14 +5,19 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use tympan_web::html_charset;
 
 use crate::cache::OpenCacheFile;
 use crate::cache::surrogate_key::STORED_KEYS_HEADER;
 use crate::cache::ttl::STORED_LENIENCE_HEADER;
 use crate::edge::response_plan::{ResponsePlan, StoredEntity, plan_response, truncate_to_seconds};
-use crate::upstream::revalidation::{STORED_ETAG_HEADER, STORED_LAST_MODIFIED_HEADER};
+
+/// The name under which a header file stores a render's tag; visitors see it only where `/headers` names `ETag`.
+pub(crate) const STORED_ETAG_HEADER: HeaderName = HeaderName::from_static("x-tympan-etag");
+/// The name under which a header file stores a render's last modification date.
+pub(crate) const STORED_LAST_MODIFIED_HEADER: HeaderName =
+    HeaderName::from_static("x-tympan-last-modified");
 
 /// The media type of a page that declares no other.
 const HTML_MEDIA_TYPE: &str = "text/html; charset=utf-8";

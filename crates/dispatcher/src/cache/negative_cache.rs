@@ -17,17 +17,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as QuickCache;
 
 use crate::cache::Docroot;
-use crate::cache::file_response::cache_age;
 use crate::config::FarmConfig;
-use crate::dispatcher::{DispatcherState, FarmState};
-use crate::edge::response_body::{ResponseBody, empty_body, full_body};
-use crate::observe::metrics::DispatcherCounter;
-use crate::request_pipeline::{CacheOutcome, RequestExchange};
 
 /// The maximum memory for the cached errors of one document root, in bytes.
 const MAX_NEGATIVE_CACHE_BYTES: u64 = 8 * 1024 * 1024;
@@ -101,7 +96,7 @@ impl NegativeCache {
     }
 
     /// Returns the error at `file` if it is valid at `now`.
-    fn find_valid(
+    pub(crate) fn find_valid(
         &self,
         (file, farm): (&Path, &FarmConfig),
         docroot: &Docroot,
@@ -135,51 +130,6 @@ pub(crate) fn negative_ttl(farm: &FarmConfig, status: StatusCode) -> Option<Dura
         return None;
     }
     cache.negative_ttls.get(&status.as_u16()).copied()
-}
-
-impl FarmState {
-    /// Invalidates all cached errors of the farm's document root after a flush.
-    pub(crate) fn invalidate_cached_errors(&self) {
-        if let Some(root) = &self.docroot {
-            root.negative_cache.record_flush();
-        }
-    }
-}
-
-impl DispatcherState {
-    /// Responds with the cached error for a file, if there is one.
-    pub(crate) fn serve_cached_error(
-        &self,
-        exchange: &mut RequestExchange<'_>,
-        docroot: &Docroot,
-        file: &Path,
-    ) -> Option<Response<ResponseBody>> {
-        let farm = &exchange.farm.farm;
-        if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
-            || farm.auth_checker.is_some()
-            || farm.session_management.is_some()
-            // Another process handles the flushes now.
-            || self.fetch_coalescer.has_stopped_storing()
-        {
-            return None;
-        }
-        let root = exchange.farm.docroot.as_ref()?;
-        let now = self.runtime.clock.now();
-        let negative = root.negative_cache.find_valid((file, farm), docroot, now)?;
-        self.metrics.increment(DispatcherCounter::NegativeHits);
-        exchange.cache_label = "hit";
-        exchange.outcome = CacheOutcome::NegativeHit;
-        "negative answer cached".clone_into(&mut exchange.cache_info);
-        let is_head = exchange.view.method == Method::HEAD;
-        let body = if is_head { empty_body() } else { full_body(negative.body.clone()) };
-        let mut response = Response::new(body);
-        *response.status_mut() = negative.status;
-        *response.headers_mut() = negative.headers.clone();
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_LENGTH, negative.body.len().into());
-        headers.insert(header::AGE, cache_age(negative.fetch_time, now).as_secs().into());
-        Some(response)
-    }
 }
 
 #[cfg(test)]

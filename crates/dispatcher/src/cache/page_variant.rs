@@ -18,10 +18,13 @@ use std::path::{Path, PathBuf};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tympan_web::cache_path::{CanonicalPath, MAX_NAME_BYTES, MAX_PATH_BYTES};
 
-use crate::cache::cacheability::{NotCacheableReason, TEMPORARY_SUFFIX_BYTES};
+use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::suffix_folder;
 use crate::config::CacheConfig;
 use crate::request::view::RequestView;
+
+/// The number of bytes that a temporary file's name adds to the name of its cache file.
+pub(crate) const TEMPORARY_SUFFIX_BYTES: usize = "_YYYYXXXXXX".len();
 
 /// The mark between a page's name and its parameters, with a dot on either side.
 const VARIANT_MARK: &str = "q~";
@@ -187,7 +190,7 @@ mod tests {
     use super::{
         is_variant_file, variant_base_name, variant_file, variant_key, variant_url, variants_handle,
     };
-    use crate::cache::cacheability::NotCacheableReason;
+    use crate::cache::not_cacheable_reason::NotCacheableReason;
     use crate::config::any_syntax::ConfigSources;
     use crate::config::{CacheConfig, DispatcherConfig};
     use proptest::prelude::*;

@@ -30,7 +30,8 @@ use crate::cache::suffix_folder::url_path_of_file;
 use crate::cache::{DiskAmount, Docroot, DocrootState, DocrootWalkRules, FileSystemSpace};
 use crate::clock::DispatcherClock;
 use crate::config::{DiskQuota, FarmConfig, StatFileLayout};
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
+use crate::farm_state::FarmState;
 use crate::observe::log::{DispatcherLog, LogLevel};
 use crate::upstream::request_coalescing::FetchCoalescer;
 

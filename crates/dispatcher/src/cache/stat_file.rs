@@ -12,13 +12,13 @@ use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fstat, futimens, openat,
-    statat,
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timestamps, fstat, futimens, openat, statat,
 };
 use rustix::io::Errno;
 
 use super::confined_open;
-use super::docroot::{Docroot, OpenCacheFile, TEMPORARY_FOLDER, to_system_time};
+use super::docroot::{Docroot, OpenCacheFile, TEMPORARY_FOLDER};
+use super::file_time::{same_timestamps, to_system_time};
 use crate::cache::freshness::FreshnessInput;
 use crate::config::{CacheConfig, StatFileLayout};
 
@@ -264,17 +264,6 @@ fn touch_file_at(
     };
     let before = same_timestamps(before.unwrap_or(SystemTime::UNIX_EPOCH)).last_access;
     futimens(&file, &Timestamps { last_access: before, ..same_timestamps(now) })
-}
-
-/// Sets an exact time. The kernel's own "now" is up to 4 ms old, and a fetch sent in between would count as newer than
-/// a flush that came after it.
-pub(super) fn same_timestamps(time: SystemTime) -> Timestamps {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let time = Timespec {
-        tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: since.subsec_nanos().into(),
-    };
-    Timestamps { last_access: time, last_modification: time }
 }
 
 #[cfg(test)]

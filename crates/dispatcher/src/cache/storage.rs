@@ -16,8 +16,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, futimens, openat, renameat, statat};
 use rustix::io::Errno;
 
 use super::confined_open;
-use super::docroot::{Docroot, FLUSH_NUMBERS_FILE, side_file_path, to_system_time};
-use super::stat_file::same_timestamps;
+use super::docroot::{Docroot, FLUSH_NUMBERS_FILE, side_file_path};
+use super::file_time::{same_timestamps, to_system_time};
 use super::stored_headers::StoredHeaders;
 use super::usage::DiskAmount;
 

@@ -22,7 +22,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstatvfs, openat, s
 use rustix::io::Errno;
 
 use super::confined_open;
-use super::docroot::{Docroot, TEMPORARY_FOLDER, side_file_path, to_system_time};
+use super::docroot::{Docroot, TEMPORARY_FOLDER, side_file_path};
+use super::file_time::to_system_time;
 use super::stored_headers::StoredHeaders;
 use super::usage::DiskAmount;
 use crate::cache::cacheability::is_reserved_name;

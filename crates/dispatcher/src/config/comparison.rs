@@ -15,9 +15,10 @@ use serde::Serialize;
 use crate::Error;
 use crate::config::any_syntax::{ConfigBlock, ConfigValue, QuoteStyle};
 use crate::config::check::DANGEROUS_REQUESTS;
+use crate::config::compiled_settings::CompiledSettings;
 use crate::config::explanation::{explain_host_rules, filter_rule_name};
 use crate::config::pattern::RulePattern;
-use crate::config::settings::{CompiledSettings, DispatcherSettings};
+use crate::config::settings::DispatcherSettings;
 use crate::config::{
     AccessList, CacheConfig, DispatcherConfig, FarmConfig, FilterMatcher, RequestElement,
 };

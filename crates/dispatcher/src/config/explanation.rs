@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::cache::STALE_MARK_MODE;
-use crate::cache::cacheability::NotCacheableReason;
 use crate::cache::freshness::{CacheFileFreshness, FreshnessInput, assess_freshness};
-use crate::config::settings::{CompiledSettings, DispatcherSettings};
+use crate::cache::not_cacheable_reason::NotCacheableReason;
+use crate::config::compiled_settings::CompiledSettings;
+use crate::config::settings::DispatcherSettings;
 use crate::config::{
     CacheConfig, DispatcherConfig, FarmConfig, FilterRule, RuleVerdict, StatFileLayout,
 };

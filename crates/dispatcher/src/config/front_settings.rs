@@ -15,7 +15,8 @@ use tympan_web::rate_limit::{RateLimiter, RequestRate};
 use tympan_web::tls::{ClientCertificateRoots, TlsIdentity, TlsServer, TlsServerSettings};
 
 use crate::Error;
-use crate::config::settings::{parse_min_rate, settings_error};
+use crate::config::setting_text::parse_min_rate;
+use crate::config::setting_text::settings_error;
 
 /// `[dispatcher.front]`. Certificates, trusted proxies and rates are reloaded with the configuration; changes of other
 /// settings take effect at the next start.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::any_syntax::{ConfigDiagnostic, DiagnosticCollector, SourcePosition};
-use crate::config::settings::parse_log_level;
+use crate::config::setting_text::parse_log_level;
 
 mod access;
 mod argument;

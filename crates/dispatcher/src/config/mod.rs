@@ -12,11 +12,13 @@
 pub mod any_syntax;
 pub(crate) mod check;
 pub(crate) mod comparison;
+pub(crate) mod compiled_settings;
 pub(crate) mod explanation;
 pub(crate) mod front_settings;
 pub(crate) mod glob;
 pub(crate) mod httpd_converter;
 pub(crate) mod pattern;
+pub(crate) mod setting_text;
 pub(crate) mod settings;
 
 mod access_list;

@@ -1,26 +1,19 @@
 //! The section `[dispatcher]` of `tympan.toml`: the settings of httpd's configuration outside the dispatcher module.
 //!
-//! Input: the settings as written. Output: [`CompiledSettings`], with every pattern compiled. The converter
-//! (`httpd_converter`) writes this section from a vhost file.
+//! These are the settings as written; `compiled_settings` compiles them. The converter (`httpd_converter`) writes this
+//! section from a vhost file.
 //!
 //! Not here: farms, filters and caches (`config`); they stay in `dispatcher.any`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Deserializer};
-use tympan_web::body_limit::MinReadRate;
 
-use crate::Error;
 use crate::config::front_settings::{CertificateSettings, FrontSettings};
-use crate::flush::warm_up::WarmUpPlan;
-use crate::observe::log::LogLevel;
-use crate::request::host_routing::{HostRoutes, RouteHost};
+use crate::config::setting_text::parse_duration;
 use crate::request::https_redirect::HttpsRedirectSettings;
 
 /// `[dispatcher]`.
@@ -225,181 +218,6 @@ pub struct ConditionSettings {
     pub or: bool,
 }
 
-/// The compiled settings.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct CompiledSettings {
-    pub(crate) declines_root_url: bool,
-    pub(crate) sends_raw_url: bool,
-    pub(crate) uses_forwarded_host: bool,
-    pub(crate) restricts_uncacheable_content: bool,
-    pub(crate) keep_alive: Option<Duration>,
-    pub(crate) replaced_errors: Vec<RangeInclusive<u16>>,
-    pub(crate) error_documents: BTreeMap<u16, String>,
-    pub(crate) routes: HostRoutes,
-    pub(crate) log_level: Option<LogLevel>,
-    pub(crate) admin_token: Option<String>,
-    /// The minimum rate of responses that are to be stored.
-    pub(crate) min_render_rate: Option<MinReadRate>,
-    pub(crate) warm_up: WarmUpPlan,
-}
-
-impl CompiledSettings {
-    /// Returns the replacement for an error, if one is configured.
-    pub(crate) fn error_document<'a>(
-        &'a self,
-        host: Option<&'a RouteHost>,
-        status: u16,
-    ) -> Option<&'a str> {
-        let own = host.and_then(|host| host.error_documents.get(&status));
-        own.or_else(|| self.error_documents.get(&status)).map(String::as_str)
-    }
-
-    /// Returns true if an error of a render gets an error document.
-    pub(crate) fn replaces_error(&self, status: u16) -> bool {
-        self.replaced_errors.iter().any(|range| range.contains(&status))
-    }
-}
-
-impl DispatcherSettings {
-    /// Compiles the settings.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] names the key and how to fix it.
-    pub(crate) fn compile_settings(&self) -> Result<CompiledSettings, Error> {
-        Ok(CompiledSettings {
-            declines_root_url: self.decline_root,
-            sends_raw_url: self.no_canon_url,
-            uses_forwarded_host: self.use_forwarded_host,
-            restricts_uncacheable_content: self.restrict_uncacheable_content,
-            keep_alive: self.keep_alive_timeout,
-            replaced_errors: parse_statuses(self.pass_error.as_deref().unwrap_or("0"))?,
-            error_documents: parse_error_documents(&self.error_documents)?,
-            routes: HostRoutes::compile(&self.host, self.use_processed_url.unwrap_or(true))?,
-            log_level: self.log_level.as_deref().map(parse_log_level).transpose()?,
-            admin_token: match &self.admin.token {
-                Some(token) if token.len() < MIN_TOKEN_BYTES => {
-                    let reason = format!("it needs at least {MIN_TOKEN_BYTES} characters");
-                    return Err(settings_error("admin.token", reason));
-                }
-                token => token.clone(),
-            },
-            min_render_rate: parse_min_rate("renders.min_rate", self.renders.min_rate.as_deref())?,
-            warm_up: WarmUpPlan::from_settings(&self.warm_up),
-        })
-    }
-}
-
-/// The minimum length of a token, so that a random token cannot be guessed.
-const MIN_TOKEN_BYTES: usize = 16;
-
-/// Parses a level's name, or its number in httpd's configuration.
-pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, Error> {
-    Ok(match text.to_ascii_lowercase().as_str() {
-        "error" | "0" => LogLevel::Error,
-        "warn" | "1" => LogLevel::Warn,
-        "info" | "2" => LogLevel::Info,
-        "debug" | "3" => LogLevel::Debug,
-        "trace" | "4" => LogLevel::Trace,
-        _ => {
-            let reason = format!("`{text}` is none of error, warn, info, debug and trace");
-            return Err(settings_error("log_level", reason));
-        }
-    })
-}
-
-pub(crate) fn settings_error(key: &str, reason: impl Into<String>) -> Error {
-    Error::Setting { key: key.to_owned(), reason: reason.into() }
-}
-
-/// Parses `0`, `1` or a list such as `400-404,501`.
-pub(crate) fn parse_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Error> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "" | "0" | "off" => return Ok(Vec::new()),
-        "1" | "on" => return Ok(vec![400..=599]),
-        _ => {}
-    }
-    let status = |text: &str| text.trim().parse::<u16>().ok();
-    text.split(',')
-        .map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            match (status(first), status(last)) {
-                (Some(first), Some(last)) if first >= 400 && first <= last && last < 600 => {
-                    Ok(first..=last)
-                }
-                _ => Err(settings_error(
-                    "pass_error",
-                    format!("`{part}` is no status from 400 to 599; write \"400-404,501\""),
-                )),
-            }
-        })
-        .collect()
-}
-
-pub(crate) fn parse_error_documents(
-    documents: &BTreeMap<String, String>,
-) -> Result<BTreeMap<u16, String>, Error> {
-    let read = |(status, document): (&String, &String)| match status.parse::<u16>() {
-        Ok(status) if (400..600).contains(&status) => Ok((status, document.clone())),
-        _ => Err(settings_error(
-            "error_documents",
-            format!("`{status}` is no status from 400 to 599"),
-        )),
-    };
-    documents.iter().map(read).collect()
-}
-
-pub(crate) fn parse_headers(
-    headers: &BTreeMap<String, String>,
-) -> Result<Vec<(HeaderName, HeaderValue)>, Error> {
-    let read = |(name, value): (&String, &String)| {
-        let header = HeaderName::from_bytes(name.as_bytes()).ok();
-        match header.zip(HeaderValue::from_str(value).ok()) {
-            Some(header) => Ok(header),
-            None => Err(settings_error(
-                "headers",
-                format!("`{name}: {value}` cannot be sent as a header"),
-            )),
-        }
-    };
-    headers.iter().map(read).collect()
-}
-
-/// The default time after which the rate of a body is checked.
-const BODY_RATE_GRACE: Duration = Duration::from_secs(60);
-/// The default rate, as in httpd's `RequestReadTimeout`.
-const DEFAULT_BODY_RATE: &str = "500 B/s";
-
-/// Parses `"500 B/s after 60s"`, where the time is optional; `None` for `"0"`.
-pub(crate) fn parse_min_rate(key: &str, text: Option<&str>) -> Result<Option<MinReadRate>, Error> {
-    let text = text.unwrap_or(DEFAULT_BODY_RATE).trim();
-    let (rate, grace) = match text.split_once(" after ") {
-        Some((rate, grace)) => (rate, parse_duration(grace)),
-        None => (text, Some(BODY_RATE_GRACE)),
-    };
-    let Some((rate, grace)) = parse_byte_rate(rate).zip(grace) else {
-        let reason =
-            format!("`{text}` is no rate; write \"4 KiB/s\", \"4 KiB/s after 30s\" or \"0\"");
-        return Err(settings_error(key, reason));
-    };
-    Ok(NonZeroU64::new(rate)
-        .map(|bytes_per_second| MinReadRate { grace_period: grace, bytes_per_second }))
-}
-
-/// Parses `4 KiB/s` as bytes per second.
-fn parse_byte_rate(text: &str) -> Option<u64> {
-    let size = text.trim().strip_suffix("/s").unwrap_or(text.trim()).trim_end();
-    let at = size.find(|char: char| !char.is_ascii_digit()).unwrap_or(size.len());
-    let (number, unit) = size.split_at(at);
-    let number: u64 = number.parse().ok()?;
-    match unit.trim() {
-        "" if number == 0 => Some(0),
-        "B" => Some(number),
-        "KiB" => number.checked_mul(1024),
-        "MiB" => number.checked_mul(1024 * 1024),
-        _ => None,
-    }
-}
-
 /// Parses a duration such as `"30s"`.
 fn deserialize_duration<'de, D: Deserializer<'de>>(
     deserializer: D,
@@ -408,80 +226,4 @@ fn deserialize_duration<'de, D: Deserializer<'de>>(
     parse_duration(&text)
         .map(Some)
         .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
-}
-
-fn parse_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let at = text.find(|char: char| !char.is_ascii_digit())?;
-    let (number, unit) = text.split_at(at);
-    let number: u64 = number.parse().ok()?;
-    Some(match unit.trim() {
-        "ms" => Duration::from_millis(number),
-        "s" => Duration::from_secs(number),
-        "min" => Duration::from_secs(number.checked_mul(60)?),
-        "h" => Duration::from_secs(number.checked_mul(3600)?),
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{parse_duration, parse_min_rate, parse_statuses};
-    use std::time::Duration;
-
-    #[test]
-    fn statuses_are_ranges() {
-        let check = |text: &str, inside: &[u16], outside: &[u16]| {
-            let ranges = parse_statuses(text).unwrap();
-            let holds = |status: &u16| ranges.iter().any(|range| range.contains(status));
-            assert!(inside.iter().all(holds), "{text}");
-            assert!(!outside.iter().any(holds), "{text}");
-        };
-        check("0", &[], &[404, 500]);
-        check("1", &[400, 404, 599], &[200, 302]);
-        check("400-411,413-417", &[400, 411, 413, 417], &[412, 418, 500]);
-        check("404", &[404], &[403, 405]);
-        for broken in ["200", "404-400", "x", "400-600", "400-"] {
-            assert!(parse_statuses(broken).is_err(), "{broken}");
-        }
-    }
-
-    #[test]
-    fn rates_need_a_unit() {
-        let read = |text| {
-            parse_min_rate("k", text).map(|pace| pace.map(|pace| pace.bytes_per_second.get()))
-        };
-        for (text, expected) in [
-            (None, Some(500)),
-            (Some("4 KiB/s"), Some(4096)),
-            (Some("1MiB"), Some(1024 * 1024)),
-            (Some(" 20 B/s "), Some(20)),
-            (Some("0"), None),
-            (Some("0 B/s"), None),
-        ] {
-            assert_eq!(read(text).unwrap(), expected, "{text:?}");
-        }
-        let pace = parse_min_rate("k", Some("1 B/s after 300ms")).unwrap().unwrap();
-        assert_eq!(pace.grace_period, Duration::from_millis(300));
-        for broken in [
-            "500",
-            "",
-            "-1 B",
-            "1 GB/s",
-            "x",
-            "99999999999999999999 B",
-            "20000000000000 MiB",
-            "1 B/s after",
-            "1 B/s after 3",
-        ] {
-            assert!(read(Some(broken)).is_err(), "{broken}");
-        }
-    }
-
-    #[test]
-    fn spans_need_a_unit() {
-        assert_eq!(parse_duration("60s"), Some(Duration::from_secs(60)));
-        assert_eq!(parse_duration("2 min"), Some(Duration::from_secs(120)));
-        assert_eq!(parse_duration("60"), None);
-    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod fast_path;
 pub(crate) mod http2;
+pub(crate) mod own_response;
 pub(crate) mod response_body;
 pub(crate) mod response_plan;
 pub(crate) mod visitor_session;

@@ -15,19 +15,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 
 use crate::config::SessionManagementConfig;
-use crate::request::view::RequestView;
-
-/// The state of a visitor's session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum VisitorSession {
-    /// The visitor sent no credentials, or credentials that no render has checked.
-    #[default]
-    Absent,
-    /// The credentials were accepted once, but not recently.
-    Expired,
-    /// The credentials are accepted.
-    Valid,
-}
+use crate::request::view::{RequestView, VisitorSession};
 
 /// Returns the state of the visitor's session, and records its use.
 pub(crate) fn find_session(

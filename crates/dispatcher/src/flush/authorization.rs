@@ -1,9 +1,14 @@
-//! Flush authorization by the keys of pairs: each publisher can have its own key, which can be added and revoked while
-//! the dispatcher runs.
+//! Flush authorization: by address, by the token or certificate of a farm, or by the key of a pair. Each publisher can
+//! have its own key, which can be added and revoked while the dispatcher runs.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+
+use http::header;
+
+use crate::config::FarmConfig;
+use crate::request::view::RequestView;
 
 /// Returns true if a key may flush; `None` if there is no pair for flushing.
 type AdmitKeyFn = dyn Fn(&[u8]) -> io::Result<Option<bool>> + Send + Sync;
@@ -40,4 +45,39 @@ impl fmt::Debug for FlushKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FlushKeys")
     }
+}
+
+/// Returns true if a client may flush: by address, by the token, or by the key of a pair.
+pub(crate) fn is_flush_allowed(keys: &FlushKeys, farm: &FarmConfig, view: &RequestView) -> bool {
+    let token = farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
+    let shown_token = view.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown_token = shown_token.and_then(|value| value.strip_prefix("Bearer "));
+    if let Some(shown_token) = shown_token.map(|shown_token| shown_token.trim().as_bytes()) {
+        let is_token = token.map(|token| is_equal_constant_time(token.as_bytes(), shown_token));
+        // Where keys are configured, a wrong one is refused, regardless of the address.
+        match (is_token, keys.is_admitted(shown_token)) {
+            (Some(true), _) | (_, Some(true)) => return true,
+            (Some(false), _) | (_, Some(false)) => return false,
+            (None, None) => {}
+        }
+    }
+    let name = farm.cache.as_ref().and_then(|cache| cache.flush_certificate.as_deref());
+    if let (Some(name), Some(certificate)) = (name, &view.certificate)
+        && certificate.is_valid_for(name)
+    {
+        return true;
+    }
+    let client = view.client.to_string();
+    let client = client.as_str();
+    match farm.cache.as_ref().and_then(|cache| cache.allowed_clients.as_ref()) {
+        Some(list) if !list.rules.is_empty() => list.allows(client),
+        // A farm with a token, with a certificate name, or with pairs is not open to everyone.
+        _ => token.is_none() && name.is_none() && !keys.has_any(),
+    }
+}
+
+/// Compares two byte strings in constant time.
+pub(crate) fn is_equal_constant_time(left: &[u8], right: &[u8]) -> bool {
+    let differing = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
+    left.len() == right.len() && std::hint::black_box(differing) == 0
 }

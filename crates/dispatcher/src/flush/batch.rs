@@ -13,15 +13,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tympan_web::flush_message::{FlushAction, FlushMessage, FlushNumbering, FlushScope};
 
 use crate::cache::freshness::flush_window_end;
 use crate::cache::{Docroot, DocrootState, FileFlushAction, FileFlushResult, FileFlushTarget};
 use crate::config::{CacheConfig, FlushMode};
-use crate::dispatcher::{DispatcherState, FarmState};
-use crate::flush::DocrootFlush;
+use crate::dispatcher_state::DispatcherState;
+use crate::farm_state::FarmState;
+use crate::flush::batch_queue::{DocrootFlush, WaitingFlush};
 use crate::flush::numbering::{FlushNumbers, FlushOrder};
 use crate::flush::propagation::FlushEvent;
 use crate::observe::log::LogLevel;
@@ -31,39 +31,6 @@ use crate::observe::metrics::DispatcherCounter;
 const MAX_BATCH_PAUSE: Duration = Duration::from_millis(100);
 /// The minimum length of a round that is followed by a pause.
 const MIN_BATCH_PAUSE: Duration = Duration::from_millis(2);
-
-/// The waiting flushes of a farm.
-#[derive(Debug, Default)]
-pub(crate) struct FlushBatcher(Mutex<FlushBatcherState>);
-
-#[derive(Debug, Default)]
-struct FlushBatcherState {
-    waiting_flushes: Vec<WaitingFlush>,
-    has_worker: bool,
-}
-
-#[derive(Debug)]
-struct WaitingFlush {
-    flush: DocrootFlush,
-    result_sender: oneshot::Sender<std::io::Result<()>>,
-}
-
-impl FlushBatcher {
-    /// Adds a flush; returns true if no batch is running yet.
-    fn push(&self, waiting: WaitingFlush) -> bool {
-        let mut state = self.0.lock();
-        state.waiting_flushes.push(waiting);
-        !std::mem::replace(&mut state.has_worker, true)
-    }
-
-    /// Takes all waiting flushes; if there are none, marks the batcher as idle.
-    fn take_waiting(&self) -> Vec<WaitingFlush> {
-        let mut state = self.0.lock();
-        let waiting = std::mem::take(&mut state.waiting_flushes);
-        state.has_worker = !waiting.is_empty();
-        waiting
-    }
-}
 
 impl DispatcherState {
     /// Updates the files of a flush, together with those of other waiting flushes.
@@ -292,7 +259,7 @@ struct FlushBatcherGuard<'a>(&'a FarmState);
 
 impl Drop for FlushBatcherGuard<'_> {
     fn drop(&mut self) {
-        *self.0.storm.0.lock() = FlushBatcherState::default();
+        self.0.storm.reset();
     }
 }
 

@@ -9,9 +9,8 @@
 //!   flushes list.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parking_lot::Mutex;
 use tympan_web::flush_message::{FlushAction, FlushMessage};
 
 use crate::cache::CacheFileLookup;
@@ -19,29 +18,11 @@ use crate::cache::freshness::{CacheFileFreshness, assess_freshness};
 use crate::cache::page_variant::is_variant_file;
 use crate::cache::response_memory::CachedResponse;
 use crate::config::CacheConfig;
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
+use crate::farm_state::FarmState;
 use crate::flush::flush_names_file;
 use crate::flush::handle::candidate_paths;
 use crate::request::view::encode_path;
-
-/// The remaining budget of the current minute.
-#[derive(Debug, Default)]
-pub(crate) struct HotRefetchBudget(Mutex<Option<(Instant, u32)>>);
-
-const BUDGET_PERIOD: Duration = Duration::from_secs(60);
-
-impl HotRefetchBudget {
-    /// Takes up to `requested_count` from the remaining budget.
-    fn take_up_to(&self, requested_count: u32, budget: u32, now: Instant) -> u32 {
-        let mut spent = self.0.lock();
-        let (since, used) = spent
-            .filter(|(since, _)| now.duration_since(*since) < BUDGET_PERIOD)
-            .unwrap_or((now, 0));
-        let granted_count = requested_count.min(budget.saturating_sub(used));
-        *spent = Some((since, used + granted_count));
-        granted_count
-    }
-}
 
 /// The number of cached pages checked for staleness per wanted page.
 const CHECKED_PER_WANTED: usize = 16;
@@ -130,21 +111,5 @@ impl DispatcherState {
         };
         let facts = docroot.freshness_facts(cache, (file, path), &cached, self.runtime.clock.now());
         assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Stale
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{BUDGET_PERIOD, HotRefetchBudget};
-    use std::time::Instant;
-
-    #[test]
-    fn a_budget_lasts_a_minute() {
-        let budget = HotRefetchBudget::default();
-        let now = Instant::now();
-        assert_eq!(budget.take_up_to(5, 8, now), 5);
-        assert_eq!(budget.take_up_to(5, 8, now + BUDGET_PERIOD / 2), 3);
-        assert_eq!(budget.take_up_to(5, 8, now + BUDGET_PERIOD / 2), 0);
-        assert_eq!(budget.take_up_to(5, 8, now + BUDGET_PERIOD), 5);
     }
 }

@@ -1,7 +1,6 @@
 //! Background re-fetching of flushed pages, in the order in which they were named.
 //!
 //! Invariants
-//! * A waiting page is not queued twice; one that is being fetched is queued once more.
 //! * At most `/x-refetchConcurrency` pages of a farm are fetched at once, so that a flush does not overload renders.
 //! * After a reload, waiting pages are fetched with the new configuration, or dropped with their farm.
 //! * A page that waits for a lagging render does not occupy the slot of another page. Of the pages that wait, one is
@@ -10,15 +9,13 @@
 //! On failure: a page is tried three times, then left to the next visitor. A render that reports content older than the
 //! flush is asked again for half a minute.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use parking_lot::Mutex;
 use tokio::time::Instant;
 use tympan_web::flush_message::FlushMessage;
 
@@ -26,7 +23,9 @@ use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
 use crate::config::glob::Glob;
 use crate::config::{FarmConfig, is_literal_pattern};
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
+use crate::farm_state::FarmState;
+use crate::flush::refetch_queue::RefetchItem;
 use crate::flush::visit_address::{ListenerPorts, VisitAddress};
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
@@ -46,192 +45,6 @@ const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(1);
 const LAGGING_RENDER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause until a lagging render is asked again, for one of the pages that wait for it.
 const LAGGING_RENDER_RETRY_DELAY: Duration = Duration::from_millis(250);
-/// The maximum number of waiting pages; further ones are left to visitors.
-const MAX_QUEUED_PAGES: usize = 10_000;
-
-/// The queue of a farm's pages to re-fetch.
-#[derive(Debug, Default)]
-pub(crate) struct RefetchQueue(Mutex<RefetchQueueState>);
-
-#[derive(Debug, Default)]
-struct RefetchQueueState {
-    waiting_items: VecDeque<RefetchItem>,
-    /// The files in `waiting` and in `behind`.
-    waiting_files: HashSet<PathBuf>,
-    running_files: HashSet<PathBuf>,
-    /// Pages whose render was lagging, the least recently tried one first.
-    postponed_items: VecDeque<RefetchItem>,
-    /// True if a task retries the pages in `behind`.
-    has_retry_task: bool,
-    /// Files that flushes are about to queue, with the number of these flushes; see [`AnnouncedRefetch`].
-    announced_files: HashMap<PathBuf, usize>,
-    worker_count: u32,
-    /// The dispatcher and farm that process the queue since the last reload.
-    successor: Option<(Weak<DispatcherState>, Weak<FarmState>)>,
-}
-
-#[derive(Debug)]
-struct RefetchItem {
-    view: RequestView,
-    file: PathBuf,
-    sequence: Option<u64>,
-    /// The time until which the page waits for a lagging render.
-    retry_deadline: Option<Instant>,
-}
-
-impl RefetchQueueState {
-    /// Returns true if a new worker must be started for the waiting pages.
-    fn try_start_worker(&mut self, workers: u32) -> bool {
-        let is_new = self.worker_count < workers;
-        self.worker_count += u32::from(is_new);
-        is_new
-    }
-}
-
-impl RefetchQueue {
-    /// Returns true if a page waits or is being fetched.
-    pub(crate) fn contains(&self, file: &Path) -> bool {
-        let state = self.0.lock();
-        state.waiting_files.contains(file)
-            || state.running_files.contains(file)
-            || state.announced_files.contains_key(file)
-    }
-
-    /// Counts `files` as waiting, from before they are marked until the returned value is dropped.
-    pub(crate) fn announce_files(self: &Arc<Self>, files: BTreeSet<PathBuf>) -> AnnouncedRefetch {
-        let mut state = self.0.lock();
-        for file in &files {
-            *state.announced_files.entry(file.clone()).or_default() += 1;
-        }
-        drop(state);
-        AnnouncedRefetch { queue: Arc::clone(self), files }
-    }
-
-    /// Returns the number of waiting pages.
-    pub(crate) fn len(&self) -> u64 {
-        let state = self.0.lock();
-        (state.waiting_items.len() + state.postponed_items.len()) as u64
-    }
-
-    /// Adds a page; returns true if a new worker must be started for it.
-    fn push(&self, item: RefetchItem, workers: u32) -> bool {
-        let mut state = self.0.lock();
-        if state.waiting_files.contains(&item.file) {
-            // The later flush requests the newer content.
-            let RefetchQueueState { waiting_items: waiting, postponed_items: behind, .. } =
-                &mut *state;
-            let mut items = waiting.iter_mut().chain(behind);
-            if let Some(waiting) = items.find(|waiting| waiting.file == item.file) {
-                waiting.sequence = waiting.sequence.max(item.sequence);
-            }
-            return false;
-        }
-        if state.waiting_files.len() >= MAX_QUEUED_PAGES {
-            return false;
-        }
-        state.waiting_files.insert(item.file.clone());
-        state.waiting_items.push_back(item);
-        state.try_start_worker(workers)
-    }
-
-    /// Puts back a page whose render was lagging; returns true if a retry task must be started.
-    fn postpone(&self, item: RefetchItem) -> bool {
-        let mut state = self.0.lock();
-        state.running_files.remove(&item.file);
-        // A page flushed again in the meantime is waiting already.
-        if !state.waiting_files.insert(item.file.clone()) {
-            return false;
-        }
-        state.postponed_items.push_back(item);
-        !std::mem::replace(&mut state.has_retry_task, true)
-    }
-
-    /// Releases the least recently tried page of those whose render was lagging; returns true if a new worker must be
-    /// started for it, or `None` if there is no such page.
-    fn retry_postponed(&self, workers: u32) -> Option<bool> {
-        let mut state = self.0.lock();
-        let Some(item) = state.postponed_items.pop_front() else {
-            state.has_retry_task = false;
-            return None;
-        };
-        state.waiting_items.push_front(item);
-        Some(state.try_start_worker(workers))
-    }
-
-    /// Releases all pages whose render was lagging, as it has caught up; returns the number of new workers to start.
-    fn release_postponed(&self, workers: u32) -> usize {
-        let mut state = self.0.lock();
-        let mut released = std::mem::take(&mut state.postponed_items);
-        let count = released.len();
-        released.append(&mut state.waiting_items);
-        state.waiting_items = released;
-        (0..count).take_while(|_| state.try_start_worker(workers)).count()
-    }
-
-    /// Takes the next page that is not being fetched; if there is none, the worker ends.
-    fn take_next(&self) -> Option<RefetchItem> {
-        let mut state = self.0.lock();
-        let next =
-            state.waiting_items.iter().position(|item| !state.running_files.contains(&item.file));
-        match next.and_then(|next| state.waiting_items.remove(next)) {
-            Some(item) => {
-                state.waiting_files.remove(&item.file);
-                state.running_files.insert(item.file.clone());
-                Some(item)
-            }
-            None => {
-                state.worker_count -= 1;
-                None
-            }
-        }
-    }
-
-    fn mark_done(&self, file: &Path) {
-        self.0.lock().running_files.remove(file);
-    }
-
-    /// Hands over the waiting pages to another configuration.
-    pub(crate) fn hand_over(&self, inner: &Arc<DispatcherState>, farm: &Arc<FarmState>) {
-        self.0.lock().successor = Some((Arc::downgrade(inner), Arc::downgrade(farm)));
-    }
-
-    /// Drops the waiting pages, as their farm no longer exists.
-    pub(crate) fn clear(&self) {
-        let mut state = self.0.lock();
-        state.waiting_items.clear();
-        state.postponed_items.clear();
-        state.waiting_files.clear();
-    }
-
-    /// Returns the dispatcher and the farm of the last reload.
-    fn successor(&self) -> Option<(Arc<DispatcherState>, Arc<FarmState>)> {
-        let state = self.0.lock();
-        let (inner, farm) = state.successor.as_ref()?;
-        Some((inner.upgrade()?, farm.upgrade()?))
-    }
-}
-
-/// Files that a flush is about to queue. Dropping it withdraws the announcement, also if the flush is given up: a page
-/// that waits for nothing would stay out of date forever.
-#[derive(Debug)]
-pub(crate) struct AnnouncedRefetch {
-    queue: Arc<RefetchQueue>,
-    files: BTreeSet<PathBuf>,
-}
-
-impl Drop for AnnouncedRefetch {
-    fn drop(&mut self) {
-        let mut state = self.queue.0.lock();
-        for file in &self.files {
-            if let Some(flushes) = state.announced_files.get_mut(file) {
-                *flushes -= 1;
-                if *flushes == 0 {
-                    state.announced_files.remove(file);
-                }
-            }
-        }
-    }
-}
 
 /// Parses a URI of a re-fetch list; `None` if it cannot be cached.
 ///

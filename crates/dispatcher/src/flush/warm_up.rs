@@ -5,7 +5,7 @@
 //! could not request, and pages flushed in the meantime are not stored.
 //!
 //! Invariants
-//! * Visitors do not wait: at most [`WarmUpPlan::concurrency`] pages are fetched at once, besides all other requests.
+//! * Visitors do not wait: at most [`WarmUpPlan::concurrency`](super::warm_up_plan::WarmUpPlan::concurrency) pages are fetched at once, besides all other requests.
 //! * Pages that are fresh in the cache are not requested.
 //!
 //! On failure: a page that cannot be fetched is left to its visitors; after [`MAX_CONSECUTIVE_FAILURES`] in a row all
@@ -25,8 +25,9 @@ use tympan_web::access_log;
 use crate::cache::CacheFileLookup;
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness};
 use crate::cache::page_variant;
-use crate::config::settings::WarmUpSettings;
-use crate::dispatcher::{Dispatcher, DispatcherState, FarmState};
+use crate::dispatcher::Dispatcher;
+use crate::dispatcher_state::DispatcherState;
+use crate::farm_state::FarmState;
 use crate::observe::metrics::DispatcherCounter;
 use crate::request::decision::{RequestAction, decide_request_among};
 use crate::request::host_routing::RouteOutcome;
@@ -36,34 +37,10 @@ use crate::upstream::page_fetch::{FetchResult, PageFetch, spawn_fetch};
 use crate::upstream::request_coalescing::{FetchOutcome, FetchRole};
 use crate::upstream::{UpstreamRequest, VisitorBody};
 
-/// The default maximum number of pages.
-const DEFAULT_MAX_PAGES: usize = 1000;
-/// The default number of pages fetched at once: renders may have just started, too.
-const DEFAULT_CONCURRENCY: usize = 2;
 /// The maximum number of different URLs of a file that are counted.
 const MAX_COUNTED_URLS: usize = 200_000;
 /// The number of consecutive failures after which the warm-up ends.
 const MAX_CONSECUTIVE_FAILURES: u32 = 50;
-
-/// The plan of a warm-up.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct WarmUpPlan {
-    url_file: Option<PathBuf>,
-    max_pages: usize,
-    concurrency: usize,
-    host: Option<String>,
-}
-
-impl WarmUpPlan {
-    pub(crate) fn from_settings(settings: &WarmUpSettings) -> Self {
-        Self {
-            url_file: settings.from.clone(),
-            max_pages: settings.max_pages.unwrap_or(DEFAULT_MAX_PAGES),
-            concurrency: settings.concurrency.unwrap_or(DEFAULT_CONCURRENCY).max(1),
-            host: settings.host.clone(),
-        }
-    }
-}
 
 /// Returns the URLs and paths named by a line of a list, of a sitemap or of an access log; of a log only pages
 /// successfully requested by GET.

@@ -9,10 +9,10 @@ use parking_lot::{Mutex, RwLock};
 use tympan_web::listen::ListenerCounters;
 use tympan_web::request_histogram::RequestHistogram;
 
-use crate::cache::cacheability::NotCacheableReason;
+use crate::cache::not_cacheable_reason::NotCacheableReason;
+use crate::cache::outcome::CacheOutcome;
 use crate::flush::heavy_hitter::UrlHeavyHitters;
 use crate::flush::propagation::SiblingStatus;
-use crate::request_pipeline::CacheOutcome;
 use crate::upstream::RenderStatus;
 
 /// A counter; the index into [`COUNTERS`].
@@ -699,8 +699,8 @@ mod tests {
         COUNTERS, DispatcherCounter, DispatcherMetrics, FarmMetrics, MAX_PREFIXES, farms_to_text,
         path_prefix,
     };
-    use crate::cache::cacheability::NotCacheableReason;
-    use crate::request_pipeline::CacheOutcome;
+    use crate::cache::not_cacheable_reason::NotCacheableReason;
+    use crate::cache::outcome::CacheOutcome;
 
     #[test]
     fn prefixes_are_two_folders_and_bounded() {

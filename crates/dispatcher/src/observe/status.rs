@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::cache::quota_enforcement::{DiskStatus, disk_status};
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
+use crate::farm_state::FarmState;
 use crate::observe::metrics::{DispatcherCounter, OUTCOME_NAMES};
 
 /// The status of a dispatcher.

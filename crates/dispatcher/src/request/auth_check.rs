@@ -3,8 +3,8 @@
 use http::{HeaderMap, Method, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::dispatcher::DispatcherState;
-use crate::request_pipeline::RequestExchange;
+use crate::dispatcher_state::DispatcherState;
+use crate::request::exchange::RequestExchange;
 use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, proxy_headers};
 use crate::upstream::{UpstreamRequest, VisitorBody};
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use http::Method;
 use tympan_web::flush_message::{FLUSH_PATH, FlushMessage};
 
-use crate::cache::cacheability::{NotCacheableReason, check_request_cacheable, is_reserved_path};
+use crate::cache::cacheability::{check_request_cacheable, is_reserved_path};
+use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::surrogate_key::SURROGATE_KEY_HEADER;
 use crate::config::{DispatcherConfig, FarmConfig, FilterRule, RuleVerdict, StatFileLayout};
 use crate::request::farm_selection::{FarmMatch, select_farm};

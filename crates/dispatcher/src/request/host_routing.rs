@@ -22,10 +22,10 @@ use regex::{Captures, Regex, RegexBuilder};
 
 use crate::Error;
 use crate::config::glob::Glob;
-use crate::config::settings::{
-    AccessSettings, ConditionSettings, HostSettings, RuleSettings, parse_error_documents,
-    parse_headers, settings_error,
-};
+use crate::config::setting_text::parse_error_documents;
+use crate::config::setting_text::parse_headers;
+use crate::config::setting_text::settings_error;
+use crate::config::settings::{AccessSettings, ConditionSettings, HostSettings, RuleSettings};
 use crate::request::view::RequestView;
 
 /// The rules of all hosts.

@@ -9,19 +9,12 @@
 //!   possible.
 //! * The response to a challenge comes from one folder, by a name of letters, digits, `-` and `_`.
 
-use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper::body::Incoming;
 use serde::Deserialize;
-use tower::service_fn;
-use tympan_web::listen::ListenerOptions;
 
-use crate::Error;
-use crate::dispatcher::Dispatcher;
 use crate::edge::response_body::{ResponseBody, full_body};
 use crate::request::authority;
 
@@ -48,7 +41,7 @@ pub struct HttpsRedirectSettings {
 
 impl HttpsRedirectSettings {
     /// Responds to a request.
-    fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody> {
+    pub(crate) fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody> {
         let (mut head, _) = request.into_parts();
         if authority::normalize_authority(&mut head).is_err() {
             return plain_text_response(StatusCode::BAD_REQUEST, "the request names no host\n");
@@ -117,28 +110,6 @@ fn plain_text_response(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
-}
-
-impl Dispatcher {
-    /// Redirects visitors without TLS to `https`, as [`Dispatcher::serve`] serves visitors.
-    ///
-    /// # Errors
-    /// Fails if the socket cannot be used.
-    pub async fn serve_https_redirect(
-        &self,
-        settings: HttpsRedirectSettings,
-        listener: TcpListener,
-        front: ListenerOptions,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<(), Error> {
-        let settings = Arc::new(settings);
-        let service = service_fn(move |request: Request<Incoming>| {
-            let settings = Arc::clone(&settings);
-            // Blocking is acceptable: a challenge is a small file that is requested a few times a year.
-            async move { Ok::<_, std::convert::Infallible>(settings.respond(request)) }
-        });
-        Ok(tympan_web::listen::serve_listener(listener, service, front, shutdown).await?)
-    }
 }
 
 #[cfg(test)]

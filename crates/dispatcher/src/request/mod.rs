@@ -3,6 +3,7 @@
 pub(crate) mod auth_check;
 pub(crate) mod authority;
 pub(crate) mod decision;
+pub(crate) mod exchange;
 pub(crate) mod farm_selection;
 pub(crate) mod filter;
 pub(crate) mod host_routing;

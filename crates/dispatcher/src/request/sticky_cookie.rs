@@ -3,7 +3,7 @@
 use http::{HeaderValue, Response, header};
 
 use crate::edge::response_body::ResponseBody;
-use crate::request_pipeline::RequestExchange;
+use crate::request::exchange::RequestExchange;
 
 /// The cookie that names a render.
 pub(crate) const STICKY_COOKIE: &str = "renderid";

@@ -8,9 +8,9 @@ use http_body_util::{BodyExt, Limited};
 use parking_lot::RwLock;
 
 use crate::config::VanityUrlsConfig;
-use crate::dispatcher::{DispatcherRuntime, FarmState};
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::observe::log::LogLevel;
-use crate::upstream::UpstreamRequest;
+use crate::upstream::{Upstream, UpstreamRequest};
 
 /// The maximum size of the list in bytes.
 const MAX_VANITY_LIST_BYTES: usize = 16 * 1024 * 1024;
@@ -49,7 +49,7 @@ impl VanityList {
     /// Fetches the list periodically.
     pub(crate) async fn keep_loading(
         &self,
-        farm: &FarmState,
+        upstream: &Upstream,
         urls: &VanityUrlsConfig,
         runtime: &DispatcherRuntime,
     ) {
@@ -57,7 +57,7 @@ impl VanityList {
             tokio::time::sleep(urls.fetch_interval).await;
         }
         loop {
-            match fetch_vanity_list(farm, &urls.url).await {
+            match fetch_vanity_list(upstream, &urls.url).await {
                 Some(text) => {
                     self.replace_urls(&text);
                     if let Some(file) = &urls.list_file {
@@ -73,8 +73,8 @@ impl VanityList {
     }
 }
 
-async fn fetch_vanity_list(farm: &FarmState, url: &str) -> Option<String> {
-    let response = farm.upstream.send(&UpstreamRequest::get(url.to_owned())).await.ok()?;
+async fn fetch_vanity_list(upstream: &Upstream, url: &str) -> Option<String> {
+    let response = upstream.send(&UpstreamRequest::get(url.to_owned())).await.ok()?;
     if response.response.status() != http::StatusCode::OK {
         return None;
     }

@@ -12,7 +12,18 @@ use tympan_web::listen::ConnectionPeer;
 use tympan_web::tls::{ClientCertificate, TlsHandshake};
 
 use crate::config::parse_host;
-use crate::edge::visitor_session::VisitorSession;
+
+/// The state of a visitor's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VisitorSession {
+    /// The visitor sent no credentials, or credentials that no render has checked.
+    #[default]
+    Absent,
+    /// The credentials were accepted once, but not recently.
+    Expired,
+    /// The credentials are accepted.
+    Valid,
+}
 
 /// A request as the rules see it.
 #[derive(Debug, Clone)]

@@ -21,7 +21,8 @@ use flate2::{Decompress, FlushDecompress, Status};
 use http::{HeaderMap, HeaderName, header};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::upstream::UpstreamBoxError;
+/// The error of a body that a render or a visitor sends.
+pub(crate) type UpstreamBoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The size in bytes of the pieces in which input is decoded; each expands at most about a thousandfold.
 const INPUT_PIECE_BYTES: usize = 4096;

@@ -14,6 +14,10 @@ use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::request::filter;
 use crate::request::view::RequestView;
 
+/// The headers with conditions on a different page.
+pub(crate) const CONDITIONAL_HEADERS: [HeaderName; 6] =
+    [RANGE, IF_RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
+
 /// The header that tells a render that the request comes from a dispatcher.
 const SERVER_AGENT_HEADER: HeaderName = HeaderName::from_static("server-agent");
 const DISPATCHER_AGENT_VALUE: HeaderValue = HeaderValue::from_static("Communique-Dispatcher");

@@ -17,22 +17,24 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 
-use crate::cache::cacheability::{NotCacheableReason, check_response_cacheable};
+use crate::cache::cacheability::check_response_cacheable;
 use crate::cache::file_response::{
     is_same_media_type, media_type_of_name, remove_internal_headers, with_declared_charset,
 };
 use crate::cache::negative_cache::{self, CachedError};
+use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER, surrogate_keys};
 use crate::cache::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
 use crate::cache::{
     CacheFileLookup, CacheFileStamp, DocrootState, NewCacheFile, OpenCacheFile, TemporaryCacheFile,
 };
 use crate::config::{FarmConfig, RevalidateMode};
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
 use crate::edge::response_body::{
     FetchedBody, FetchedPage, FileWriteProgress, GrowingFile, MAX_BUFFERED_BODY_BYTES,
     ResponseBody, boxed_body, full_body, read_file_at,
 };
+use crate::farm_state::FarmState;
 use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
@@ -40,7 +42,7 @@ use crate::upstream::header_forwarding::clean_response_headers;
 use crate::upstream::page_include;
 use crate::upstream::request_coalescing::{FetchOutcome, FetchTicket};
 use crate::upstream::revalidation::{RevalidationRequest, store_validators};
-use crate::upstream::shadow::ShadowedPage;
+use crate::upstream::shadow::{ShadowVerdict, ShadowedPage};
 use crate::upstream::sibling_copy;
 use crate::upstream::{RenderBody, UpstreamFailure, UpstreamRequest, UpstreamResponse};
 
@@ -912,4 +914,35 @@ fn streamed_response(
     let mut response = Response::new(boxed_body(StreamBody::new(begin.chain(rest))));
     *response.headers_mut() = head.headers.clone();
     response
+}
+
+impl DispatcherState {
+    /// Requests a page from the shadow of a farm, if it is in the sample.
+    fn send_to_shadow(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        fetched: impl FnOnce() -> ShadowedPage,
+    ) {
+        let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next_sampled()) else {
+            return;
+        };
+        let Some(permit) = shadow.try_acquire_permit() else {
+            return self.metrics.increment(DispatcherCounter::ShadowsSkipped);
+        };
+        let (inner, farm, fetched) = (Arc::clone(self), Arc::clone(farm), fetched());
+        tokio::spawn(async move {
+            let _place = permit;
+            let target = fetched.target.clone();
+            let Some(shadow) = &farm.shadow else { return };
+            inner.metrics.increment(match shadow.compare_response(fetched).await {
+                ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
+                ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
+                ShadowVerdict::Different(how) => {
+                    tracing::info!(farm = %farm.farm.name, path = target, reason = how, "a shadow answers otherwise");
+                    inner.log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
+                    DispatcherCounter::ShadowDifferences
+                }
+            });
+        });
+    }
 }

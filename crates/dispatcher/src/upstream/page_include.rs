@@ -30,18 +30,22 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
-use crate::cache::cacheability::{NotCacheableReason, check_response_cacheable};
+use crate::cache::cacheability::check_response_cacheable;
+use crate::cache::not_cacheable_reason::NotCacheableReason;
+use crate::cache::outcome::CacheOutcome;
 use crate::cache::response_memory::CacheableResponse;
 use crate::cache::surrogate_key::SURROGATE_KEY_HEADER;
 use crate::cache::ttl::{cache_directive_seconds, has_cache_directive};
-use crate::dispatcher::DispatcherState;
+use crate::dispatcher_state::DispatcherState;
+use crate::edge::own_response::own_response;
 use crate::edge::response_body::{ResponseBody, full_body};
 use crate::observe::metrics::DispatcherCounter;
 use crate::request::decision::{RequestAction, decide_in_farm, decide_source};
+use crate::request::exchange::RequestExchange;
 use crate::request::sticky_cookie;
 use crate::request::view::RequestView;
-use crate::request_pipeline::{CONDITIONAL_HEADERS, CacheOutcome, RequestExchange, own_response};
 use crate::upstream::VisitorBody;
+use crate::upstream::header_forwarding::CONDITIONAL_HEADERS;
 
 /// The header in which a render names the addresses that its body includes, separated by spaces.
 pub(crate) const INCLUDE_HEADER: HeaderName = HeaderName::from_static("x-tympan-include");

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::cache::cacheability::NotCacheableReason;
+use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::edge::response_body::FetchedPage;
 use crate::upstream::UpstreamFailure;
 
@@ -351,7 +351,7 @@ mod tests {
         FetchCoalescer, FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult,
         PendingFetch,
     };
-    use crate::cache::cacheability::NotCacheableReason;
+    use crate::cache::not_cacheable_reason::NotCacheableReason;
     use crate::upstream::UpstreamFailure;
     use std::path::Path;
     use std::sync::Arc;

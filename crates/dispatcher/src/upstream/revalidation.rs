@@ -16,19 +16,15 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::cache::cacheability::check_response_cacheable;
-use crate::cache::file_response::remove_internal_headers;
+use crate::cache::file_response::{
+    STORED_ETAG_HEADER, STORED_LAST_MODIFIED_HEADER, remove_internal_headers,
+};
 use crate::cache::freshness::{
     CacheFileFreshness, FreshnessInput, GracePeriod, assess_freshness, is_flushed,
 };
 use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER};
 use crate::cache::{CacheFileStamp, OpenCacheFile};
 use crate::config::RevalidateMode;
-
-/// The name under which a header file stores a render's tag; visitors see it only where `/headers` names `ETag`.
-pub(crate) const STORED_ETAG_HEADER: HeaderName = HeaderName::from_static("x-tympan-etag");
-/// The name under which a header file stores a render's last modification date.
-pub(crate) const STORED_LAST_MODIFIED_HEADER: HeaderName =
-    HeaderName::from_static("x-tympan-last-modified");
 
 /// The maximum length of a stored tag in bytes.
 const MAX_ETAG_BYTES: usize = 256;

@@ -15,14 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cache::file_response::is_same_media_type;
 use crate::config::FarmConfig;
-use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::response_body::MAX_BUFFERED_BODY_BYTES;
-use crate::observe::log::LogLevel;
-use crate::observe::metrics::DispatcherCounter;
 use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
 
 /// The maximum number of concurrent shadow requests.
@@ -63,8 +61,13 @@ impl FarmShadow {
         Some(Self { upstream, percent, page_count: turn, request_permits: permits })
     }
 
+    /// Returns the permit for a request; `None` if enough requests are running.
+    pub(super) fn try_acquire_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.request_permits).try_acquire_owned().ok()
+    }
+
     /// Returns true if the next page is in the sample, which is spread evenly.
-    fn is_next_sampled(&self) -> bool {
+    pub(super) fn is_next_sampled(&self) -> bool {
         #[expect(
             clippy::cast_precision_loss,
             reason = "a count of pages needs no more than 52 bits"
@@ -77,45 +80,15 @@ impl FarmShadow {
 
 /// The result of a shadow comparison.
 #[derive(Debug, PartialEq, Eq)]
-enum ShadowVerdict {
+pub(super) enum ShadowVerdict {
     Identical,
     Different(String),
     Failed,
 }
 
-impl DispatcherState {
-    /// Requests a page from the shadow of a farm, if it is in the sample.
-    pub(crate) fn send_to_shadow(
-        self: &Arc<Self>,
-        farm: &Arc<FarmState>,
-        fetched: impl FnOnce() -> ShadowedPage,
-    ) {
-        let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next_sampled()) else {
-            return;
-        };
-        let Ok(permit) = Arc::clone(&shadow.request_permits).try_acquire_owned() else {
-            return self.metrics.increment(DispatcherCounter::ShadowsSkipped);
-        };
-        let (inner, farm, fetched) = (Arc::clone(self), Arc::clone(farm), fetched());
-        tokio::spawn(async move {
-            let _place = permit;
-            let target = fetched.target.clone();
-            let Some(shadow) = &farm.shadow else { return };
-            inner.metrics.increment(match shadow.compare_response(fetched).await {
-                ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
-                ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
-                ShadowVerdict::Different(how) => {
-                    tracing::info!(farm = %farm.farm.name, path = target, reason = how, "a shadow answers otherwise");
-                    inner.log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
-                    DispatcherCounter::ShadowDifferences
-                }
-            });
-        });
-    }
-}
-
 impl FarmShadow {
-    async fn compare_response(&self, fetched: ShadowedPage) -> ShadowVerdict {
+    /// Requests the page from the shadow and compares the responses.
+    pub(super) async fn compare_response(&self, fetched: ShadowedPage) -> ShadowVerdict {
         let ShadowedPage { target, request_headers: headers, content_type: kind, body } = fetched;
         let call = UpstreamRequest {
             method: Method::GET,

@@ -28,13 +28,15 @@ use http_body_util::BodyExt;
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness};
 use crate::cache::{CacheFileLookup, StoredHeaders};
 use crate::config::FarmConfig;
-use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
+use crate::dispatcher_runtime::DispatcherRuntime;
+use crate::dispatcher_state::DispatcherState;
+use crate::edge::own_response::own_response;
 use crate::edge::response_body::{MAX_BUFFERED_BODY_BYTES, ResponseBody, full_body, read_file_at};
-use crate::flush::authorization::FlushKeys;
-use crate::flush::{is_equal_constant_time, is_flush_allowed};
+use crate::farm_state::FarmState;
+use crate::flush::authorization::{FlushKeys, is_equal_constant_time, is_flush_allowed};
 use crate::observe::metrics::DispatcherCounter;
+use crate::request::exchange::RequestExchange;
 use crate::request::view::RequestView;
-use crate::request_pipeline::{RequestExchange, own_response};
 use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
 
 /// The header of a request from one dispatcher to another; the value is the farm's `/x-flushToken`, or any value
@@ -155,7 +157,7 @@ fn may_request_copies(keys: &FlushKeys, farm: &FarmState, view: &RequestView) ->
     let has_token = token
         .zip(shown_token)
         .is_some_and(|(token, shown_token)| is_equal_constant_time(token.as_bytes(), shown_token));
-    has_token || is_flush_allowed(keys, farm, view)
+    has_token || is_flush_allowed(keys, &farm.farm, view)
 }
 
 impl DispatcherState {

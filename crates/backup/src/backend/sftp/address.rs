@@ -3,7 +3,7 @@
 //! Pure. A path that begins with `~/` is relative to the user's home. In the first form the path is absolute, as in
 //! Obnam and in URLs; in the second form it is relative to the home unless it begins with `/`, as in `scp` and restic.
 
-use crate::backend::redact_address;
+use crate::backend::address::redact_address;
 
 /// A folder of a user on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]

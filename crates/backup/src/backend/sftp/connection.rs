@@ -15,8 +15,10 @@ use russh::keys::{
 use russh::{Preferred, SshId};
 use tracing::{info, warn};
 
+use super::address::SftpAddress;
+use super::failure::SftpFailure;
 use super::known_hosts::{self, HostKeyStatus};
-use super::{SftpAddress, SftpFailure, SftpOptions, UnknownHostPolicy};
+use super::options::{SftpOptions, UnknownHostPolicy};
 
 /// Timeout for connecting and authenticating.
 const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);

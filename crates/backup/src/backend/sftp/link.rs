@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use russh_sftp::client::error::Error as SftpError;
 use russh_sftp::client::{Config, RawSftpSession};
-use russh_sftp::protocol::StatusCode;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
 
+use super::address::SftpAddress;
 use super::connection::{SshConnection, connect_ssh, failure_from_ssh_error};
-use super::{SftpAddress, SftpOptions};
+use super::failure::SftpFailure;
+use super::options::SftpOptions;
 
 /// Timeout of a request, after which its channel is treated as broken. It is long because a slow link may have much
 /// data in flight.
@@ -28,58 +28,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_mins(3);
 const CONNECTION_POLL_INTERVAL: Duration = Duration::from_millis(200);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
-
-/// The reason an operation failed.
-#[derive(Debug)]
-pub(super) enum SftpFailure {
-    /// The connection is lost; a retry over another one may succeed.
-    ConnectionLost(io::Error),
-    /// The host, or this side, refused the operation.
-    Rejected(io::Error),
-}
-
-impl SftpFailure {
-    pub(super) fn connection_lost(kind: ErrorKind, text: String) -> Self {
-        Self::ConnectionLost(io::Error::new(kind, text))
-    }
-
-    /// Returns a copy for another caller that was waiting for the same result.
-    fn duplicate(&self) -> Self {
-        let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
-        match self {
-            Self::ConnectionLost(error) => Self::ConnectionLost(same(error)),
-            Self::Rejected(error) => Self::Rejected(same(error)),
-        }
-    }
-
-    pub(super) fn kind(&self) -> ErrorKind {
-        let (Self::ConnectionLost(error) | Self::Rejected(error)) = self;
-        error.kind()
-    }
-}
-
-impl From<SftpError> for SftpFailure {
-    fn from(error: SftpError) -> Self {
-        let SftpError::Status(status) = &error else {
-            let kind = match error {
-                SftpError::Timeout => ErrorKind::TimedOut,
-                _ => ErrorKind::ConnectionReset,
-            };
-            return Self::connection_lost(kind, format!("the connection is gone: {error}"));
-        };
-        let kind = match status.status_code {
-            StatusCode::NoSuchFile => ErrorKind::NotFound,
-            StatusCode::PermissionDenied => ErrorKind::PermissionDenied,
-            StatusCode::Eof => ErrorKind::UnexpectedEof,
-            StatusCode::OpUnsupported => ErrorKind::Unsupported,
-            StatusCode::NoConnection | StatusCode::ConnectionLost => {
-                return Self::connection_lost(ErrorKind::ConnectionReset, error.to_string());
-            }
-            StatusCode::Ok | StatusCode::Failure | StatusCode::BadMessage => ErrorKind::Other,
-        };
-        Self::Rejected(io::Error::new(kind, format!("the host says: {}", status.error_message)))
-    }
-}
 
 /// Optional capabilities of a host.
 #[derive(Clone, Copy, Debug)]

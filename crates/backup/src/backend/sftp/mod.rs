@@ -17,78 +17,35 @@
 
 mod address;
 mod connection;
+mod failure;
 pub(crate) mod known_hosts;
 mod link;
 mod open_folders;
+mod options;
 mod remote_file;
 mod spare_files;
 
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use futures_util::future;
 
 pub use self::address::SftpAddress;
-use self::link::{SftpCallLoad, SftpChannel, SftpFailure, SftpLink};
+use self::failure::SftpFailure;
+use self::link::{SftpCallLoad, SftpChannel, SftpLink};
 use self::open_folders::OpenFolderPool;
+pub use self::options::{SftpOptions, UnknownHostPolicy};
 use self::spare_files::SpareFilePool;
-use super::{
-    StagedFile, TEMP_DIR, VaultBackend, VaultFileKind, VaultFileListing, kind_folder_name,
-    vault_file_path,
+use super::staged_file::StagedFile;
+use super::vault_backend::VaultBackend;
+use super::vault_file::{
+    TEMP_DIR, VaultFileKind, VaultFileListing, kind_folder_name, vault_file_path,
 };
 use crate::object_id::VaultObjectId;
 
 /// Calls with more bytes than this count as long.
 const SHORT_CALL_BYTES: usize = 256 << 10;
-
-/// The policy for hosts that are not in any known-hosts file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnknownHostPolicy {
-    /// The host is refused.
-    #[default]
-    Refuse,
-    /// The key is written to the first known-hosts file. A host that presents another key than before is refused
-    /// anyway.
-    Record,
-}
-
-/// Connection options.
-#[derive(Clone, Debug)]
-pub struct SftpOptions {
-    /// The user if the address names none.
-    pub user: String,
-    /// Explicitly configured private key files; if there are any, no others are tried.
-    pub keys: Vec<PathBuf>,
-    /// Private key files that are tried if they exist.
-    pub default_keys: Vec<PathBuf>,
-    /// The socket of the SSH agent.
-    pub agent: Option<PathBuf>,
-    /// The known-hosts files; new keys are written to the first.
-    pub known_hosts: Vec<PathBuf>,
-    /// The policy for unknown hosts.
-    pub unknown_host: UnknownHostPolicy,
-    /// The number of concurrent calls.
-    pub connections: usize,
-    /// How long a call is retried after its connection broke.
-    pub retry_timeout: Duration,
-}
-
-impl Default for SftpOptions {
-    fn default() -> Self {
-        Self {
-            user: String::new(),
-            keys: Vec::new(),
-            default_keys: Vec::new(),
-            agent: None,
-            known_hosts: Vec::new(),
-            unknown_host: UnknownHostPolicy::default(),
-            connections: 5,
-            retry_timeout: Duration::from_mins(2),
-        }
-    }
-}
 
 /// A vault in a folder on another machine.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::link::{SftpChannel, SftpLink};
 use super::remote_file;
-use crate::backend::VaultFileKind;
+use crate::backend::vault_file::VaultFileKind;
 
 /// Open folder handles, each with the channel that it was opened over.
 #[derive(Default)]

@@ -9,8 +9,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use russh_sftp::client::RawSftpSession;
 use russh_sftp::protocol::{File, FileAttributes, OpenFlags, Packet, StatusCode};
 
-use super::super::{TEMP_DIR, vault_folders};
-use super::link::{SftpCapabilities, SftpChannel, SftpFailure};
+use super::failure::SftpFailure;
+use super::link::{SftpCapabilities, SftpChannel};
+use crate::backend::vault_file::{TEMP_DIR, vault_folders};
 use crate::object_id::VaultObjectId;
 
 /// Maximum bytes per request: every server accepts this many.

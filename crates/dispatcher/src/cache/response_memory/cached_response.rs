@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 
 use crate::cache::CacheFileStamp;
 use crate::cache::file_response::{self, CacheFileResponse};
-use crate::dispatcher::FarmState;
 use crate::edge::http2::hpack::encode_hpack_response_head;
 use crate::edge::response_body::{ResponseBody, file_body, full_body, read_file_at};
 use crate::edge::response_plan::StoredEntity;
+use crate::farm_state::FarmState;
 use crate::observe::metrics::PrefixCounter;
 
 use super::response_encoding::{self, ResponseEncoding, choose_encoding};

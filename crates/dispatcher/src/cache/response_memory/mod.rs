@@ -46,13 +46,13 @@ pub(crate) use response_encoding::{add_vary_accept_encoding, is_encodable};
 pub(crate) use response_key::{RequestFlags, ResponseKey, ResponseKeyRef, response_key_of};
 
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness, valid_until};
+use crate::cache::outcome::CacheOutcome;
 use crate::cache::{CacheFileLookup, Docroot};
 use crate::config::{FarmConfig, StatFileLayout, parse_host};
-use crate::dispatcher::DispatcherState;
+use crate::dispatcher_state::DispatcherState;
 use crate::edge::response_body::{ResponseBody, empty_body};
 use crate::observe::log::{LogLevel, escape_control_chars};
 use crate::observe::metrics::DispatcherCounter;
-use crate::request_pipeline::CacheOutcome;
 use cached_response::{FILE_CHECK_INTERVAL, LastFileCheck};
 use folder_watcher::FolderWatcher;
 

@@ -8,7 +8,7 @@ use tympan_web::log_time::LogTime;
 
 use super::request_head::FastRequest;
 use crate::cache::response_memory::CachedResponse;
-use crate::dispatcher::DispatcherRuntime;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::observe::log::{LogLevel, LogLine, escape_control_chars};
 
 /// The size in bytes at which pending text is passed to the writers.

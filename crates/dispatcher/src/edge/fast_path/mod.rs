@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! * The fast path holds no rules: it returns what
-//!   [`DispatcherState::find_cached`](crate::dispatcher::DispatcherState::find_cached) finds, and ranges of it by
+//!   [`DispatcherState::find_cached`](crate::dispatcher_state::DispatcherState::find_cached) finds, and ranges of it by
 //!   `plan`.
 //! * It reads changes by other processes each time sockets become readable, before it reads from them, so that a
 //!   request sent after a change observes it.
@@ -112,6 +112,13 @@ impl FastPath for LazyFastPath {
         if let Some(lanes) = self.running_workers() {
             lanes.evict(count, counters);
         }
+    }
+}
+
+impl Dispatcher {
+    /// Returns a new fast path for the dispatcher's cached responses.
+    pub(crate) fn open_fast_path(&self) -> Arc<dyn FastPath> {
+        Arc::new(LazyFastPath::new(self.clone()))
     }
 }
 
@@ -308,7 +315,8 @@ mod tests {
     use crate::config::DispatcherConfig;
     use crate::config::any_syntax::ConfigSources;
     use crate::config::settings::DispatcherSettings;
-    use crate::dispatcher::{Dispatcher, DispatcherRuntime};
+    use crate::dispatcher::Dispatcher;
+    use crate::dispatcher_runtime::DispatcherRuntime;
     use std::net::{Ipv4Addr, TcpStream};
     use std::os::fd::OwnedFd;
     use std::path::Path;

@@ -21,7 +21,8 @@ use crate::cache::file_response::CacheFileResponse;
 use crate::cache::response_memory::{
     CachedRepresentation, CachedResponse, LookupTime, encode_response_head,
 };
-use crate::dispatcher::{Dispatcher, DispatcherState};
+use crate::dispatcher::Dispatcher;
+use crate::dispatcher_state::DispatcherState;
 use crate::edge::http2::OutputBuffer;
 use crate::edge::http2::hpack::{FieldList, push_date};
 use crate::observe::metrics::DispatcherCounter;

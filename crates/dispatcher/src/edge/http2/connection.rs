@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * At most `max_streams` streams are open; the pending data of each is a reference to a cached body, or at most
-//!   [`service_connection::RESPONSE_WINDOW_BYTES`](super::service_connection::RESPONSE_WINDOW_BYTES) bytes of the
+//!   [`stream::RESPONSE_WINDOW_BYTES`](super::stream::RESPONSE_WINDOW_BYTES) bytes of the
 //!   service behind.
 //! * Pending output other than responses is bounded by the input, and no input is read while the client accepts no
 //!   output.

@@ -24,9 +24,8 @@ use super::frame::{
     frame_flag, read_u32, setting_id,
 };
 use super::hpack::{FieldList, HpackDecoder, push_literal, push_raw_field};
+use super::stream::RESPONSE_WINDOW_BYTES;
 
-/// The number of bytes of one response that the service may send ahead of the client.
-pub(super) const RESPONSE_WINDOW_BYTES: u32 = 32 * 1024;
 /// The capacity of the pipe in each direction, in bytes.
 const PIPE_BYTES: usize = 64 * 1024;
 /// The number of bytes waiting for the pipe at which reading from the client stops.

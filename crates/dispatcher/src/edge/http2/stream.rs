@@ -11,7 +11,9 @@ use tympan_web::slow_client_timeout::SlowClientTimeout;
 
 use super::frame::{self, FrameKind, Http2ErrorCode, MAX_PAYLOAD_BYTES, frame_flag};
 use super::output_buffer::OutputBuffer;
-use super::service_connection::RESPONSE_WINDOW_BYTES;
+
+/// The number of bytes of one response that the service may send ahead of the client.
+pub(super) const RESPONSE_WINDOW_BYTES: u32 = 32 * 1024;
 
 /// A part of a response after its head.
 #[derive(Debug)]

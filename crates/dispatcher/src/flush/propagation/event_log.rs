@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::message::{EventMessage, FlushEvent, LogPosition, MAX_MESSAGE_EVENTS, is_valid_id};
-use super::new_random_id;
+use super::message::{
+    EventMessage, FlushEvent, LogPosition, MAX_MESSAGE_EVENTS, is_valid_id, new_random_id,
+};
 use crate::cache::DocrootState;
 
 /// The maximum number of events retained for unreachable siblings.

@@ -1,5 +1,7 @@
 //! The wire format of messages between dispatchers; `docs/formats/passed-flushes.md` describes the bytes.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde::{Deserialize, Serialize};
 use tympan_web::flush_message::{self, FlushMessage, FlushScope};
@@ -35,6 +37,12 @@ impl LogPosition {
     pub(super) fn is_valid(&self) -> bool {
         is_valid_id(&self.run) && self.count <= MAX_EVENT_NUMBER
     }
+}
+
+/// Returns a new unique ID.
+pub(crate) fn new_random_id() -> String {
+    let number = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", number(), number())
 }
 
 /// Returns true if a name can be written in a line with others.

@@ -18,25 +18,23 @@
 //!
 //! Not here: the effects of a flush (`flush`, `storm`), copies from siblings (`sibling_copy`).
 
+mod catch_up;
+mod catch_up_gate;
 mod event_log;
 mod message;
 mod received_position;
 mod receiver;
+mod recording;
 mod sender;
+mod sibling_status;
 
+pub(crate) use catch_up_gate::CatchUpGate;
 #[cfg(any(fuzzing, test))]
 pub(crate) use event_log::FlushEventLog;
 pub(crate) use event_log::{EventLogError, FarmEventLog};
 #[cfg(any(fuzzing, test))]
 pub(crate) use message::SiblingMessage;
-pub(crate) use message::{FLUSH_EVENTS_HEADER, FlushEvent};
+pub(crate) use message::{FLUSH_EVENTS_HEADER, FlushEvent, new_random_id};
 pub(crate) use received_position::{FailedMessages, ReceivedPositions};
-pub(crate) use sender::{CatchUpGate, FarmSiblings, SiblingStatus};
-
-use std::hash::{BuildHasher, Hasher, RandomState};
-
-/// Returns a new unique ID.
-pub(crate) fn new_random_id() -> String {
-    let number = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", number(), number())
-}
+pub(crate) use sender::{FarmSiblings, SenderContext};
+pub(crate) use sibling_status::SiblingStatus;

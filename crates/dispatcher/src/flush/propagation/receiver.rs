@@ -19,14 +19,15 @@ use super::received_position::{
     AttemptedMessage, MAX_RECEIVED_FILE_BYTES, RECEIVED_POSITIONS_FILE, ReceivedPositions,
 };
 use crate::cache::Docroot;
-use crate::dispatcher::{DispatcherState, FarmState};
+use crate::dispatcher_state::DispatcherState;
+use crate::edge::own_response::own_response;
 use crate::edge::response_body::{ResponseBody, full_body};
+use crate::farm_state::FarmState;
+use crate::flush::authorization::is_flush_allowed;
 use crate::flush::invalidate_handler;
-use crate::flush::is_flush_allowed;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
 use crate::request::view::RequestView;
-use crate::request_pipeline::own_response;
 use crate::upstream::BODY_TIMEOUT;
 
 /// The maximum time for which the handler program delays the response to events: well below the timeout of the sibling,
@@ -66,7 +67,7 @@ impl DispatcherState {
         let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.farm.name == name));
         // A client that may not flush must learn nothing about the farms.
         let keys = &self.runtime.flush_keys;
-        let Some(farm) = farm.filter(|farm| is_flush_allowed(keys, farm, view)) else {
+        let Some(farm) = farm.filter(|farm| is_flush_allowed(keys, &farm.farm, view)) else {
             if let Some(response) = self.check_rate_limit(view) {
                 return response;
             }

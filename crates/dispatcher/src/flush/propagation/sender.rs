@@ -1,7 +1,6 @@
 //! Sending of flushes to siblings, each by its own task that continues from the sibling's position.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,15 +13,15 @@ use tokio::task::JoinHandle;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::flush_message::FLUSH_PATH;
 
-use super::event_log::{EventLogError, FarmEventLog};
+use super::event_log::FarmEventLog;
 use super::message::{
-    EventMessage, EventQuery, FLUSH_EVENTS_HEADER, FlushEvent, LogPosition, MAX_MESSAGE_BYTES,
-    MESSAGE_VERSION, PositionMismatch, SiblingMessage,
+    EventMessage, FLUSH_EVENTS_HEADER, LogPosition, MAX_MESSAGE_BYTES, MESSAGE_VERSION,
+    PositionMismatch, SiblingMessage,
 };
-use super::receiver::MessageRejection;
+use super::sibling_status::SiblingStatus;
 use crate::cache::DocrootState;
 use crate::config::{FarmConfig, RenderConfig};
-use crate::dispatcher::{DispatcherRuntime, DispatcherState, FarmState};
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::upstream::request_coalescing::FetchCoalescer;
 
@@ -32,8 +31,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const MESSAGE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum time for which reachable siblings delay the response to a flush.
 const FLUSH_WAIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The maximum time for which a start waits for the events of siblings.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval at which an up-to-date sibling is queried for its position, because it may have been restored from a
 /// backup.
 const IDLE_QUERY_INTERVAL: Duration = Duration::from_secs(10);
@@ -51,9 +48,19 @@ pub(crate) struct FarmSiblings {
     contact_notifier: Arc<Notify>,
 }
 
+/// The farm whose flushes are sent, and what the senders share with the dispatcher.
+#[derive(Debug)]
+pub(crate) struct SenderContext<'a> {
+    pub(crate) farm: &'a str,
+    pub(crate) root: &'a Arc<DocrootState>,
+    pub(crate) fetches: &'a Arc<FetchCoalescer>,
+    pub(crate) metrics: &'a Arc<DispatcherMetrics>,
+    pub(crate) instance_id: &'a str,
+}
+
 /// A dispatcher that receives flushes.
 #[derive(Debug)]
-struct FlushSibling {
+pub(super) struct FlushSibling {
     name: String,
     uri: String,
     host_header: Option<HeaderValue>,
@@ -82,17 +89,8 @@ enum SiblingContact {
     Itself,
 }
 
-/// The status of a sibling, for monitoring.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SiblingStatus {
-    pub(crate) name: String,
-    pub(crate) is_reached: bool,
-    /// The number of events that it has not applied yet.
-    pub(crate) pending_events: u64,
-}
-
 /// The result of sending a message.
-enum SiblingReply {
+pub(super) enum SiblingReply {
     /// The message was applied.
     Applied(Bytes),
     /// The sibling is at another position.
@@ -116,6 +114,10 @@ impl FarmSiblings {
         Some(Self { siblings: siblings.collect(), contact_notifier: Arc::default() })
     }
 
+    pub(super) fn siblings(&self) -> &[Arc<FlushSibling>] {
+        &self.siblings
+    }
+
     /// Makes unreachable siblings be retried at once.
     pub(super) fn notify_contact(&self) {
         self.contact_notifier.notify_waiters();
@@ -124,27 +126,26 @@ impl FarmSiblings {
     /// Starts the sender tasks.
     pub(crate) fn start_senders(
         &self,
-        (farm, inner): (&Arc<FarmState>, &DispatcherState),
+        context: &SenderContext<'_>,
         runtime: &Handle,
     ) -> Vec<JoinHandle<()>> {
-        let Some(root) = &farm.docroot else { return Vec::new() };
-        let log = root.event_log_of(&farm.farm.name);
+        let log = context.root.event_log_of(context.farm);
         let make = {
             let (log, root, fetches) =
-                (Arc::clone(&log), Arc::clone(root), Arc::clone(&inner.fetch_coalescer));
+                (Arc::clone(&log), Arc::clone(context.root), Arc::clone(context.fetches));
             runtime
                 .spawn_blocking(move || log.ensure_file(&root, || !fetches.has_stopped_storing()))
         };
         let tell = |sibling: &Arc<FlushSibling>| {
             let teller = SiblingSender {
                 sibling: Arc::clone(sibling),
-                root: Arc::clone(root),
+                root: Arc::clone(context.root),
                 log: Arc::clone(&log),
-                farm: farm.farm.name.clone(),
-                fetches: Arc::clone(&inner.fetch_coalescer),
+                farm: context.farm.to_owned(),
+                fetches: Arc::clone(context.fetches),
                 contact_notifier: Arc::clone(&self.contact_notifier),
-                metrics: Arc::clone(&inner.metrics),
-                instance_id: inner.instance_id.to_string(),
+                metrics: Arc::clone(context.metrics),
+                instance_id: context.instance_id.to_owned(),
             };
             runtime.spawn(teller.run())
         };
@@ -152,7 +153,7 @@ impl FarmSiblings {
     }
 
     /// Waits until the reachable siblings have applied the event with this number, up to a short timeout.
-    async fn wait_until_applied(&self, count: u64) {
+    pub(super) async fn wait_until_applied(&self, count: u64) {
         let progress_waits = self.siblings.iter().map(|sibling| {
             let mut standing = sibling.progress.subscribe();
             async move {
@@ -208,7 +209,7 @@ impl FlushSibling {
         })
     }
 
-    async fn send_message(&self, sibling_message: &SiblingMessage) -> SiblingReply {
+    pub(super) async fn send_message(&self, sibling_message: &SiblingMessage) -> SiblingReply {
         let Ok(body) = serde_json::to_vec(sibling_message) else { return SiblingReply::NoReply };
         let mut headers = HeaderMap::new();
         headers.insert(FLUSH_EVENTS_HEADER, self.events_header.clone());
@@ -411,223 +412,17 @@ async fn wait_for_retry(
     }
 }
 
-/// Holds visitors back until siblings have sent the events that this dispatcher missed. Requests of siblings are always
-/// answered, so that siblings that start together do not wait for each other.
-#[derive(Debug)]
-pub(crate) struct CatchUpGate {
-    is_open: AtomicBool,
-    opened: watch::Sender<bool>,
-}
-
-impl CatchUpGate {
-    pub(crate) fn new(is_set: bool) -> Self {
-        Self { is_open: AtomicBool::new(is_set), opened: watch::Sender::new(is_set) }
-    }
-
-    pub(crate) async fn wait_until_open(&self) {
-        if !self.is_open.load(Ordering::Acquire) {
-            // The sender lives as long as this gate.
-            self.opened.subscribe().wait_for(|is_set| *is_set).await.ok();
-        }
-    }
-}
-
-/// Opens the gate when dropped, whatever the outcome of the query.
-struct CatchUpGuard<'a>(&'a CatchUpGate);
-
-impl Drop for CatchUpGuard<'_> {
-    fn drop(&mut self) {
-        self.0.is_open.store(true, Ordering::Release);
-        self.0.opened.send_replace(true);
-    }
-}
-
-impl DispatcherState {
-    /// Logs an event for the siblings of a farm; returns its number if there are siblings.
-    ///
-    /// # Errors
-    /// On failure the flush must not be answered as done.
-    pub(crate) async fn propagate_event(
-        self: &Arc<Self>,
-        farm: &Arc<FarmState>,
-        event: FlushEvent,
-    ) -> Result<Option<u64>, EventLogError> {
-        if farm.flush_siblings.is_none() {
-            return Ok(None);
-        }
-        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
-        let note = move || inner.log_event(&farm, event);
-        tokio::task::spawn_blocking(note).await.unwrap_or(Err(EventLogError::WriteFailed))
-    }
-
-    /// As [`DispatcherState::propagate_event`], for events found while a flush is carried out; does file I/O.
-    ///
-    /// # Errors
-    /// Fails if unreachable siblings might never receive the event.
-    pub(crate) fn record_for_siblings(
-        &self,
-        farm: &FarmState,
-        event: FlushEvent,
-    ) -> std::io::Result<()> {
-        match (self.log_event(farm, event.clone()), &farm.docroot) {
-            // Its flush came before this process handed over; reachable siblings receive it.
-            (Err(EventLogError::TakenOver), Some(root)) => {
-                root.event_log_of(&farm.farm.name).append_unwritten(root, event)
-            }
-            (Err(_), _) => return Err(std::io::ErrorKind::Other.into()),
-            (Ok(_), _) => {}
-        }
-        Ok(())
-    }
-
-    /// Logs an event for the siblings of a farm, if it has any; does file I/O.
-    fn log_event(&self, farm: &FarmState, event: FlushEvent) -> Result<Option<u64>, EventLogError> {
-        if farm.flush_siblings.is_none() {
-            return Ok(None);
-        }
-        // A root that cannot be opened was reported at the start.
-        let root = farm.docroot.as_ref().ok_or(EventLogError::WriteFailed)?;
-        let log = root.event_log_of(&farm.farm.name);
-        log.append(root, event, || !self.fetch_coalescer.has_stopped_storing()).map(Some)
-    }
-
-    /// Waits until nothing more is added to logs that another process continues; the cache is closed already.
-    pub(crate) fn wait_for_log_writers(&self) {
-        for farm in &self.farms {
-            if let (Some(_), Some(root)) = (&farm.flush_siblings, &farm.docroot) {
-                root.event_log_of(&farm.farm.name).wait_for_writers();
-            }
-        }
-    }
-
-    /// Waits until reachable siblings have applied an event.
-    pub(crate) async fn wait_for_siblings(&self, farm: &FarmState, event: Option<u64>) {
-        if let (Some(peers), Some(count)) = (&farm.flush_siblings, event) {
-            peers.wait_until_applied(count).await;
-        }
-    }
-
-    /// Queries siblings for missed events, applies them, and admits visitors.
-    pub(crate) async fn catch_up_with_siblings(self: Arc<Self>) {
-        let _opening = CatchUpGuard(&self.catch_up_gate);
-        let all = self.farms.iter().flat_map(|farm| {
-            let siblings = farm.flush_siblings.iter().flat_map(|peers| &peers.siblings);
-            siblings.map(|sibling| self.query_sibling(Arc::clone(farm), Arc::clone(sibling)))
-        });
-        let all = futures_util::future::join_all(all);
-        if tokio::time::timeout(CATCH_UP_TIMEOUT, all).await.is_err() {
-            tracing::warn!(
-                "siblings take long to tell what was flushed; visitors are served meanwhile"
-            );
-        }
-    }
-
-    async fn query_sibling(self: &Arc<Self>, farm: Arc<FarmState>, sibling: Arc<FlushSibling>) {
-        loop {
-            let Some(positions) = self.received_positions(&farm).await else { return };
-            let ask =
-                EventQuery { instance: self.instance_id.to_string(), heard: positions.clone() };
-            let ask = SiblingMessage::Ask(ask);
-            let SiblingReply::Applied(bytes) = sibling.send_message(&ask).await else { return };
-            let message = serde_json::from_slice::<EventMessage>(&bytes).ok();
-            let Some(message) = message.filter(EventMessage::is_valid) else { return };
-            let is_new = !message.events.is_empty();
-            let Some(root) = farm.docroot.clone() else { return };
-            let (log, origin) = (root.event_log_of(&farm.farm.name), message.origin.clone());
-            let is_own = tokio::task::spawn_blocking(move || log.has_origin(&root, &origin));
-            // The process that this one replaces has no new events.
-            if is_own.await.unwrap_or(true) {
-                return;
-            }
-            let received = positions.into_iter().find(|(origin, _)| *origin == message.origin);
-            let before = received.map(|(_, position)| position);
-            // Visitors may be admitted before it ends; an operation that has begun is completed.
-            let (inner, own) = (Arc::clone(self), Arc::clone(&farm));
-            let application =
-                tokio::spawn(async move { inner.apply_sibling_message(&own, message).await });
-            match application.await {
-                Ok(Ok(())) if is_new => {}
-                // The sibling sends on its own as well, and was faster; more may follow.
-                Ok(Err(MessageRejection::PositionMismatch(now))) if now != before => {}
-                _ => return,
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{
         IDLE_QUERY_INTERVAL, MAX_RETRY_DELAY, MIN_RETRY_DELAY, wait_for_events, wait_for_retry,
     };
-    use crate::config::DispatcherConfig;
-    use crate::config::any_syntax::ConfigSources;
-    use crate::flush::propagation::{EventLogError, FlushEvent};
     use crate::upstream::request_coalescing::FetchCoalescer;
-    use crate::{Dispatcher, DispatcherRuntime};
     use http::StatusCode;
-    use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
     use tokio::sync::watch;
     use tokio::time::{Instant, timeout};
-
-    /// Returns a dispatcher with this document root that passes flushes on.
-    fn telling(docroot: &Path) -> Dispatcher {
-        let text = format!(
-            "/farms {{ /site {{ /virtualhosts {{ \"*\" }} /renders {{ /0 {{ /hostname \"h\" }} }}
-                /x-passFlushes \"1\" /x-siblings {{ /o {{ /hostname \"o\" }} }}
-                /cache {{ /docroot \"{}\" }} }} }}",
-            docroot.display()
-        );
-        let loaded = DispatcherConfig::parse(
-            text.as_bytes(),
-            Path::new("test.any"),
-            &ConfigSources::default(),
-        );
-        Dispatcher::new(loaded.config, DispatcherRuntime::default()).unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_farm_without_its_document_root_does_not_forget_flushes() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("root");
-        std::fs::write(&root, "no folder").unwrap();
-        let inner = telling(&root).current_state();
-        let farm = &inner.farms[0];
-        assert!(farm.docroot.is_none());
-        assert_eq!(
-            inner.propagate_event(farm, FlushEvent::Stats).await,
-            Err(EventLogError::WriteFailed)
-        );
-        std::fs::remove_file(&root).unwrap();
-        let inner = telling(&root).current_state();
-        assert_eq!(inner.propagate_event(&inner.farms[0], FlushEvent::Stats).await, Ok(Some(1)));
-    }
-
-    #[tokio::test]
-    async fn what_is_found_later_is_written_down_or_told_by_who_left() {
-        let folder = tempfile::tempdir().unwrap();
-        let dispatcher = telling(folder.path());
-        let inner = dispatcher.current_state();
-        let (farm, root) = (&inner.farms[0], inner.farms[0].docroot.clone().unwrap());
-        let log = root.event_log_of("site");
-        inner.record_for_siblings(farm, FlushEvent::Stats).unwrap();
-        let mut files =
-            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let file = files.find(|file| file.to_str().unwrap().contains(".tympan-passed-")).unwrap();
-        let written = std::fs::read_to_string(&file).unwrap();
-        std::fs::remove_file(&file).unwrap();
-        std::fs::create_dir(&file).unwrap();
-        assert!(inner.record_for_siblings(farm, FlushEvent::Stats).is_err());
-        std::fs::remove_dir(&file).unwrap();
-        std::fs::write(&file, &written).unwrap();
-        dispatcher.leave_cache();
-        let before = log.last_event_number();
-        inner.record_for_siblings(farm, FlushEvent::Stats).unwrap();
-        assert_eq!(log.last_event_number(), before + 1);
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn who_left_asks_no_more_and_tells_what_comes() {

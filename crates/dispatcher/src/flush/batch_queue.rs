@@ -1,0 +1,58 @@
+//! The queue of flushes that wait to be carried out together.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tympan_web::flush_message::FlushMessage;
+
+/// A flush of one document root, with all paths below it.
+#[derive(Debug, Clone)]
+pub(crate) struct DocrootFlush {
+    pub(crate) message: FlushMessage,
+    /// The paths that the handle may refer to; at least one.
+    pub(crate) handles: Vec<PathBuf>,
+    /// Files on the re-fetch list.
+    pub(crate) refetch_files: BTreeSet<PathBuf>,
+    /// The handles of these files' variants, because the list of pages does not contain their queries.
+    pub(crate) variant_handles: Vec<PathBuf>,
+}
+
+/// The waiting flushes of a farm.
+#[derive(Debug, Default)]
+pub(crate) struct FlushBatcher(Mutex<FlushBatcherState>);
+
+#[derive(Debug, Default)]
+struct FlushBatcherState {
+    waiting_flushes: Vec<WaitingFlush>,
+    has_worker: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct WaitingFlush {
+    pub(super) flush: DocrootFlush,
+    pub(super) result_sender: oneshot::Sender<std::io::Result<()>>,
+}
+
+impl FlushBatcher {
+    /// Adds a flush; returns true if no batch is running yet.
+    pub(super) fn push(&self, waiting: WaitingFlush) -> bool {
+        let mut state = self.0.lock();
+        state.waiting_flushes.push(waiting);
+        !std::mem::replace(&mut state.has_worker, true)
+    }
+
+    /// Takes all waiting flushes; if there are none, marks the batcher as idle.
+    pub(super) fn take_waiting(&self) -> Vec<WaitingFlush> {
+        let mut state = self.0.lock();
+        let waiting = std::mem::take(&mut state.waiting_flushes);
+        state.has_worker = !waiting.is_empty();
+        waiting
+    }
+
+    /// Forgets the waiting flushes and their worker.
+    pub(super) fn reset(&self) {
+        *self.0.lock() = FlushBatcherState::default();
+    }
+}
