@@ -36,6 +36,7 @@ mod far;
 mod farm;
 mod floors;
 mod history;
+mod import_cycles;
 mod interface;
 mod lab_agents;
 mod lab_author;
