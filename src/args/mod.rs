@@ -1,4 +1,4 @@
-//! The command line, as DESIGN specifies it: scripts depend on these names.
+//! The command line. Commands, options and exit codes are stable: scripts depend on them.
 
 mod activation;
 mod assets;

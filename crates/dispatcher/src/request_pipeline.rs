@@ -3,8 +3,8 @@
 //! Order: canonical path, flush or rules of the host, farm, filter, vanity URLs, cacheability, look-up, render, error
 //! document, log.
 //!
-//! Not here: the decisions of each step (`route`, `decision`, `freshness`, `plan`), the fetching of pages
-//! (`page_fetch`).
+//! Not here: the decisions of each step (`request::host_routing`, `request::decision`, `cache::freshness`,
+//! `edge::response_plan`), the fetching of pages (`upstream::page_fetch`).
 
 use std::sync::Arc;
 use std::time::Instant;

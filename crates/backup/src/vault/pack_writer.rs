@@ -43,11 +43,11 @@ const MAX_PACK_BLOBS: usize = 10_000;
 const PACK_BUFFER_RESERVE: usize = 1 << 20;
 /// Maximum capacity of the seal buffer that a thread retains for the next piece.
 const MAX_SEAL_BUFFER_BYTES: usize = 2 << 20;
-/// An index file is written when this many blobs are unlisted,
+/// The number of blobs without an index entry at which an index file is written.
 const MAX_INDEX_BLOBS: usize = 50_000;
-/// or when the first of them has waited for this long, which limits the loss of a killed run.
+/// The longest time for which a blob waits for an index file, which limits the loss of a killed run.
 const MAX_INDEX_DELAY: Duration = Duration::from_mins(5);
-/// Interval of that check while no packs are written.
+/// The interval at which the waiting time is checked while no packs are written.
 const INDEX_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The written index files, and their packs if the collection was requested.
@@ -487,7 +487,7 @@ fn record_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &PackWrit
 
 /// The remaining data after the last blob was added.
 struct FinalPacks {
-    /// Packs that are durable, or will be when the last ones have been revealed.
+    /// Packs that are durable once [`Self::packs`] have got their final names.
     durable_packs: StoredIndex,
     /// The index entries of the last packs, and the staged files.
     packs: Vec<StoredPack>,

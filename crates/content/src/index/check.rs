@@ -9,7 +9,7 @@
 //!   entries have one root.
 //! * An absent property index is no fault: it is still to be built, and queries work without it.
 //!
-//! Not here: building index maps (`index_rebuild`), and verifying chunks against their ids (`store::check`).
+//! Not here: building index maps (`index::rebuild`), and verifying chunks against their ids (`store::check`).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -11,7 +11,7 @@
 //! * An entry whose node has other types or paths than the definition requires may exist only if checking it needs
 //!   another document; queries check every node they return.
 //!
-//! Not here: choosing an index (`query`), building one in the background (`index_build`).
+//! Not here: choosing an index (`query`), building one in the background (`index::build`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};

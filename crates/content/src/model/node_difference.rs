@@ -2,7 +2,7 @@
 //!
 //! In: two [`Subtree`]s. Out: [`NodeDifference`]s in the order of the later tree, removed nodes first.
 //!
-//! Not here: merging (`node_merge`), and finding the documents that differ between two states (`branch_merge`).
+//! Not here: merging (`node_merge`), and finding the documents that differ between two states (`branch::merge`).
 
 use std::collections::{BTreeSet, HashSet};
 

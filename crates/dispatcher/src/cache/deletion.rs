@@ -1,10 +1,13 @@
-//! Removal of files by a flush: the files of its handle.
+//! Removal and marking of cache files by a flush.
 //!
-//! In the handle's parent folder these are the entry with exactly its last name (if a file) and all entries that begin
-//! with that name and a dot. Names are also compared after path parameters are cut as renders cut them, because older
-//! caches contain such names. Below the handle these are `_jcr_content` and `jcr:content`. For a handle that no longer
-//! exists it is the whole folder. Folders of suffix pages begin with the name of their page and a dot, so that a flush
-//! of the page removes all of them.
+//! A handle is the content path that a flush names. Its files are:
+//! * in the parent folder of the handle, the file with exactly its last name, and all entries that begin with that name
+//!   and a dot; names are also compared after path parameters are cut as renders cut them, because older caches contain
+//!   such names;
+//! * below the handle, `_jcr_content` and `jcr:content`;
+//! * for a handle that no longer exists, the whole folder.
+//!
+//! Folders of suffix pages begin with the name of their page and a dot, so that a flush of the page removes all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};

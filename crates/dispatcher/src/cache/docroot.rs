@@ -69,7 +69,7 @@ pub(crate) struct Docroot {
     pub(crate) received_positions: Mutex<Option<ReceivedPositions>>,
 }
 
-/// An open cache file with the metadata from its name and times.
+/// An open cache file with the metadata from its name, its times and its `.h` file.
 #[derive(Debug)]
 pub(crate) struct OpenCacheFile {
     /// The body.

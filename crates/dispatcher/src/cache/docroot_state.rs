@@ -44,7 +44,7 @@ pub(crate) struct DocrootState {
     /// Held while events of a sibling are applied; holds the last failures.
     pub(crate) failed_messages: tokio::sync::Mutex<FailedMessages>,
     started_at: Instant,
-    /// The second, counted from `started`, in which the folder was last compared with its name.
+    /// The second, counted from `started_at`, in which the folder was last compared with its name.
     last_compared_second: AtomicU64,
 }
 

@@ -27,9 +27,9 @@ use crate::flush::propagation::FlushEvent;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
 
-/// The longest pause between two rounds.
+/// The longest pause between two batches.
 const MAX_BATCH_PAUSE: Duration = Duration::from_millis(100);
-/// The minimum length of a round that is followed by a pause.
+/// Batches shorter than this are not followed by a pause.
 const MIN_BATCH_PAUSE: Duration = Duration::from_millis(2);
 
 impl DispatcherState {

@@ -1,10 +1,10 @@
 //! The protocol between the server and the rendition process, over one socket.
 //!
 //! ```text
-//! server   u32 length, order as JSON; one byte with the open file attached, or one byte and the file's bytes
-//! process  u32 length, answer as JSON      `need` bytes of memory, or the end
-//! server   one byte: go                    after `need`
-//! process  u32 length, answer as JSON; per rendition, or for what is appended, u64 length and its bytes
+//! server   u32 length, request as JSON; one byte with the open file attached, or one byte and the file's bytes
+//! process  u32 length, message as JSON     `need` bytes of memory, or the final message
+//! server   one byte: begin decoding        after `need`
+//! process  u32 length, message as JSON; per rendition, or for appended bytes, u64 length and the bytes
 //! ```
 //! Lengths are little-endian.
 

@@ -412,7 +412,8 @@ impl PlanThread {
         self.wait_for_timers(node, 0, now)
     }
 
-    /// Adds up the delays of a sampler's timers, starting at index `from`.
+    /// Returns the wait before a sampler: the sum of the delays of its timers from index `from` on. A synchronizing timer
+    /// changes the phase of the thread instead, which resumes at the timer after it.
     fn wait_for_timers(&mut self, node: PlanNodeId, from: usize, now: Instant) -> Option<UserStep> {
         let model = Arc::clone(&self.model);
         let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)

@@ -1,8 +1,8 @@
 //! A cached response: the head that the regular path produced, ready to send, and the body.
 //!
 //! Invariants
-//! * Heads come from a response of the regular path; only age, date and the decisions of `plan` about conditions are
-//!   added here.
+//! * Heads come from a response of the regular path; only age, date and the decisions of
+//!   `edge::response_plan` about conditions are added here.
 
 use std::fs::File;
 use std::path::Path;

@@ -13,8 +13,8 @@
 //! * Memory stays below the limit; the least valuable responses are evicted first. Requests whose host and target are
 //!   longer than [`MAX_KEY_BYTES`] are not recorded.
 //!
-//! Not here: the content of a response (`hit`, `plan`) and the freshness of a file (`freshness`); both are called, not
-//! duplicated.
+//! Not here: the content of a response (`cache::file_response`, `edge::response_plan`) and the freshness of a file
+//! (`cache::freshness`); both are called, not duplicated.
 
 mod cached_response;
 mod folder_watcher;

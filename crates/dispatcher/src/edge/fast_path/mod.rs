@@ -7,7 +7,7 @@
 //! Invariants
 //! * The fast path holds no rules: it returns what
 //!   [`DispatcherState::find_cached`](crate::dispatcher_state::DispatcherState::find_cached) finds, and ranges of it by
-//!   `plan`.
+//!   `edge::response_plan`.
 //! * It reads changes by other processes each time sockets become readable, before it reads from them, so that a
 //!   request sent after a change observes it.
 //! * Reading stops while a response waits for its client to read.

@@ -32,7 +32,7 @@ pub(crate) enum HeadParseResult<'a> {
 #[derive(Debug)]
 pub(crate) struct FastRequest<'a> {
     pub(crate) response_key: ResponseKeyRef<'a>,
-    /// The headers that `plan` evaluates.
+    /// The headers that `edge::response_plan` evaluates.
     pub(crate) conditions: Option<HeaderMap>,
     /// True if the client requests to close the connection.
     pub(crate) closes_connection: bool,

@@ -10,7 +10,7 @@
 //! * The meaning of a request is decided elsewhere: only a request that plainly may match a cached response is looked
 //!   up, and hyper handles all others, including malformed ones.
 //!
-//! Not here: the rules (`memory`, `plan`), sockets and time (`fast_path`).
+//! Not here: the rules (`cache::response_memory`, `edge::response_plan`), sockets and time (`fast_path`).
 
 mod abuse_limit;
 pub(crate) mod connection;

@@ -16,7 +16,7 @@
 //!
 //! On failure: an unreachable sibling receives the events later; visitors and other siblings do not wait for it.
 //!
-//! Not here: the effects of a flush (`flush`, `storm`), copies from siblings (`sibling_copy`).
+//! Not here: the effects of a flush (`flush`, `flush::batch`), copies from siblings (`sibling_copy`).
 
 mod catch_up;
 mod catch_up_gate;
