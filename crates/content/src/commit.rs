@@ -66,7 +66,7 @@ pub(crate) struct CommitConditions<'a> {
 ///
 /// # Errors
 /// [`Error::Conflicts`] with every conflict and its author, [`Error::DocumentChanged`] for a guarded document, and the
-/// errors of `permit`; nothing is written then.
+/// errors of `check_permissions`; nothing is written then.
 pub(crate) fn commit_edits(
     base: &Snapshot,
     edits: &RecordEdits,

@@ -191,7 +191,7 @@ fn write_initial_state(chunks: &dyn ChunkStore) -> Result<()> {
 }
 
 /// Builds what is missing in the newest state of `main` if an older version wrote it: the map of order keys, and the
-/// property indexes of a small repository. The indexes of a large repository are built while it runs (`index_build`).
+/// property indexes of a small repository. The indexes of a large repository are built while it runs (`index::build`).
 fn build_missing_indexes(chunks: &dyn ChunkStore) -> Result<()> {
     let head = chunks
         .read_ref(MAIN_BRANCH)?

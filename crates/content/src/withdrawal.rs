@@ -15,7 +15,7 @@
 //! * The replication properties of a page or an asset are in its content, as in AEM. Other documents, such as folders,
 //!   tags and templates, whose types may not allow that, have an entry in the map `activated`.
 //!
-//! Not here: agents and their queues (`replicate`), and the privilege that a withdrawal needs (`access::check`).
+//! Not here: agents and their queues (`replicate`), and the privilege that a withdrawal needs (`access::permission_check`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! * A reload preserves the counters, the running fetches, the open document roots, the re-fetch queues and the vanity
 //!   URLs, so that visitors do not notice it.
 //!
-//! Not here: the handling of a request (`answer`, `serve`), the effects of a flush (`flush`).
+//! Not here: the handling of a request (`request_pipeline`, `cache_serving`), the effects of a flush (`flush`).
 
 use std::convert::Infallible;
 use std::future::Future;

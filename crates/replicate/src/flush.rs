@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `flush` | `CQ-Action: Activate`, `CQ-Handle` |
 //! | `flush_refetch` | the same with the page's URL as body |
-//! | `flush_precise` | the affected URLs as body and `CQ-Action-Scope: ResourceOnly`; nothing if there are none; `DeleteProcess` of a folder below which nobody knows them |
+//! | `flush_precise` | the affected URLs as body and `CQ-Action-Scope: ResourceOnly`; nothing if there are none; `Delete` of a folder below which nobody knows them |
 //! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
 //! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`PURGE_ALL_KEY`] where nobody knows them all |
 //!

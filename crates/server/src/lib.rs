@@ -43,7 +43,7 @@ pub use query::budget::QueryBudgets;
 pub use route::{admin_router, main_router};
 
 /// The migrations that bring a state database to the current tables of this crate;
-/// `store_endpoint::state_database_health` runs each once.
+/// `StateDatabase::migrate_tables` runs each once.
 pub const SERVER_MIGRATIONS: &[&str] = &[
     "CREATE TABLE login (
         token_hash TEXT PRIMARY KEY,

@@ -1,7 +1,7 @@
 //! Authentication: passwords, session cookies, tokens, and the CSRF token that a cookie requires.
 //!
 //! Users are nodes below `/home/users` (`rep:User`) with an Argon2id hash in `rep:password`. Basic and Bearer
-//! credentials are accepted only over TLS or loopback. Password guessing is throttled (`login_throttle`).
+//! credentials are accepted only over TLS or loopback. Password guessing is throttled (`login::throttle`).
 //!
 //! Invariants
 //! * A stored token cannot be read back, and does not give access to a later user of the same name (`token`); a

@@ -181,7 +181,7 @@ impl FlushMessage {
 
     /// Returns true if a request with these headers is a flush.
     ///
-    /// `CQ-Action` alone is sufficient. `FlushAction` and `Handle` are too common to refuse a visitor for them, and
+    /// `CQ-Action` alone is sufficient. `Action` and `Handle` are too common to refuse a visitor for them, and
     /// count only in combination.
     #[must_use]
     pub fn is_flush(headers: &HeaderMap) -> bool {

@@ -5,7 +5,7 @@
 //! operation of httpd itself (`ErrorLog`, `ServerAdmin` and the like), and those that grant access to everyone, are
 //! dropped silently.
 //!
-//! Order of a host's rules, as in httpd: `RewriteRule`, `ProxyPass`, `RedirectKind`, and then access to what is served
+//! Order of a host's rules, as in httpd: `RewriteRule`, `ProxyPass`, `Redirect`, and then access to what is served
 //! or proxied.
 //!
 //! Not here: the effect of the rules (`host_routing`).

@@ -144,8 +144,8 @@ pub struct RuleSettings {
     pub redirect: Option<String>,
     /// The `http` URL of a server that responds in place of a farm; the response is never cached.
     pub proxy: Option<String>,
-    /// If true, that server gets the visitor's `RouteHost`; default false: it gets its own name. The visitor's is in
-    /// `X-Forwarded-Host` in any case. Set it for a server that selects its site, or writes links, by `RouteHost`.
+    /// If true, that server gets the visitor's `Host`; default false: it gets its own name. The visitor's is in
+    /// `X-Forwarded-Host` in any case. Set it for a server that selects its site, or writes links, by `Host`.
     pub keep_host: bool,
     /// A status that ends the request, such as 403 or 410.
     pub answer: Option<u16>,
@@ -158,7 +158,7 @@ pub struct RuleSettings {
     /// If true, the path that a rewrite produces becomes the URL's path for `%{REQUEST_URI}`, `access` and rules with
     /// `of_url`, as with `[PT]`; it is then the last rewrite. Default false.
     pub pass_through: bool,
-    /// If true, the rule applies to URL paths, as `RedirectKind` and `ProxyPass` do: it also applies after a `last`
+    /// If true, the rule applies to URL paths, as `Redirect` and `ProxyPass` do: it also applies after a `last`
     /// rewrite, but not to a path that another rule rewrote without `pass_through`. Default false.
     pub of_url: bool,
     /// The handling of the visitor's query: `"keep"` where the target has none (default), `"append"`, `"drop"`.

@@ -24,12 +24,12 @@ pub(crate) struct RefetchQueue(Mutex<RefetchQueueState>);
 #[derive(Debug, Default)]
 struct RefetchQueueState {
     waiting_items: VecDeque<RefetchItem>,
-    /// The files in `waiting` and in `behind`.
+    /// The files of both queues.
     waiting_files: HashSet<PathBuf>,
     running_files: HashSet<PathBuf>,
     /// Pages whose render was lagging, the least recently tried one first.
     postponed_items: VecDeque<RefetchItem>,
-    /// True if a task retries the pages in `behind`.
+    /// True if a task retries the postponed pages.
     has_retry_task: bool,
     /// Files that flushes are about to queue, with the number of these flushes; see [`AnnouncedRefetch`].
     announced_files: HashMap<PathBuf, usize>,

@@ -105,7 +105,7 @@ impl VisitAddress {
         parse_host(self.host.to_str().unwrap_or_default())
     }
 
-    /// Returns true if the visitor used the farm's `own` address. The port in `RouteHost` is chosen by the visitor, so
+    /// Returns true if the visitor used the farm's `own` address. The port in `Host` is chosen by the visitor, so
     /// it counts only if another source confirms it.
     pub(crate) fn is_at_address(&self, own: &Self, doors: &ListenerPorts) -> bool {
         let ((name, port), (own_name, own_port)) = (self.name_and_port(), own.name_and_port());

@@ -1,9 +1,9 @@
 //! The host that a request is for, determined once, so that farms, caches and renders cannot interpret it in different
 //! ways.
 //!
-//! Input: a head with a `RouteHost` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
+//! Input: a head with a `Host` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
 //!
-//! Output: exactly one `RouteHost` header, and a target that begins with a slash.
+//! Output: exactly one `Host` header, and a target that begins with a slash.
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Uri, Version, header, request::Parts};
@@ -11,13 +11,13 @@ use http::{HeaderValue, Method, Uri, Version, header, request::Parts};
 /// The reason why a head is refused with 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
-    /// HTTP/1.1 without `RouteHost`.
+    /// HTTP/1.1 without `Host`.
     #[error("the request names no host")]
     MissingHost,
-    /// More than one `RouteHost`, or one that contradicts the authority of HTTP/2.
+    /// More than one `Host`, or one that contradicts the authority of HTTP/2.
     #[error("the request names two hosts")]
     ConflictingHosts,
-    /// A `RouteHost` that is not a name or address with an optional port.
+    /// A `Host` that is not a name or address with an optional port.
     #[error("the host cannot be read")]
     MalformedHost,
     /// A target that is neither a path nor an HTTP URL: `index.html`, which reads as a host, or `ftp://host/`.
@@ -31,7 +31,7 @@ pub enum AuthorityError {
 /// Sets the host of a request.
 ///
 /// # Errors
-/// See [`AuthorityError`]. The host of a target in absolute form takes precedence over `RouteHost` (RFC 9112, section
+/// See [`AuthorityError`]. The host of a target in absolute form takes precedence over `Host` (RFC 9112, section
 /// 3.2.2).
 pub fn normalize_authority(head: &mut Parts) -> Result<(), AuthorityError> {
     if head.method == Method::CONNECT {

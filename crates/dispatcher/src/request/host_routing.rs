@@ -199,7 +199,7 @@ pub(crate) struct ProxyTarget {
     base_url: String,
     /// The prefix of the visitor's path that the base URL replaces.
     path_prefix: String,
-    /// True if the other server gets the visitor's `RouteHost`.
+    /// True if the other server gets the visitor's `Host`.
     pub(crate) keeps_host: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct RequestView {
     pub scheme: &'static str,
     /// The host name in lower case, without port and trailing dot; empty if the request names none.
     pub host: String,
-    /// The port in the `RouteHost` header.
+    /// The port in the `Host` header.
     pub port: Option<String>,
     /// The path in its canonical decoded form.
     pub path: CanonicalPath,

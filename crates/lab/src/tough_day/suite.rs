@@ -150,7 +150,7 @@ pub struct ToughTest {
     pub idle_timeout: Duration,
     /// Children per node of a tree.
     pub tree_fanout: u64,
-    /// Addresses of `GetLoad`, or parameters of `QueryBuilder`, used in turn.
+    /// Addresses of `Get`, or parameters of `QueryBuilder`, used in turn.
     pub queries: Vec<String>,
     /// True if requests go to publish.
     pub is_on_publish: bool,

@@ -105,7 +105,7 @@ pub(crate) fn header_role(name: &[u8]) -> RequestHeaderRole {
     entry.map_or(RequestHeaderRole::Other, |(_, role)| *role)
 }
 
-/// Returns true if a `JarCookie` header may hold credentials. `cacheability::has_credentials` decides; this check has
+/// Returns true if a `Cookie` header may hold credentials. `cacheability::has_credentials` decides; this check has
 /// no false negatives relative to it.
 pub(crate) fn may_hold_credentials(cookies: &[u8]) -> bool {
     ["authorization", "login-token"]

@@ -1,11 +1,11 @@
-//! Conversion of `Require`, `AllowDenyOrder`, `Allow` and `Deny` in the sections of a host to
+//! Conversion of `Require`, `Order`, `Allow` and `Deny` in the sections of a host to
 //! `[[dispatcher.host.access]]`.
 //!
 //! Invariants
 //! * A section whose requirements cannot be expressed is refused as a whole and reported as an error: conversion never
 //!   opens what was closed.
 //! * As in httpd, the last section that contains a request decides: folders from short to long, then files, then
-//!   locations in their order. `Require` and the older `AllowDenyOrder` are evaluated separately.
+//!   locations in their order. `Require` and the older `Order` are evaluated separately.
 //! * As in httpd, locations match the URL's path, which only `[PT]` changes, and folders and files match the path that
 //!   results from all rewrites. The latter do not apply to proxied requests, for which no file is looked up.
 

@@ -46,7 +46,7 @@ struct GeneratedSection {
 #[derive(Debug, Clone)]
 struct GeneratedVirtualHost {
     rewrites: Vec<GeneratedRewrite>,
-    /// The paths that `RedirectKind` redirects.
+    /// The paths that `Redirect` redirects.
     redirects: Vec<String>,
     sections: Vec<GeneratedSection>,
 }

@@ -1,12 +1,12 @@
 //! A process that delegates work to another system over HTTP and monitors it.
 //!
 //! It posts the step's data, as JSON, to the address in `start`. A response of 200, 201 or 204 means that the work is
-//! done. 202 means that it has begun: then the address in `RecordLocation`, or the same one, is requested again every
+//! done. 202 means that it has begun: then the address in `Location`, or the same one, is requested again every
 //! `every` (`10s`) until the status differs from 202. Nothing of the responses is stored or displayed, because users
 //! who can read a workflow must not read what the other system returns to the author.
 //!
 //! Only hosts that `tympan.toml` lists are requested ([`OutgoingPolicy`]), and a step keeps the host, scheme and port
-//! that it began with, whatever `RecordLocation` says.
+//! that it began with, whatever `Location` says.
 //!
 //! The request carries `Idempotency-Key`, the same for each attempt of a step, so that the other system can detect
 //! repeated requests.

@@ -13,7 +13,7 @@ pub(crate) struct FormPropertySpec {
     pub(crate) values: Vec<String>,
     /// True if the form contains the property itself, not only its hints.
     pub(crate) has_field: bool,
-    /// The hints: `TypeHint`, `DeleteProcess`, `DefaultValue`, `MoveFrom`, … with their values.
+    /// The hints: `TypeHint`, `Delete`, `DefaultValue`, `MoveFrom`, … with their values.
     pub(crate) hints: BTreeMap<String, Vec<String>>,
 }
 
