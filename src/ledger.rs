@@ -160,25 +160,25 @@ fn read_or_create_publisher_name(file: &Path) -> Result<String, CommandFault> {
 }
 
 /// Finds the URLs that a change affects, for flushes.
-pub(crate) struct ReachedUrlLookup {
+pub(crate) struct LedgerUrlResolver {
     ledger: DependencyLedger,
     /// Renders the content that a change may affect; weak because the instance owns the replicator that uses this.
     instance: Weak<Instance>,
 }
 
-impl ReachedUrlLookup {
+impl LedgerUrlResolver {
     pub(crate) fn new(ledger: DependencyLedger, instance: &Arc<Instance>) -> Self {
         Self { ledger, instance: Arc::downgrade(instance) }
     }
 }
 
-impl fmt::Debug for ReachedUrlLookup {
+impl fmt::Debug for LedgerUrlResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.ledger.fmt(f)
     }
 }
 
-impl AffectedUrlResolver for ReachedUrlLookup {
+impl AffectedUrlResolver for LedgerUrlResolver {
     fn find_affected_urls(
         &self,
         before: &Snapshot,
@@ -197,9 +197,9 @@ impl AffectedUrlResolver for ReachedUrlLookup {
             }
             Err(LedgerError::Comparison(error)) => match *error {
                 tympan_render::Error::Content(error) => Err(error.into()),
-                error => Ok(unknown_reach(&error)),
+                error => Ok(everything_affected(&error)),
             },
-            Err(error) => Ok(unknown_reach(&error)),
+            Err(error) => Ok(everything_affected(&error)),
         }
     }
 
@@ -220,7 +220,7 @@ impl AffectedUrlResolver for ReachedUrlLookup {
     }
 }
 
-fn unknown_reach(error: &dyn std::error::Error) -> AffectedUrlSet {
+fn everything_affected(error: &dyn std::error::Error) -> AffectedUrlSet {
     tracing::warn!(
         error = error_chain_text(error),
         "the ledger cannot tell which URLs a change reaches"

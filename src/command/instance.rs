@@ -47,7 +47,7 @@ use crate::component_backend;
 use crate::config::TympanConfig;
 use crate::home::{Home, error_chain_text, random_text, read_or_create_replication_key};
 use crate::home_origin;
-use crate::ledger::ReachedUrlLookup;
+use crate::ledger::LedgerUrlResolver;
 use crate::maintenance;
 use crate::say;
 use crate::scheduled_backup;
@@ -189,7 +189,7 @@ pub(crate) async fn start_instance(
     );
     let models = plan.home.config.workflows.model_roots()?;
     let workflows = WorkflowEngine::new(queues.clone()).with_model_roots(models);
-    replicator.use_worker_config(configurator.worker().clone());
+    replicator.set_queue_name_source(configurator.worker().clone());
     register_workflow_steps(plan, &workflows, configurator.worker(), &replicator)?;
     if !plan.is_asset_worker {
         maintenance::register_maintenance(configurator.worker(), plan.home).await?;
@@ -249,7 +249,7 @@ pub(crate) async fn start_instance(
         instance.enable_hot_responses(DEFAULT_LEDGER_RESPONSES);
     }
     if let Some(ledger) = &ledger {
-        replicator.set_url_resolver(Arc::new(ReachedUrlLookup::new(ledger.clone(), &instance)));
+        replicator.set_url_resolver(Arc::new(LedgerUrlResolver::new(ledger.clone(), &instance)));
         replicator.set_publisher(&crate::ledger::publisher_short_name(plan.home)?);
         let all = ledger.publisher_names().await.map_err(|error| failed(&error))?;
         let all: Vec<String> =

@@ -204,7 +204,7 @@ impl Session {
 
     /// Returns the state including the pending edits, without access restrictions.
     pub(crate) fn unrestricted_snapshot(&mut self) -> Result<Snapshot> {
-        self.flush_edited_document()?;
+        self.write_back_edited_document()?;
         Ok(self.pending.clone())
     }
 
@@ -252,7 +252,7 @@ impl Session {
     /// # Errors
     /// If the store fails.
     pub fn has_changes(&mut self) -> Result<bool> {
-        self.flush_edited_document()?;
+        self.write_back_edited_document()?;
         Ok(!(self.pending.0.record_edits.is_empty() && self.pending.0.version_edits.is_empty()))
     }
 
@@ -312,7 +312,7 @@ impl Session {
             if !is_container("", tree.primary_type()) {
                 return Err(refused_error("replace", path, "the root must be a folder"));
             }
-            self.flush_edited_document()?;
+            self.write_back_edited_document()?;
             return self.put_record(path, tree, OrderKey::default());
         };
         if !self.has_own_record(&parent, path.name())? {
@@ -336,7 +336,7 @@ impl Session {
         let parent =
             path.parent().ok_or_else(|| refused_error("remove", path, "it is the root"))?;
         self.require_visible(path)?;
-        self.flush_edited_document()?;
+        self.write_back_edited_document()?;
         if self.pending.0.read_record(&record_key::record_key(path)?, path)?.is_some() {
             return self.remove_records(path);
         }
@@ -391,7 +391,7 @@ impl Session {
     /// Marks the pending edits as received from another instance. They were validated at the commit there, so the next
     /// commit here stores them unchanged. A publisher holds only a part of the content, and what it receives must not
     /// depend on the rest.
-    pub fn mark_as_follower(&mut self) {
+    pub fn mark_as_received(&mut self) {
         if self.commit_checks != CommitChecks::UncheckedRelay {
             self.commit_checks = CommitChecks::Unchecked;
         }
@@ -400,7 +400,7 @@ impl Session {
     /// Marks the pending edits as received by an author that takes a part of its content from another one. The visitors
     /// of this author are its own concern: documents keep their activation state, and what is removed is withdrawn from
     /// visitors.
-    pub fn mark_as_author_follower(&mut self) {
+    pub fn mark_as_received_by_author(&mut self) {
         self.commit_checks = CommitChecks::UncheckedRelay;
     }
 

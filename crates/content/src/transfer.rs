@@ -169,7 +169,7 @@ impl Snapshot {
 impl Session {
     /// Stores a document received from another instance. Its body's chunks and its blobs must already be in the stores;
     /// its parent must be a folder or page. Documents below it stay, unless it can no longer hold them. It is stored
-    /// unchanged ([`Session::mark_as_follower`]).
+    /// unchanged ([`Session::mark_as_received`]).
     ///
     /// # Errors
     /// [`Error::Damaged`] if the record or body does not decode; [`Error::NodeMissing`] for the parent; errors of the
@@ -211,7 +211,7 @@ impl Session {
             self.remove_records(path)?;
         }
         drop(snapshot);
-        self.mark_as_follower();
+        self.mark_as_received();
         self.write_record(path, record)?;
         if is_ordered_anew { self.pending_view_mut().assign_order_keys(path) } else { Ok(()) }
     }

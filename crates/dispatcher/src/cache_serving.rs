@@ -63,7 +63,7 @@ impl DispatcherState {
         docroot: &Docroot,
         file: &Path,
     ) -> Option<Response<ResponseBody>> {
-        let farm = &exchange.farm.farm;
+        let farm = &exchange.farm.config;
         if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
             || farm.auth_checker.is_some()
             || farm.session_management.is_some()
@@ -97,7 +97,7 @@ impl DispatcherState {
         file: &Path,
     ) -> Response<ResponseBody> {
         let farm = exchange.farm;
-        let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) else {
+        let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache) else {
             return self
                 .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
                 .await;
@@ -249,7 +249,7 @@ impl DispatcherState {
         *response.status_mut() = conditional.status;
         *response.headers_mut() = conditional.headers;
         // For a page that only the list of vanity URLs permits, the rules alone do not decide.
-        if exchange.farm.farm.vanity_urls.is_none() || is_accepted(&exchange.farm.farm, view) {
+        if exchange.farm.config.vanity_urls.is_none() || is_accepted(&exchange.farm.config, view) {
             let source = ResponseSource {
                 farm: Arc::clone(exchange.farm),
                 config_serial: self.config_serial,
@@ -582,7 +582,7 @@ impl DispatcherState {
         let mut response = Response::new(page.body.to_response_body());
         *response.headers_mut() = headers.clone();
         response.headers_mut().remove(header::CONTENT_LENGTH);
-        let compresses = exchange.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
+        let compresses = exchange.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
         if compresses && is_encodable(headers) {
             add_vary_accept_encoding(response.headers_mut());
         }
@@ -670,7 +670,7 @@ fn build_upstream_request(
     UpstreamRequest {
         method: view.method.clone(),
         target: view.wire_target(),
-        headers: request_headers(&exchange.farm.farm, view, purpose),
+        headers: request_headers(&exchange.farm.config, view, purpose),
         body,
         sticky_render: view
             .cookie(sticky_cookie::STICKY_COOKIE)

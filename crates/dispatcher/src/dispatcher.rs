@@ -35,7 +35,7 @@ use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::visitor_session;
 use crate::farm_state::FarmState;
-use crate::flush::batch_queue::FlushBatcher;
+use crate::flush::batch_queue::FlushQueue;
 use crate::flush::propagation::{CatchUpGate, FarmSiblings, SenderContext, new_random_id};
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::{
@@ -314,7 +314,7 @@ impl DispatcherState {
         let has_peers = farms.iter().any(|farm| farm.flush_siblings.is_some());
         Ok(Self {
             config,
-            switches,
+            settings: switches,
             farms,
             runtime,
             fetch_coalescer: old.map(|old| Arc::clone(&old.fetch_coalescer)).unwrap_or_default(),
@@ -377,17 +377,18 @@ impl DispatcherState {
                 self.farms.iter().map(|farm| farm.upstream.ejected_count() as u64).sum(),
             ),
         ]);
-        let tallies = self.farms.iter().map(|farm| (farm.farm.name.as_str(), &*farm.farm_metrics));
+        let tallies =
+            self.farms.iter().map(|farm| (farm.config.name.as_str(), &*farm.farm_metrics));
         text.push_str(&farms_to_text(tallies));
         let renders = self
             .farms
             .iter()
-            .map(|farm| (farm.farm.name.as_str(), farm.upstream.render_statuses()));
+            .map(|farm| (farm.config.name.as_str(), farm.upstream.render_statuses()));
         text.push_str(&renders_to_text(renders));
         let siblings = self.farms.iter().filter_map(|farm| {
             let (peers, root) = (farm.flush_siblings.as_ref()?, farm.docroot.as_ref()?);
-            let last = root.event_log_of(&farm.farm.name).last_event_number();
-            Some((farm.farm.name.as_str(), peers.sibling_statuses(last)))
+            let last = root.event_log_of(&farm.config.name).last_event_number();
+            Some((farm.config.name.as_str(), peers.sibling_statuses(last)))
         });
         text.push_str(&siblings_to_text(siblings));
         text.push_str(&self.document_roots_to_text());
@@ -396,7 +397,7 @@ impl DispatcherState {
 
     fn spawn_background_tasks(&self, handle: &Handle) -> Vec<JoinHandle<()>> {
         let load_vanity = |farm: &Arc<FarmState>| {
-            let vanity = farm.farm.vanity_urls.clone()?;
+            let vanity = farm.config.vanity_urls.clone()?;
             let farm = Arc::clone(farm);
             let runtime = self.runtime.clone();
             Some(handle.spawn(async move {
@@ -404,12 +405,12 @@ impl DispatcherState {
             }))
         };
         let probe = |farm: &Arc<FarmState>| {
-            let (url, interval) = (farm.farm.health_check.clone()?, farm.farm.probe_interval?);
+            let (url, interval) = (farm.config.health_check.clone()?, farm.config.probe_interval?);
             let farm = Arc::clone(farm);
             Some(handle.spawn(async move { farm.upstream.keep_probing(&url, interval).await }))
         };
         let sweep = |farm: &Arc<FarmState>| {
-            let sessions = farm.farm.session_management.clone()?;
+            let sessions = farm.config.session_management.clone()?;
             let clock = self.runtime.clock.clone();
             Some(handle.spawn(async move {
                 loop {
@@ -430,7 +431,7 @@ impl DispatcherState {
                 return Vec::new();
             };
             let context = SenderContext {
-                farm: &farm.farm.name,
+                farm: &farm.config.name,
                 root,
                 fetches: &self.fetch_coalescer,
                 metrics: &self.metrics,
@@ -504,8 +505,8 @@ fn open_farm(
     if is_open_to_all && !runtime.flush_keys.has_any() {
         tracing::warn!(farm = %farm.name, "anyone may flush this farm; add /allowedClients");
     }
-    let old = reusable_farms.farms().find(|old| old.farm.name == farm.name);
-    let is_same_list = |old: &&Arc<FarmState>| old.farm.vanity_urls == farm.vanity_urls;
+    let old = reusable_farms.farms().find(|old| old.config.name == farm.name);
+    let is_same_list = |old: &&Arc<FarmState>| old.config.vanity_urls == farm.vanity_urls;
     let vanity =
         old.filter(is_same_list).map(|old| Arc::clone(&old.vanity_list)).unwrap_or_else(|| {
             let vanity = VanityList::default();
@@ -515,14 +516,14 @@ fn open_farm(
             Arc::new(vanity)
         });
     FarmState {
-        farm: Arc::clone(farm),
+        config: Arc::clone(farm),
         docroot,
         upstream: Upstream::new(farm, runtime, keep_alive),
         sibling_upstream: farm_siblings(farm, runtime, keep_alive),
         flush_siblings: FarmSiblings::for_farm(farm, runtime),
         shadow: FarmShadow::for_farm(farm, runtime),
         refetch_queue: old.map(|old| Arc::clone(&old.refetch_queue)).unwrap_or_default(),
-        storm: FlushBatcher::default(),
+        flush_queue: FlushQueue::default(),
         handlers: old.map(|old| Arc::clone(&old.handlers)).unwrap_or_default(),
         hot_refetch_budget: old.map(|old| Arc::clone(&old.hot_refetch_budget)).unwrap_or_default(),
         variant_limiter: farm.variant_limit.map(|limit| {

@@ -21,7 +21,7 @@ use crate::upstream::request_coalescing::FetchCoalescer;
 #[derive(Debug)]
 pub(crate) struct DispatcherState {
     pub(crate) config: DispatcherConfig,
-    pub(crate) switches: CompiledSettings,
+    pub(crate) settings: CompiledSettings,
     pub(crate) farms: Vec<Arc<FarmState>>,
     pub(crate) runtime: DispatcherRuntime,
     pub(crate) fetch_coalescer: Arc<FetchCoalescer>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cache::DocrootState;
 use crate::cache::variant_limiter::VariantLimiter;
 use crate::config::FarmConfig;
-use crate::flush::batch_queue::FlushBatcher;
+use crate::flush::batch_queue::FlushQueue;
 use crate::flush::hot_refetch_budget::HotRefetchBudget;
 use crate::flush::invalidate_handler::HandlerCallQueue;
 use crate::flush::propagation::FarmSiblings;
@@ -19,7 +19,7 @@ use crate::upstream::shadow::FarmShadow;
 /// A farm and its run-time state.
 #[derive(Debug)]
 pub(crate) struct FarmState {
-    pub(crate) farm: Arc<FarmConfig>,
+    pub(crate) config: Arc<FarmConfig>,
     pub(crate) docroot: Option<Arc<DocrootState>>,
     pub(crate) upstream: Upstream,
     /// The siblings that may have a page.
@@ -29,7 +29,7 @@ pub(crate) struct FarmState {
     /// The other renders whose responses are compared.
     pub(crate) shadow: Option<FarmShadow>,
     pub(crate) refetch_queue: Arc<RefetchQueue>,
-    pub(crate) storm: FlushBatcher,
+    pub(crate) flush_queue: FlushQueue,
     pub(crate) handlers: Arc<HandlerCallQueue>,
     pub(crate) hot_refetch_budget: Arc<HotRefetchBudget>,
     /// The limiter of variants per page and client.
@@ -50,7 +50,7 @@ impl FarmState {
     /// Invalidates all cached errors of the farm's document root after a flush.
     pub(crate) fn invalidate_cached_errors(&self) {
         if let Some(root) = &self.docroot {
-            root.negative_cache.record_flush();
+            root.negative_cache.invalidate_all();
         }
     }
 }

@@ -77,8 +77,8 @@ impl DispatcherState {
         limit: u64,
     ) -> Response<ResponseBody> {
         let (farm, view) = (exchange.farm, exchange.view);
-        self.log(LogLevel::Debug, || format!("Found farm {} for flush", farm.farm.name));
-        if !is_flush_allowed(&self.runtime.flush_keys, &farm.farm, view) {
+        self.log(LogLevel::Debug, || format!("Found farm {} for flush", farm.config.name));
+        if !is_flush_allowed(&self.runtime.flush_keys, &farm.config, view) {
             // A header alone makes a flush, and unauthorized clients are subject to the common rate limit.
             if let Some(response) = self.check_rate_limit(view) {
                 return response;
@@ -125,9 +125,10 @@ impl DispatcherState {
         };
         // The agent may disconnect; a flush that has begun is completed.
         let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
-        let name = farm.farm.name.clone();
+        let name = farm.config.name.clone();
         let obey = async move {
-            let passed = inner.propagate_event(&farm, FlushEvent::from_flush(&message)).await?;
+            let passed =
+                inner.log_event_for_siblings(&farm, FlushEvent::from_flush(&message)).await?;
             let obeyed =
                 Arc::clone(&inner).carry_out_flush(Arc::clone(&farm), message, Some(call)).await;
             inner.wait_for_siblings(&farm, passed).await;
@@ -153,7 +154,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
     ) -> Response<ResponseBody> {
         let (farm, view) = (exchange.farm, exchange.view);
-        if !is_flush_allowed(&self.runtime.flush_keys, &farm.farm, view) {
+        if !is_flush_allowed(&self.runtime.flush_keys, &farm.config, view) {
             self.metrics.increment(DispatcherCounter::FlushesRefused);
             self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
             return own_response(StatusCode::FORBIDDEN);
@@ -168,7 +169,7 @@ impl DispatcherState {
         // The client may disconnect; a purge that has begun is completed.
         let (inner, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
         let purge = async move {
-            let passed = inner.propagate_event(&farm, event).await?;
+            let passed = inner.log_event_for_siblings(&farm, event).await?;
             let purged = match keys {
                 Some(keys) => inner.purge_by_keys(&farm, keys).await,
                 None => inner.purge_page(&farm, &view).await,
@@ -181,7 +182,7 @@ impl DispatcherState {
             Ok(Ok(None | Some(Ok(false)))) => own_response(StatusCode::NOT_FOUND),
             Ok(Ok(Some(Ok(true)))) => flush_accepted_response(),
             Ok(Ok(Some(Err(error)))) => {
-                tracing::error!(farm = %exchange.farm.farm.name, reason = %error, "purge failed");
+                tracing::error!(farm = %exchange.farm.config.name, reason = %error, "purge failed");
                 own_response(StatusCode::INTERNAL_SERVER_ERROR)
             }
             Err(_panicked) => own_response(StatusCode::INTERNAL_SERVER_ERROR),
@@ -196,8 +197,8 @@ impl DispatcherState {
     ) -> Option<std::io::Result<bool>> {
         let mut page = view.clone();
         page.method = Method::GET;
-        let file = check_request_cacheable(&farm.farm, &page).ok()?;
-        let (root, cache) = (farm.docroot.as_ref()?, farm.farm.cache.as_ref()?);
+        let file = check_request_cacheable(&farm.config, &page).ok()?;
+        let (root, cache) = (farm.docroot.as_ref()?, farm.config.cache.as_ref()?);
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
         let (fetches, clock) = (Arc::clone(&self.fetch_coalescer), self.runtime.clock.clone());
         let absolute = farm.absolute_path(&file);
@@ -239,15 +240,16 @@ impl DispatcherState {
         farm: &Arc<FarmState>,
         keys: Vec<String>,
     ) -> Option<std::io::Result<bool>> {
-        let (root, cache) = (farm.docroot.as_ref()?, farm.farm.cache.as_ref()?);
+        let (root, cache) = (farm.docroot.as_ref()?, farm.config.cache.as_ref()?);
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
         let inner = Arc::clone(self);
         let work = move || -> std::io::Result<bool> {
             let docroot = root.docroot_for_writing()?;
             root.record_flush(inner.runtime.clock.tick());
-            root.tags.load_existing_keys(&docroot);
+            root.surrogate_keys.load_existing_keys(&docroot);
             let count = inner.fetch_coalescer.with_stores_blocked(|| {
-                let files = root.tags.flush_keys(&keys, inner.runtime.clock.tick(), &docroot);
+                let files =
+                    root.surrogate_keys.flush_keys(&keys, inner.runtime.clock.tick(), &docroot);
                 for file in &files {
                     match mode {
                         FlushMode::Soft => {
@@ -285,11 +287,11 @@ impl DispatcherState {
         call: Option<UpstreamRequest>,
     ) -> std::io::Result<()> {
         let handling = self.apply_flush(&farm, message).await?;
-        invalidate_handler::wait_for_calls(handling, &farm.farm.name, HANDLER_TIMEOUT).await;
-        if let Some(call) = call.filter(|_| farm.farm.propagates_flushes) {
+        invalidate_handler::wait_for_calls(handling, &farm.config.name, HANDLER_TIMEOUT).await;
+        if let Some(call) = call.filter(|_| farm.config.propagates_flushes) {
             tokio::spawn(async move {
                 if farm.upstream.send(&call).await.is_err() {
-                    tracing::warn!(farm = %farm.farm.name, "cannot forward a flush to the render");
+                    tracing::warn!(farm = %farm.config.name, "cannot forward a flush to the render");
                 }
             });
         }
@@ -302,7 +304,7 @@ impl DispatcherState {
         farm: &Arc<FarmState>,
         mut message: FlushMessage,
     ) -> std::io::Result<Option<JoinHandle<()>>> {
-        if let (Some(root), Some(cache)) = (&farm.docroot, &farm.farm.cache) {
+        if let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache) {
             let hot = self.hot_deleted_pages(farm, cache, &message);
             message.refetch.extend(hot);
             let listed = self.refetch_files(farm, &message);
@@ -328,7 +330,7 @@ impl DispatcherState {
             drop(announced);
             applied?;
         }
-        let cache = farm.farm.cache.as_ref();
+        let cache = farm.config.cache.as_ref();
         let program = cache.and_then(|cache| cache.invalidate_handler.as_ref());
         Ok(program.and_then(|program| farm.handlers.queue_call(program, &message)))
     }

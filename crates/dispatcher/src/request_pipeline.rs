@@ -56,10 +56,10 @@ impl DispatcherState {
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
         let Some(log) = &self.runtime.access_log else {
-            return self.serve_from_memory_or_handle(request).await;
+            return self.answer_from_memory_or_forward(request).await;
         };
         let mut line = new_access_line(&request, &self.request_gate.trusted_proxies);
-        let response = self.serve_from_memory_or_handle(request).await;
+        let response = self.answer_from_memory_or_forward(request).await;
         line.completed_at = LogTime::from_system(self.runtime.clock.now());
         line.status = response.status().as_u16();
         line.body_bytes = response
@@ -117,7 +117,7 @@ impl DispatcherState {
         if !self.request_gate.trusted_proxies.is_empty() {
             view.apply_forwarded(&self.request_gate.trusted_proxies);
         }
-        if self.switches.uses_forwarded_host {
+        if self.settings.uses_forwarded_host {
             view.apply_forwarded_host();
         }
         if is_in_forwarding_loop(&view) {
@@ -138,14 +138,14 @@ impl DispatcherState {
         if view.headers.contains_key(SIBLING_HEADER) {
             return self.answer_in_farm(&view, body, limit).await;
         }
-        let host = self.switches.routes.find_host(&view.host);
-        let mut response = match self.switches.routes.route_request(&view) {
+        let host = self.settings.routes.find_host(&view.host);
+        let mut response = match self.settings.routes.route_request(&view) {
             RouteOutcome::Serve(rewritten) => {
-                if self.switches.sends_raw_url && rewritten.is_none() {
+                if self.settings.sends_raw_url && rewritten.is_none() {
                     head.uri.path().clone_into(&mut view.wire_path);
                 }
                 let view = rewritten.map_or(view, |rewritten| *rewritten);
-                if self.switches.declines_root_url && view.path.as_str() == "/" {
+                if self.settings.declines_root_url && view.path.as_str() == "/" {
                     own_response(StatusCode::NOT_FOUND)
                 } else {
                     self.answer_in_farm(&view, body, limit).await
@@ -199,14 +199,14 @@ impl DispatcherState {
                 return Box::pin(self.answer_in_farm(&view, body, limit)).await;
             }
         }
-        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm));
+        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm));
         let Some(state) = state else {
             return own_response(StatusCode::NOT_FOUND);
         };
         let mut exchange = RequestExchange::new(state, view);
         exchange.is_visitor_request = true;
         if decision.farm_match == FarmMatch::Default {
-            let (host, name) = (&view.host, &state.farm.name);
+            let (host, name) = (&view.host, &state.config.name);
             let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
             self.log(LogLevel::Warn, || warning.clone());
             exchange.warning = Some(warning);
@@ -244,7 +244,7 @@ impl DispatcherState {
 
     /// Begins or ends the visitor's session according to the render's response.
     fn record_session(&self, exchange: &RequestExchange<'_>, status: StatusCode) {
-        let (farm, view) = (&exchange.farm.farm, exchange.view);
+        let (farm, view) = (&exchange.farm.config, exchange.view);
         let Some(sessions) = &farm.session_management else { return };
         let is_asked = matches!(
             exchange.outcome,
@@ -275,10 +275,10 @@ impl DispatcherState {
             return action;
         };
         let (farm, view) = (exchange.farm, exchange.view);
-        if farm.farm.vanity_urls.is_some() {
+        if farm.config.vanity_urls.is_some() {
             self.log(LogLevel::Debug, || "Checking vanity URLs".to_owned());
             if farm.vanity_list.contains(view.path.as_str()) {
-                return decide_source(&farm.farm, view);
+                return decide_source(&farm.config, view);
             }
         }
         self.log(LogLevel::Debug, || format!("Filter rejects: {}", view.request_line()));
@@ -345,7 +345,7 @@ impl DispatcherState {
                 self.log(LogLevel::Debug, || format!("Query string ignored: {shown_query}"))
             }
             RequestAction::Pass(NotCacheableReason::Query) => {
-                let cache = exchange.farm.farm.cache.as_ref();
+                let cache = exchange.farm.config.cache.as_ref();
                 let counts = |pair: &&str| {
                     cache.is_none_or(|cache| {
                         page_variant::parameter_use(cache, pair)
@@ -424,11 +424,11 @@ impl DispatcherState {
     ) -> Response<ResponseBody> {
         let status = response.status();
         let is_own = is_own_response(&response);
-        if status.as_u16() < 400 || !is_own && !self.switches.replaces_error(status.as_u16()) {
+        if status.as_u16() < 400 || !is_own && !self.settings.replaces_error(status.as_u16()) {
             return response;
         }
-        let host = self.switches.routes.find_host(&exchange.view.host);
-        let Some(document) = self.switches.error_document(host, status.as_u16()) else {
+        let host = self.settings.routes.find_host(&exchange.view.host);
+        let Some(document) = self.settings.error_document(host, status.as_u16()) else {
             return response;
         };
         if document.starts_with("http://") || document.starts_with("https://") {
@@ -454,7 +454,7 @@ impl DispatcherState {
         }
         let mut inner = RequestExchange::new(exchange.farm, &view);
         // The document belongs to the operator, so the filter is not applied.
-        let mut page = match decide_source(&exchange.farm.farm, &view) {
+        let mut page = match decide_source(&exchange.farm.config, &view) {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
                 self.serve_from_cache(&mut inner, &file).await
             }
@@ -492,7 +492,7 @@ impl DispatcherState {
         response: &mut Response<ResponseBody>,
         started: Instant,
     ) {
-        let (view, farm) = (exchange.view, &exchange.farm.farm);
+        let (view, farm) = (exchange.view, &exchange.farm.config);
         exchange.farm.farm_metrics.count_request(view.path.as_str(), exchange.outcome);
         exchange.farm.farm_metrics.request_histogram.record_request(
             &view.method,
@@ -500,7 +500,7 @@ impl DispatcherState {
             started.elapsed(),
         );
         let headers = response.headers_mut();
-        if self.switches.restricts_uncacheable_content
+        if self.settings.restricts_uncacheable_content
             && matches!(exchange.outcome, CacheOutcome::Pass(_))
         {
             headers.remove(header::EXPIRES);

@@ -51,8 +51,8 @@ pub fn apply_replication(
     check_chunks_and_blobs(repository, message)?;
     let mut session = repository.session(&message.user)?;
     match receiver {
-        ReceiverRole::Publisher => session.mark_as_follower(),
-        ReceiverRole::Author => session.mark_as_author_follower(),
+        ReceiverRole::Publisher => session.mark_as_received(),
+        ReceiverRole::Author => session.mark_as_received_by_author(),
     }
     let before = session.snapshot()?;
     match action {

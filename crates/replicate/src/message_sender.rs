@@ -52,7 +52,7 @@ pub(crate) struct MessageSender {
 
 impl MessageSender {
     /// Carries out one job. When this returns, the publisher has applied it.
-    pub(crate) async fn deliver_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
+    pub(crate) async fn send_activation(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
         let (sender, to, job) = (self.clone(), agent.clone(), job.clone());
         let Some(message) = run_blocking(move || sender.compose_message(&to, &job)).await?? else {
             return Ok(());

@@ -118,7 +118,7 @@ impl Replicator {
     }
 
     /// Notifies the workers that jobs were added.
-    pub fn wake_workers(&self) {
+    pub fn wake_agent_workers(&self) {
         self.state.wake_signal.notify_waiters();
     }
 
@@ -155,7 +155,7 @@ impl Replicator {
         };
         held_jobs.release(queues, root, now).await?;
         drop(turn);
-        self.wake_workers();
+        self.wake_agent_workers();
         Ok(root)
     }
 
@@ -208,7 +208,7 @@ impl Replicator {
     }
 
     /// Configures queues as those of a worker, so that a pause applies under the name in the worker's configuration.
-    pub fn use_worker_config(&self, worker: JobWorker) {
+    pub fn set_queue_name_source(&self, worker: JobWorker) {
         *self.state.worker.lock() = Some(worker);
     }
 
@@ -312,9 +312,9 @@ impl Replicator {
         };
         if is_tree_part_job(&job) {
             // The next part is created while this one is being sent.
-            self.wake_workers();
+            self.wake_agent_workers();
         }
-        self.deliver_job(&agent, &job).await?;
+        self.run_claimed_job(&agent, &job).await?;
         Ok(None)
     }
 
@@ -333,7 +333,7 @@ impl Replicator {
     }
 
     /// Sends one job and records the result.
-    async fn deliver_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
+    async fn run_claimed_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
         let started = SystemTime::now();
         let queues = &self.state.queues;
         let earlier = match agent.kind {
@@ -345,7 +345,9 @@ impl Replicator {
         };
         let sending = async {
             match agent.kind {
-                ReplicationAgentKind::Publish => self.state.sender.deliver_job(agent, job).await,
+                ReplicationAgentKind::Publish => {
+                    self.state.sender.send_activation(agent, job).await
+                }
                 _ => {
                     let transport = (&self.state.flush_client, &self.state.sender.pairs);
                     send_flush(transport, &self.state.flush_numbers, agent, job).await
@@ -378,7 +380,7 @@ impl Replicator {
                 mark_superseded(queues, &earlier, job).await?;
                 queues.finish_job(job.id, &self.state.process_name).await?;
                 if is_tree_part_job(job) {
-                    self.wake_workers();
+                    self.wake_agent_workers();
                 }
             }
             Err(error) => {
@@ -456,7 +458,7 @@ impl Replicator {
     pub async fn resume_agent(&self, name: &str) -> Result<bool> {
         let agent = self.find_agent(name).await?;
         let is_changed = self.state.queues.resume_queue(&self.queue_name_of(&agent.name)).await?;
-        self.wake_workers();
+        self.wake_agent_workers();
         Ok(is_changed)
     }
 
@@ -473,7 +475,7 @@ impl Replicator {
             // A gap in the numbers shows its dispatcher that flushes are missing.
             self.state.flush_numbers.skip_number(&agent.name);
         }
-        self.wake_workers();
+        self.wake_agent_workers();
         Ok(removed)
     }
 
@@ -486,7 +488,7 @@ impl Replicator {
         let agent = self.find_agent(name).await?;
         let topic = agent_topic(self.state.role, &agent.name);
         let count = self.state.queues.retry_topic(&topic, now).await?;
-        self.wake_workers();
+        self.wake_agent_workers();
         Ok(count)
     }
 
@@ -513,7 +515,7 @@ impl Replicator {
         };
         let count = store_flushes(following, &mut last, now).await?;
         drop(last);
-        self.wake_workers();
+        self.wake_agent_workers();
         Ok(count)
     }
 

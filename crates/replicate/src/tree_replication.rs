@@ -487,7 +487,7 @@ impl Replicator {
         drop(turn);
         match stored {
             Ok(()) => {
-                self.wake_workers();
+                self.wake_agent_workers();
                 Ok(TreePartOutcome::Stored)
             }
             Err(error) => {

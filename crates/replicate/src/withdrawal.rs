@@ -242,7 +242,7 @@ impl Replicator {
         .await??;
         drop(turn);
         info!(jobs = count, "what was removed or moved is taken away from visitors");
-        self.wake_workers();
+        self.wake_agent_workers();
         Ok(count)
     }
 

@@ -65,7 +65,7 @@ pub trait ChunkStore: ReadChunks {
     ///
     /// If the batch updates a ref or lease, everything stored so far is durable when the call returns. Otherwise the
     /// chunks and blobs can be read at once, but survive a crash only after the next commit that updates a ref, or
-    /// after [`ChunkStore::flush`].
+    /// after [`ChunkStore::sync`].
     ///
     /// # Errors
     /// [`Error::RefMoved`](crate::Error::RefMoved): nothing was stored. [`Error::FileWrite`](crate::Error::FileWrite):
@@ -77,7 +77,7 @@ pub trait ChunkStore: ReadChunks {
     ///
     /// # Errors
     /// As [`ChunkStore::commit`].
-    fn flush(&self) -> Result<()>;
+    fn sync(&self) -> Result<()>;
 
     /// Returns the root that a ref points to, or `None` if the ref is absent.
     ///

@@ -352,8 +352,8 @@ impl ChunkStore for LayeredStore {
         Ok(())
     }
 
-    fn flush(&self) -> Result<()> {
-        self.overlay.flush()
+    fn sync(&self) -> Result<()> {
+        self.overlay.sync()
     }
 
     fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {

@@ -322,8 +322,8 @@ impl ChunkStore for StagedOverlay {
         self.store.commit(batch)
     }
 
-    fn flush(&self) -> Result<()> {
-        self.store.flush()
+    fn sync(&self) -> Result<()> {
+        self.store.sync()
     }
 
     fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {

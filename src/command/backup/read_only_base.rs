@@ -58,7 +58,7 @@ impl ChunkStore for ReadOnlyBase {
         self.refuse_write()
     }
 
-    fn flush(&self) -> Result<()> {
+    fn sync(&self) -> Result<()> {
         Ok(())
     }
 

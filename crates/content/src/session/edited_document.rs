@@ -29,7 +29,7 @@ impl Session {
         {
             return Ok(());
         }
-        self.flush_edited_document()?;
+        self.write_back_edited_document()?;
         let node = self.pending.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let owner = node.record_path().clone();
         let node = if owner == *path { Some(node) } else { self.pending.node(&owner)? };
@@ -43,7 +43,7 @@ impl Session {
 
     /// Writes the edited document back to the pending edits. If that fails, the document is retained, so that no later
     /// commit succeeds without it.
-    pub(super) fn flush_edited_document(&mut self) -> Result<()> {
+    pub(super) fn write_back_edited_document(&mut self) -> Result<()> {
         let Some(hot) = self.edited_document.take() else { return Ok(()) };
         let written = self.write_back_document(&hot);
         if written.is_err() {
@@ -82,7 +82,7 @@ impl Session {
 
     /// Returns true if a child `name` of `parent` has a record of its own.
     pub(crate) fn has_own_record(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
-        self.flush_edited_document()?;
+        self.write_back_edited_document()?;
         let node = self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
         let primary_type = node.primary_type();
         Ok(node.summary().is_some()

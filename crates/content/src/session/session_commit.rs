@@ -23,10 +23,10 @@ impl Session {
     /// [`Error::Conflicts`] with all conflicts; [`Error::ConstraintViolations`] with everything that breaks a rule of
     /// node types, names or references; errors of the store. The edits stay pending.
     pub fn commit(&mut self, message: &str, at: SystemTime) -> Result<ChunkId> {
-        self.flush_edited_document()?;
+        self.write_back_edited_document()?;
         if self.commit_checks == CommitChecks::Package {
             self.check_in_installed(&self.base.clone(), message, at)?;
-            self.flush_edited_document()?;
+            self.write_back_edited_document()?;
         }
         let permitted = self.check_access()?;
         self.check_in_bypass.check_edits(&self.base, &self.pending, &self.moves)?;

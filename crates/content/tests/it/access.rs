@@ -188,7 +188,7 @@ impl World {
                 .unwrap();
         }
         // The world is about policies: its nodes have properties that their types do not.
-        session.mark_as_follower();
+        session.mark_as_received();
         session.commit("build", at()).unwrap();
         repository
     }
@@ -553,7 +553,7 @@ fn deny(principal: &str, privileges: &[&str]) -> Subtree {
 fn put(repository: &Repository, at_path: &str, tree: Subtree) {
     let mut session = repository.session("system").unwrap();
     session.put_node(&path(at_path), tree).unwrap();
-    session.mark_as_follower();
+    session.mark_as_received();
     session.commit("put", at()).unwrap();
 }
 

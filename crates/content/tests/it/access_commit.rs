@@ -79,8 +79,8 @@ impl ChunkStore for Interrupted {
         Ok(())
     }
 
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
+    fn sync(&self) -> Result<()> {
+        self.inner.sync()
     }
 
     fn read_ref(&self, name: &str) -> Result<Option<ChunkId>> {

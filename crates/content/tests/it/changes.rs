@@ -322,7 +322,7 @@ fn apply(session: &mut Session, edit: &Edit, number: usize) {
 
 /// Commits what node types would not allow: the feed tells of whatever is there.
 fn commit_unjudged(session: &mut Session) -> tympan_content::Result<()> {
-    session.mark_as_follower();
+    session.mark_as_received();
     session.commit("test", SystemTime::UNIX_EPOCH).map(drop)
 }
 

@@ -132,7 +132,7 @@ fn apply(edit: &Edit, model: &mut Model, session: &mut tympan_content::Session) 
             }
         }
         Edit::Commit => {
-            session.mark_as_follower();
+            session.mark_as_received();
             session.commit("edit", SystemTime::UNIX_EPOCH).unwrap();
         }
     }
@@ -149,7 +149,7 @@ proptest! {
         for edit in &edits {
             apply(edit, &mut model, &mut session);
         }
-        session.mark_as_follower();
+        session.mark_as_received();
         session.commit("last", SystemTime::UNIX_EPOCH).unwrap();
         let stored = repository.snapshot().unwrap().read_subtree(&NodePath::root()).unwrap().unwrap();
         prop_assert_eq!(sorted(stored.clone()), sorted(model.0));
@@ -158,12 +158,12 @@ proptest! {
         // history, and putting the root anew deals them out anew.
         let mut again = repository.session("ann").unwrap();
         again.put_node(&NodePath::root(), stored.clone()).unwrap();
-        again.mark_as_follower();
+        again.mark_as_received();
         let rewritten = again.commit("rewrite", SystemTime::UNIX_EPOCH).unwrap();
         let fresh = Repository::in_memory().unwrap();
         let mut import = fresh.session("bob").unwrap();
         import.put_node(&NodePath::root(), stored).unwrap();
-        import.mark_as_follower();
+        import.mark_as_received();
         let imported = import.commit("import", SystemTime::UNIX_EPOCH).unwrap();
         prop_assert_eq!(rewritten, imported);
     }
@@ -178,7 +178,7 @@ proptest! {
             for edit in edits {
                 apply(edit, &mut model, &mut session);
             }
-            session.mark_as_follower();
+            session.mark_as_received();
             roots.push(session.commit("some", SystemTime::UNIX_EPOCH).unwrap());
         }
         let store = &**repository.chunks();
@@ -203,13 +203,13 @@ proptest! {
         for edit in &before {
             apply(edit, &mut model, &mut session);
         }
-        session.mark_as_follower();
+        session.mark_as_received();
         session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
         let old = repository.snapshot().unwrap();
         for edit in &after {
             apply(edit, &mut model, &mut session);
         }
-        session.mark_as_follower();
+        session.mark_as_received();
         session.commit("after", SystemTime::UNIX_EPOCH).unwrap();
         let new = repository.snapshot().unwrap();
         let changed = old.changed_paths(&new).unwrap();

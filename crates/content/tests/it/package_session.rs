@@ -148,7 +148,7 @@ proptest! {
         package(&entries).unwrap().install(&mut session, &mut |_| {}).unwrap();
         install(&mut package(&entries).unwrap(), &mut memory).unwrap();
         // The trees follow no node types.
-        session.mark_as_follower();
+        session.mark_as_received();
         commit(&mut session);
         assert_same(&stored(&repository), &sorted(memory.root).children, "");
     }

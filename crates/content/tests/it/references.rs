@@ -145,7 +145,7 @@ fn a_dangling_reference_that_is_there_already_stays() {
     let text = path("/content/p/jcr:content/text");
     let mut session = repository.session("ann").unwrap();
     session.set_property(&text, "old", Value::Reference(NONE.into()).into()).unwrap();
-    session.mark_as_follower();
+    session.mark_as_received();
     commit(&mut session).unwrap();
     let changed = refused(&repository, |session| {
         session.set_property(&text, "other", "x".into()).unwrap();

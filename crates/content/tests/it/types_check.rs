@@ -366,7 +366,7 @@ fn what_was_stored_before_a_rule_is_not_judged_again() {
     let repository = repository();
     let mut session = repository.session("ann").unwrap();
     edit(&mut session, "+ /content/a t:closed other=x").unwrap();
-    session.mark_as_follower();
+    session.mark_as_received();
     session.commit("from elsewhere", ONE).unwrap();
     assert_eq!(violations(commit(&repository, &["= /content/a text=new"], ONE)), [""; 0]);
     assert_eq!(

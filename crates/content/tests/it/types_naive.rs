@@ -334,7 +334,7 @@ proptest! {
         if let Some(before) = &before {
             session.put_node(&at, before.clone()).unwrap();
         }
-        session.mark_as_follower();
+        session.mark_as_received();
         session.commit("before", SystemTime::UNIX_EPOCH).unwrap();
         session.put_node(&at, after.clone()).unwrap();
         let found = match session.commit("after", SystemTime::UNIX_EPOCH) {

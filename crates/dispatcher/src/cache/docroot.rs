@@ -292,7 +292,7 @@ impl Docroot {
     }
 
     /// Records for later processes that a flush came at `now`.
-    pub(crate) fn record_flush(&self, now: SystemTime) {
+    pub(crate) fn store_flush_time(&self, now: SystemTime) {
         // If recording fails, the time is known for the lifetime of this process.
         rustix::fs::futimens(&self.temporary_fd, &same_timestamps(now)).ok();
     }

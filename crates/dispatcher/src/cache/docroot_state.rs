@@ -28,7 +28,7 @@ pub(crate) struct DocrootState {
     mode: u32,
     open_docroot: RwLock<Arc<Docroot>>,
     /// The index of files by surrogate key.
-    pub(crate) tags: SurrogateKeyIndex,
+    pub(crate) surrogate_keys: SurrogateKeyIndex,
     /// The cached errors of its files.
     pub(crate) negative_cache: NegativeCache,
     /// The addresses at which its pages were requested.
@@ -61,7 +61,7 @@ impl DocrootState {
             path: path.to_owned(),
             mode,
             open_docroot: RwLock::new(Arc::new(Docroot::open(path, mode, Arc::clone(&usage))?)),
-            tags: SurrogateKeyIndex::default(),
+            surrogate_keys: SurrogateKeyIndex::default(),
             negative_cache: NegativeCache::default(),
             visits: VisitAddresses::default(),
             last_flush_at: Mutex::default(),
@@ -83,8 +83,8 @@ impl DocrootState {
         let mut flushed = self.last_flush_at.lock();
         *flushed = flushed.max(Some(now));
         drop(flushed);
-        self.negative_cache.record_flush();
-        self.last_opened().record_flush(now);
+        self.negative_cache.invalidate_all();
+        self.last_opened().store_flush_time(now);
     }
 
     /// Returns the time of the last flush of this process or earlier ones.

@@ -83,7 +83,7 @@ impl NegativeCache {
     }
 
     /// Invalidates all errors requested until now.
-    pub(crate) fn record_flush(&self) {
+    pub(crate) fn invalidate_all(&self) {
         self.flush_epoch.fetch_add(1, Ordering::SeqCst);
         self.errors.clear();
     }
@@ -158,7 +158,7 @@ mod tests {
         let before = negatives.flush_epoch();
         negatives.insert(Path::new("a.html"), negative(before, 1));
         assert_eq!(negatives.errors.len(), 1);
-        negatives.record_flush();
+        negatives.invalidate_all();
         assert_eq!(negatives.errors.len(), 0);
         negatives.insert(Path::new("a.html"), negative(before, 1));
         assert_eq!(negatives.errors.len(), 0);

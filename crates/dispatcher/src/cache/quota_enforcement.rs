@@ -177,7 +177,7 @@ impl DispatcherState {
             let keeper = DiskQuotaEnforcer {
                 root,
                 farms,
-                all_farms: self.farms.iter().map(|state| Arc::clone(&state.farm)).collect(),
+                all_farms: self.farms.iter().map(|state| Arc::clone(&state.config)).collect(),
                 quota: bounds,
                 fetches: Arc::clone(&self.fetch_coalescer),
                 memory: Arc::clone(&self.response_memory),
@@ -205,7 +205,7 @@ impl DispatcherState {
         let is_there = |state: &&Arc<FarmState>| {
             state.docroot.as_ref().is_some_and(|own| Arc::ptr_eq(own, root))
         };
-        self.farms.iter().filter(is_there).map(|state| Arc::clone(&state.farm)).collect()
+        self.farms.iter().filter(is_there).map(|state| Arc::clone(&state.config)).collect()
     }
 
     /// Returns the disk usage of document roots in Prometheus' text format.
@@ -406,7 +406,7 @@ impl DiskQuotaEnforcer {
         usage.evicted_files.fetch_add(evicted.files, Ordering::Relaxed);
         usage.evicted_bytes.fetch_add(evicted.bytes, Ordering::Relaxed);
         self.memory.record_change();
-        self.root.tags.remove_missing_files(docroot);
+        self.root.surrogate_keys.remove_missing_files(docroot);
         self.log_eviction(goal, evicted, now);
         if !evicted.covers(goal.required_amount) {
             self.log_insufficient_eviction(goal, memo);

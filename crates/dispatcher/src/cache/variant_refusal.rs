@@ -24,7 +24,7 @@ use crate::request::view::RequestView;
 
 /// Returns true if the query of a request, if any, makes a separate cache file.
 fn makes_variant_file(farm: &FarmState, view: &RequestView) -> bool {
-    let (Some(query), Some(cache)) = (&view.query, &farm.farm.cache) else { return true };
+    let (Some(query), Some(cache)) = (&view.query, &farm.config.cache) else { return true };
     page_variant::variant_key(cache, Some(query)).is_ok_and(|key| !key.is_empty())
 }
 
@@ -76,8 +76,8 @@ impl DispatcherState {
         if RequestedVariant::from_request(&plain).is_some() {
             return None;
         }
-        let RequestAction::Cache(file) = decide_in_farm(&farm.farm, &plain) else { return None };
-        let wants_ttl = farm.farm.cache.as_ref().is_some_and(|cache| cache.enable_ttl);
+        let RequestAction::Cache(file) = decide_in_farm(&farm.config, &plain) else { return None };
+        let wants_ttl = farm.config.cache.as_ref().is_some_and(|cache| cache.enable_ttl);
         let lookup = farm.docroot.as_ref()?.docroot_for_reading().look_up_file(&file, wants_ttl);
         if !matches!(lookup, Ok(CacheFileLookup::File(_))) {
             return None;

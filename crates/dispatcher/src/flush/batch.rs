@@ -30,7 +30,7 @@ use crate::observe::metrics::DispatcherCounter;
 /// The longest pause between two batches.
 const MAX_BATCH_PAUSE: Duration = Duration::from_millis(100);
 /// Batches shorter than this are not followed by a pause.
-const MIN_BATCH_PAUSE: Duration = Duration::from_millis(2);
+const MIN_BATCH_DURATION_FOR_PAUSE: Duration = Duration::from_millis(2);
 
 impl DispatcherState {
     /// Updates the files of a flush, together with those of other waiting flushes.
@@ -41,7 +41,7 @@ impl DispatcherState {
         flush: DocrootFlush,
     ) -> std::io::Result<()> {
         let (done, wait) = oneshot::channel();
-        if farm.storm.push(WaitingFlush { flush, result_sender: done }) {
+        if farm.flush_queue.push(WaitingFlush { flush, result_sender: done }) {
             let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
             tokio::task::spawn_blocking(move || inner.work_off_batches(&farm, &root));
         }
@@ -51,7 +51,7 @@ impl DispatcherState {
     fn work_off_batches(&self, farm: &FarmState, root: &DocrootState) {
         let guard = FlushBatcherGuard(farm);
         loop {
-            let waiting = farm.storm.take_waiting();
+            let waiting = farm.flush_queue.take_waiting();
             if waiting.is_empty() {
                 std::mem::forget(guard);
                 return;
@@ -64,10 +64,10 @@ impl DispatcherState {
                 docroot.empty_trash();
             });
             if let Err(error) = outcome {
-                tracing::error!(farm = %farm.farm.name, reason = %error, "cannot open the document root");
+                tracing::error!(farm = %farm.config.name, reason = %error, "cannot open the document root");
             }
             let spent = started.elapsed();
-            if spent > MIN_BATCH_PAUSE {
+            if spent > MIN_BATCH_DURATION_FOR_PAUSE {
                 std::thread::sleep(spent.min(MAX_BATCH_PAUSE));
             }
         }
@@ -75,7 +75,7 @@ impl DispatcherState {
 
     /// Updates the files of several flushes and reports the results to their senders.
     fn apply_batch(&self, farm: &FarmState, docroot: &Arc<Docroot>, round: Vec<WaitingFlush>) {
-        let Some(cache) = &farm.farm.cache else { return };
+        let Some(cache) = &farm.config.cache else { return };
         let flushes: Vec<&DocrootFlush> = round.iter().map(|waiting| &waiting.flush).collect();
         // Held until the files are changed, as another farm may have the same document root.
         let mut numbers = docroot.flush_numbers.lock();
@@ -101,7 +101,7 @@ impl DispatcherState {
         self.response_memory.record_change();
         self.metrics.add(DispatcherCounter::FilesDeleted, done.removed_count as u64);
         self.metrics.add(DispatcherCounter::FilesMarked, done.marked_count as u64);
-        tracing::debug!(farm = %farm.farm.name, flushes = flushes.len(), removed = done.removed_count,
+        tracing::debug!(farm = %farm.config.name, flushes = flushes.len(), removed = done.removed_count,
             marked = done.marked_count, "flushes applied");
         for waiting in round {
             let outcome = match &done.first_error {
@@ -126,7 +126,7 @@ impl DispatcherState {
                 root.flush_orders.count(*order);
             }
             if order.is_doubtful() {
-                tracing::warn!(farm = %farm.farm.name, agent = source, reason = order.name(),
+                tracing::warn!(farm = %farm.config.name, agent = source, reason = order.name(),
                     "flushes may have been missed: all pages count as out of date");
                 self.log(LogLevel::Warn, || {
                     format!(
@@ -135,14 +135,14 @@ impl DispatcherState {
                     )
                 });
             } else if *order == FlushOrder::Restarted {
-                tracing::info!(farm = %farm.farm.name, agent = source, "a sender of flushes began anew");
+                tracing::info!(farm = %farm.config.name, agent = source, "a sender of flushes began anew");
             }
         }
         if let Err(error) =
             docroot.write_flush_numbers(&batch_numbers.numbers.to_text(), cache.mode)
         {
             // After a restart some flushes before the next one will seem lost, which is safe.
-            tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down which flushes came");
+            tracing::warn!(farm = %farm.config.name, reason = %error, "cannot write down which flushes came");
         }
         batch_numbers.numbers
     }
@@ -153,7 +153,7 @@ impl DispatcherState {
             farm.docroot.as_ref().is_some_and(|root| root.path() == docroot.path())
         };
         let farms = self.farms.iter().filter(is_there);
-        farms.filter_map(|farm| farm.farm.cache.as_ref())
+        farms.filter_map(|farm| farm.config.cache.as_ref())
     }
 
     /// Touches all stat files of all farms on a document root, without waiting for a window, because the time of the
@@ -242,7 +242,7 @@ impl BatchNumbers {
         numbered.peek()?;
         let mut numbers = read_numbers();
         let note = |(numbering, sequence): (FlushNumbering, Option<u64>)| {
-            let order = numbers.record_flush(&numbering, sequence);
+            let order = numbers.record_number(&numbering, sequence);
             (numbering.source, order)
         };
         let orders = numbered.map(note).collect();
@@ -259,7 +259,7 @@ struct FlushBatcherGuard<'a>(&'a FarmState);
 
 impl Drop for FlushBatcherGuard<'_> {
     fn drop(&mut self) {
-        self.0.storm.reset();
+        self.0.flush_queue.reset();
     }
 }
 

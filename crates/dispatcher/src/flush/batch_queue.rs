@@ -21,7 +21,7 @@ pub(crate) struct DocrootFlush {
 
 /// The waiting flushes of a farm.
 #[derive(Debug, Default)]
-pub(crate) struct FlushBatcher(Mutex<FlushBatcherState>);
+pub(crate) struct FlushQueue(Mutex<FlushBatcherState>);
 
 #[derive(Debug, Default)]
 struct FlushBatcherState {
@@ -35,7 +35,7 @@ pub(super) struct WaitingFlush {
     pub(super) result_sender: oneshot::Sender<std::io::Result<()>>,
 }
 
-impl FlushBatcher {
+impl FlushQueue {
     /// Adds a flush; returns true if no batch is running yet.
     pub(super) fn push(&self, waiting: WaitingFlush) -> bool {
         let mut state = self.0.lock();

@@ -102,7 +102,7 @@ struct SenderNumbers {
 
 impl FlushNumbers {
     /// Records a flush and returns its order relative to earlier ones.
-    pub(crate) fn record_flush(
+    pub(crate) fn record_number(
         &mut self,
         numbering: &FlushNumbering,
         sequence: Option<u64>,
@@ -183,7 +183,7 @@ mod tests {
 
     fn hear(numbers: &mut FlushNumbers, run: &str, count: u64, sequence: u64) -> FlushOrder {
         let numbering = FlushNumbering { source: "p/flush".to_owned(), run: run.to_owned(), count };
-        numbers.record_flush(&numbering, Some(sequence))
+        numbers.record_number(&numbering, Some(sequence))
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         for number in 0..2 * MAX_SENDERS as u64 {
             let numbering =
                 FlushNumbering { source: format!("p{number:05}/x"), run: "r".to_owned(), count: 1 };
-            numbers.record_flush(&numbering, None);
+            numbers.record_number(&numbering, None);
             hear(&mut numbers, &format!("r{number}"), 1, number);
         }
         assert!(numbers.senders.len() <= MAX_SENDERS);

@@ -55,11 +55,11 @@ pub(crate) fn parse_refetch_target(
     doors: &ListenerPorts,
 ) -> Option<(RequestView, PathBuf)> {
     let mut view = RequestView::from_url(Method::GET, uri, HeaderMap::new()).ok()?;
-    let file = check_request_cacheable(&farm.farm, &view).ok()?;
+    let file = check_request_cacheable(&farm.config, &view).ok()?;
     let visits = farm.docroot.as_ref().map(|root| &root.visits);
     let of_others = || {
         let site = visits.and_then(|visits| visits.find_site_visit(&file));
-        match own_address(&farm.farm, doors) {
+        match own_address(&farm.config, doors) {
             // A visit under another name must not determine the address of new pages.
             Some(own) => {
                 let site = site.filter(|site| site.is_at_address(&own, doors));
@@ -117,7 +117,7 @@ impl DispatcherState {
                 // The queue outlives a reload, and its farm may have other renders and rules since then.
                 let newer = farm.refetch_queue.successor();
                 let (inner, farm) = newer.unwrap_or_else(|| (Arc::clone(&self), Arc::clone(&farm)));
-                if check_request_cacheable(&farm.farm, &item.view)
+                if check_request_cacheable(&farm.config, &item.view)
                     .is_ok_and(|file| file == item.file)
                 {
                     inner.refetch_item(&farm, item).await;
@@ -162,7 +162,7 @@ impl DispatcherState {
             DispatcherCounter::RefetchFailures
         });
         if !is_done {
-            tracing::warn!(farm = %farm.farm.name, path = %item.view.path, "a flushed page could not be fetched again");
+            tracing::warn!(farm = %farm.config.name, path = %item.view.path, "a flushed page could not be fetched again");
         } else if item.retry_deadline.is_some() {
             for _ in 0..farm.refetch_queue.release_postponed(max_refetch_workers(farm)) {
                 tokio::spawn(Arc::clone(self).run_refetch_worker(Arc::clone(farm)));
@@ -205,13 +205,13 @@ impl DispatcherState {
             }
             FetchRole::Pass(_) => return RefetchOutcome::Failed,
             FetchRole::Lead(ticket) => {
-                let cache = farm.farm.cache.as_ref();
+                let cache = farm.config.cache.as_ref();
                 let target = cache.map(|cache| page_variant::variant_target(cache, &item.view));
                 let fetch = PageFetch {
                     call: UpstreamRequest {
                         method: Method::GET,
                         target: target.unwrap_or_else(|| item.view.wire_target()),
-                        headers: request_headers(&farm.farm, &item.view, ForwardPurpose::Cache),
+                        headers: request_headers(&farm.config, &item.view, ForwardPurpose::Cache),
                         body: VisitorBody::empty(),
                         sticky_render: None,
                     },
@@ -258,7 +258,7 @@ async fn await_visitor_fetch(fetch: &PendingFetch, item: &RefetchItem) -> Refetc
 
 /// Returns the maximum number of concurrent re-fetches of a farm.
 fn max_refetch_workers(farm: &FarmState) -> u32 {
-    farm.farm.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency)
+    farm.config.cache.as_ref().map_or(1, |cache| cache.refetch_concurrency)
 }
 
 /// The outcome of one attempt to fetch a page.

@@ -99,7 +99,7 @@ enum WarmUpOutcome {
 impl Dispatcher {
     /// Runs the warm-up according to the settings.
     pub(crate) async fn run_warm_up(self) {
-        let settings = self.current_state().switches.warm_up.clone();
+        let settings = self.current_state().settings.warm_up.clone();
         let Some(file) = settings.url_file.clone() else { return };
         let (named, max_pages) = (file.clone(), settings.max_pages);
         let read = tokio::task::spawn_blocking(move || read_urls(&named, max_pages)).await;
@@ -155,7 +155,7 @@ impl DispatcherState {
         let Some((view, farm, file)) = self.warm_up_target(url, host) else {
             return WarmUpOutcome::Uncacheable;
         };
-        let Some(cache) = &farm.farm.cache else { return WarmUpOutcome::Uncacheable };
+        let Some(cache) = &farm.config.cache else { return WarmUpOutcome::Uncacheable };
         let Some(docroot) = farm.docroot.as_ref().map(|root| root.docroot_for_reading()) else {
             return WarmUpOutcome::Uncacheable;
         };
@@ -186,7 +186,7 @@ impl DispatcherState {
             call: UpstreamRequest {
                 method: Method::GET,
                 target: page_variant::variant_target(cache, &view),
-                headers: request_headers(&farm.farm, &view, ForwardPurpose::Cache),
+                headers: request_headers(&farm.config, &view, ForwardPurpose::Cache),
                 body: VisitorBody::empty(),
                 sticky_render: None,
             },
@@ -219,7 +219,7 @@ impl DispatcherState {
             headers.insert(header::HOST, host);
         }
         let view = RequestView::from_url(Method::GET, url, headers).ok()?;
-        let view = match self.switches.routes.route_request(&view) {
+        let view = match self.settings.routes.route_request(&view) {
             RouteOutcome::Serve(rewritten) => rewritten.map_or(view, |rewritten| *rewritten),
             RouteOutcome::Redirect(..) | RouteOutcome::Respond(_) | RouteOutcome::Proxy(_) => {
                 return None;
@@ -229,9 +229,9 @@ impl DispatcherState {
         let decision =
             decide_request_among(&self.config, &view, |farm| farm.visitor_share.is_none())?;
         let RequestAction::Cache(file) = decision.action else { return None };
-        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.farm, decision.farm))?;
+        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm))?;
         let is_private =
-            state.farm.auth_checker.is_some() || state.farm.session_management.is_some();
+            state.config.auth_checker.is_some() || state.config.session_management.is_some();
         (!is_private).then_some((view, state, file))
     }
 

@@ -107,7 +107,7 @@ impl DispatcherState {
     }
 
     fn collect_farm_status(&self, state: &FarmState) -> FarmStatus {
-        let (farm, tally) = (&state.farm, &state.farm_metrics);
+        let (farm, tally) = (&state.config, &state.farm_metrics);
         let counts = tally.outcome_counts();
         let [hits, stale, ..] = counts;
         let reasons = tally.pass_reason_counts().into_iter().take(MAX_LISTED_ITEMS);

@@ -24,14 +24,14 @@ const QUERY_VALUE_ESCAPES: &AsciiSet =
 impl DispatcherState {
     /// Returns true if the page is served only after a permission check.
     pub(crate) fn needs_permission(&self, exchange: &RequestExchange<'_>) -> bool {
-        let checker = exchange.farm.farm.auth_checker.as_ref();
+        let checker = exchange.farm.config.auth_checker.as_ref();
         checker.is_some_and(|checker| checker.filter.allows(exchange.view.path.as_str()))
     }
 
     /// Checks if the visitor may see a cached page; a page that needs no check is granted.
     pub(crate) async fn check_permission(&self, exchange: &RequestExchange<'_>) -> AuthCheckResult {
         let farm = exchange.farm;
-        let checker = match &farm.farm.auth_checker {
+        let checker = match &farm.config.auth_checker {
             Some(checker) if self.needs_permission(exchange) => checker,
             _ => return AuthCheckResult::Granted(HeaderMap::new()),
         };
@@ -39,7 +39,11 @@ impl DispatcherState {
         let call = UpstreamRequest {
             method: Method::HEAD,
             target: format!("{}?uri={uri}", checker.url),
-            headers: proxy_headers(&farm.farm.client_headers, exchange.view, ForwardPurpose::Cache),
+            headers: proxy_headers(
+                &farm.config.client_headers,
+                exchange.view,
+                ForwardPurpose::Cache,
+            ),
             body: VisitorBody::empty(),
             sticky_render: None,
         };

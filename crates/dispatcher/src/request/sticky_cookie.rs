@@ -14,7 +14,7 @@ pub(crate) fn add_sticky_cookie(
     exchange: &RequestExchange<'_>,
     render: &str,
 ) {
-    let (sticky, view) = (&exchange.farm.farm.sticky, exchange.view);
+    let (sticky, view) = (&exchange.farm.config.sticky, exchange.view);
     let is_below = |folder: &String| {
         let rest = view.path.as_str().strip_prefix(folder.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))

@@ -177,7 +177,8 @@ impl FetchTask {
     /// Fetches an absent page from a sibling; returns the ticket if the render must be asked.
     async fn fetch_from_sibling(&mut self, ticket: FetchTicket) -> Option<FetchTicket> {
         let farm = Arc::clone(&self.farm);
-        let is_private = farm.farm.auth_checker.is_some() || farm.farm.session_management.is_some();
+        let is_private =
+            farm.config.auth_checker.is_some() || farm.config.session_management.is_some();
         // A flushed page is requested from the render: siblings may not have received the flush yet.
         if farm.sibling_upstream.is_none() || is_private || self.fetch.min_sequence.is_some() {
             return Some(ticket);
@@ -192,7 +193,7 @@ impl FetchTask {
         let Some(copy) = sibling_copy::fetch_sibling_copy(&farm, target, host, sent).await else {
             return Some(ticket);
         };
-        if is_flushed_since(root, &farm.farm, (&self.fetch.file, copy.fetch_time)) {
+        if is_flushed_since(root, &farm.config, (&self.fetch.file, copy.fetch_time)) {
             return Some(ticket);
         }
         let mut headers = copy.headers.clone();
@@ -206,13 +207,13 @@ impl FetchTask {
             fetched_at: fetched,
             headers: copy.headers,
             expires_at: copy.expiry,
-            mode: farm.farm.cache.as_ref().map_or(0o755, |cache| cache.mode),
+            mode: farm.config.cache.as_ref().map_or(0o755, |cache| cache.mode),
         };
         let (body, storing) = (copy.body.clone(), Arc::clone(&farm));
         let work = move || {
             let stored = ticket.store_unless_flushed(|| {
                 let root = storing.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?;
-                if is_flushed_since(root, &storing.farm, (&placement.file, fetched)) {
+                if is_flushed_since(root, &storing.config, (&placement.file, fetched)) {
                     return Err(NotCacheableReason::Flushed);
                 }
                 let mut temporary = begin_temporary_file(&storing)?;
@@ -244,7 +245,7 @@ impl FetchTask {
 
     /// Returns the revalidation request for the copy to be replaced; `None` if it cannot be revalidated.
     fn revalidation_request(&self) -> Option<RevalidationRequest> {
-        let farm = &self.farm.farm;
+        let farm = &self.farm.config;
         let cache = farm.cache.as_ref()?;
         let is_private = farm.auth_checker.is_some() || farm.session_management.is_some();
         if cache.revalidate == RevalidateMode::Never || is_private {
@@ -354,7 +355,7 @@ impl FetchTask {
         let length = upstream_response.response.body().size_hint().exact();
         let (mut parts, mut body) = upstream_response.response.into_parts();
         // Other visitors wait for it, and an endless stream would never be complete.
-        body.enforce_min_rate(self.dispatcher_state.switches.min_render_rate);
+        body.enforce_min_rate(self.dispatcher_state.settings.min_render_rate);
         clean_response_headers(&mut parts.headers);
         let head = StorableHead {
             headers: parts.headers,
@@ -367,7 +368,7 @@ impl FetchTask {
 
     /// Returns the time for which an error is cached: as configured in the farm, and no longer than the render allows.
     fn negative_ttl(&self, status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
-        let time = negative_cache::negative_ttl(&self.farm.farm, status)?;
+        let time = negative_cache::negative_ttl(&self.farm.config, status)?;
         let is_for_all = check_response_cacheable(StatusCode::OK, headers)
             .map_or_else(|reason| reason == NotCacheableReason::EmptyBody, |()| true);
         is_for_all.then_some(time)
@@ -382,7 +383,7 @@ impl FetchTask {
     ) {
         let render = upstream_response.render;
         let (mut parts, mut body) = upstream_response.response.into_parts();
-        body.enforce_min_rate(self.dispatcher_state.switches.min_render_rate);
+        body.enforce_min_rate(self.dispatcher_state.settings.min_render_rate);
         clean_response_headers(&mut parts.headers);
         let mut bytes = BytesMut::new();
         let is_whole = loop {
@@ -485,7 +486,7 @@ impl FetchTask {
                 }
                 Some(Err(error)) => {
                     self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
-                    tracing::debug!(farm = %self.farm.farm.name, reason = %error, "render broke off");
+                    tracing::debug!(farm = %self.farm.config.name, reason = %error, "render broke off");
                     // Nothing was sent to visitors yet, so an error is better than half a page.
                     ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken));
                     return self
@@ -671,7 +672,7 @@ impl FetchTask {
             }
             self.dispatcher_state.metrics.increment(counter);
             if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
-                tracing::warn!(farm = %self.farm.farm.name, path = %pattern, reason = name,
+                tracing::warn!(farm = %self.farm.config.name, path = %pattern, reason = name,
                     "pages are cached for everyone in spite of a header of their render");
                 self.dispatcher_state.log(LogLevel::Warn, || {
                     format!("Stored in spite of its {name} header: {pattern}")
@@ -681,7 +682,7 @@ impl FetchTask {
     }
 
     fn file_placement(&self, head: &StorableHead) -> CacheFilePlacement {
-        let cache = self.farm.farm.cache.as_ref();
+        let cache = self.farm.config.cache.as_ref();
         let has_ttl = cache.is_some_and(|cache| cache.enable_ttl);
         CacheFilePlacement {
             file: self.fetch.file.clone(),
@@ -700,7 +701,7 @@ impl FetchTask {
     /// determine it.
     fn stored_headers(&self, all: &HeaderMap) -> HeaderMap {
         let mut stored = HeaderMap::new();
-        let names = self.farm.farm.cache.as_ref().map(|cache| &cache.headers);
+        let names = self.farm.config.cache.as_ref().map(|cache| &cache.headers);
         for (name, value) in all {
             let is_named = PROTECTIVE_HEADERS.contains(&name.as_str())
                 || names.is_some_and(|names| names.iter().any(|own| own == name.as_str()));
@@ -714,7 +715,7 @@ impl FetchTask {
         for value in all.get_all(SURROGATE_KEY_HEADER) {
             stored.append(STORED_KEYS_HEADER, value.clone());
         }
-        let cache = self.farm.farm.cache.as_ref();
+        let cache = self.farm.config.cache.as_ref();
         if cache.is_some_and(|cache| cache.revalidate != RevalidateMode::Never) {
             store_validators(&mut stored, all);
         }
@@ -809,7 +810,7 @@ impl CacheFilePlacement {
         temporary: TemporaryCacheFile,
     ) -> Result<(), NotCacheableReason> {
         let keys = surrogate_keys(&self.headers, &STORED_KEYS_HEADER);
-        let tags = farm.docroot.as_ref().map(|root| &root.tags);
+        let tags = farm.docroot.as_ref().map(|root| &root.surrogate_keys);
         if tags.is_some_and(|tags| tags.is_flushed(&keys, self.fetched_at)) {
             return Err(NotCacheableReason::Flushed);
         }
@@ -886,7 +887,7 @@ fn is_flushed_since(
 
 fn begin_temporary_file(farm: &FarmState) -> Result<TemporaryCacheFile, NotCacheableReason> {
     let docroot = farm.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?;
-    let mode = farm.farm.cache.as_ref().map_or(0o755, |cache| cache.mode);
+    let mode = farm.config.cache.as_ref().map_or(0o755, |cache| cache.mode);
     docroot
         .docroot_for_writing()
         .and_then(|docroot| docroot.create_temporary(mode))
@@ -938,7 +939,7 @@ impl DispatcherState {
                 ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
                 ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
                 ShadowVerdict::Different(how) => {
-                    tracing::info!(farm = %farm.farm.name, path = target, reason = how, "a shadow answers otherwise");
+                    tracing::info!(farm = %farm.config.name, path = target, reason = how, "a shadow answers otherwise");
                     inner.log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
                     DispatcherCounter::ShadowDifferences
                 }

@@ -282,7 +282,7 @@ impl DispatcherState {
                 view.page_render = budget.sticky_render.lock().clone();
             }
             let mut inner = RequestExchange::new(exchange.farm, &view);
-            let action = decide_in_farm(&exchange.farm.farm, &view);
+            let action = decide_in_farm(&exchange.farm.config, &view);
             let mut response = self.request_part(&mut inner, action).await;
             if let Some(render) = &inner.render {
                 budget.sticky_render.lock().get_or_insert_with(|| render.clone());
@@ -317,7 +317,7 @@ impl DispatcherState {
     ) -> Response<ResponseBody> {
         let view = unconditional_get(exchange.view.clone());
         let mut inner = RequestExchange::new(exchange.farm, &view);
-        self.request_part(&mut inner, decide_source(&exchange.farm.farm, &view)).await
+        self.request_part(&mut inner, decide_source(&exchange.farm.config, &view)).await
     }
 
     async fn request_part(
@@ -343,7 +343,7 @@ impl DispatcherState {
 
 /// Returns true if visitors of the farm stay with one render, and this visitor has none yet.
 fn needs_sticky_render(exchange: &RequestExchange<'_>) -> bool {
-    let has_folders = !exchange.farm.farm.sticky.paths.is_empty();
+    let has_folders = !exchange.farm.config.sticky.paths.is_empty();
     has_folders && exchange.view.cookie(sticky_cookie::STICKY_COOKIE).is_none()
 }
 

@@ -98,7 +98,7 @@ pub(crate) async fn fetch_sibling_copy(
     host: Option<&HeaderValue>,
     sent: SystemTime,
 ) -> Option<SiblingCopy> {
-    let (siblings, cache) = (farm.sibling_upstream.as_ref()?, farm.farm.cache.as_ref()?);
+    let (siblings, cache) = (farm.sibling_upstream.as_ref()?, farm.config.cache.as_ref()?);
     let mut headers = HeaderMap::new();
     // `Authorization` would make the response uncacheable.
     let token = cache.flush_token.as_deref().and_then(|token| HeaderValue::from_str(token).ok());
@@ -152,12 +152,12 @@ pub(crate) async fn fetch_sibling_copy(
 
 /// Returns true if another dispatcher may get copies: by the token, or because it may flush.
 fn may_request_copies(keys: &FlushKeys, farm: &FarmState, view: &RequestView) -> bool {
-    let token = farm.farm.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
+    let token = farm.config.cache.as_ref().and_then(|cache| cache.flush_token.as_deref());
     let shown_token = view.headers.get(SIBLING_HEADER).map(HeaderValue::as_bytes);
     let has_token = token
         .zip(shown_token)
         .is_some_and(|(token, shown_token)| is_equal_constant_time(token.as_bytes(), shown_token));
-    has_token || is_flush_allowed(keys, &farm.farm, view)
+    has_token || is_flush_allowed(keys, &farm.config, view)
 }
 
 impl DispatcherState {
@@ -183,7 +183,7 @@ impl DispatcherState {
         exchange: &RequestExchange<'_>,
         file: &std::path::Path,
     ) -> Option<Response<ResponseBody>> {
-        let farm = &exchange.farm.farm;
+        let farm = &exchange.farm.config;
         let (cache, root) = (farm.cache.as_ref()?, exchange.farm.docroot.as_ref()?);
         let is_private = farm.auth_checker.is_some() || farm.session_management.is_some();
         // Another process handles the flushes now.

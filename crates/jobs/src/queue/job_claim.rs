@@ -402,7 +402,7 @@ impl JobQueues {
         query: sqlx::query::Query<'_, sqlx::Any, AnyArguments>,
     ) -> Result<u64> {
         let changed = self.execute_write(action, query).await?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(changed)
     }
 }

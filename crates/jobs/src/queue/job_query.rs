@@ -369,7 +369,7 @@ impl JobQueues {
         .execute(&self.pool)
         .await
         .map_err(database_error("pause a queue"))?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(())
     }
 
@@ -383,7 +383,7 @@ impl JobQueues {
             .execute(&self.pool)
             .await
             .map_err(database_error("resume a queue"))?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(done.rows_affected() > 0)
     }
 
@@ -405,7 +405,7 @@ impl JobQueues {
             return Ok(0);
         }
         let done = query.execute(&self.pool).await.map_err(database_error("retry jobs"))?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(done.rows_affected())
     }
 
@@ -416,7 +416,7 @@ impl JobQueues {
     pub async fn clear_topic(&self, topic: &str) -> Result<u64> {
         let query = sqlx::query("DELETE FROM job WHERE topic = $1 AND state <> 'ACTIVE'");
         let removed = self.execute_write("clear a queue", query.bind(topic)).await?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(removed)
     }
 
@@ -432,7 +432,7 @@ impl JobQueues {
         );
         let count =
             self.execute_write("retry jobs", query.bind(to_epoch_millis(now)).bind(topic)).await?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(count)
     }
 

@@ -144,7 +144,7 @@ impl JobQueues {
     }
 
     /// Notifies workers of this process that jobs may be claimable.
-    pub fn notify_workers(&self) {
+    pub fn wake_job_workers(&self) {
         self.shared.job_available.notify_one();
     }
 
@@ -197,7 +197,7 @@ impl JobQueues {
             waiting.push(reply_sender);
         }
         let stored = self.store_jobs(&jobs).await;
-        self.notify_workers();
+        self.wake_job_workers();
         match stored {
             Ok(ids) => {
                 for (reply_sender, id) in waiting.into_iter().zip(ids) {
@@ -225,7 +225,7 @@ impl JobQueues {
         }
         let jobs: Vec<(NewJob, SystemTime)> = jobs.into_iter().map(|job| (job, now)).collect();
         let ids = self.store_jobs(&jobs).await?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(ids)
     }
 
@@ -277,7 +277,7 @@ impl JobQueues {
             .map_err(database_error(action))?;
         }
         transaction.commit().await.map_err(database_error(action))?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl JobQueues {
         self.insert_jobs(&mut transaction, &jobs, None).await?;
         transaction.commit().await.map_err(database_error(action))?;
         self.remember_topics(&jobs);
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(true)
     }
 

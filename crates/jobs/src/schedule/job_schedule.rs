@@ -81,7 +81,7 @@ impl JobQueues {
         .execute(&self.pool)
         .await
         .map_err(database_error("store a schedule"))?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl JobQueues {
             .execute(&self.pool)
             .await
             .map_err(database_error("pause a schedule"))?;
-        self.notify_workers();
+        self.wake_job_workers();
         Ok(done.rows_affected() > 0)
     }
 

@@ -182,13 +182,13 @@ impl JobWorker {
     pub fn register_handler(&self, handler: Arc<dyn JobHandler>) {
         let pattern = TopicPattern::parse_handler_pattern(handler.topic());
         self.state.handlers.write().push((pattern, handler));
-        self.state.queues.notify_workers();
+        self.state.queues.wake_job_workers();
     }
 
     /// Replaces the configurations of queues. Claimed jobs are carried out as before.
     pub fn set_queue_configs(&self, queues: Vec<QueueConfig>) {
         *self.state.queue_set.write() = Arc::new(QueueSet::new(queues));
-        self.state.queues.notify_workers();
+        self.state.queues.wake_job_workers();
     }
 
     /// Returns the current queue configurations.

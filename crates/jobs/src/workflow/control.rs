@@ -136,7 +136,7 @@ impl WorkflowEngine {
         }
         if is_changed {
             transaction.commit().await.map_err(database_error(action))?;
-            self.queues.notify_workers();
+            self.queues.wake_job_workers();
         }
         Ok(is_changed)
     }
@@ -226,7 +226,7 @@ impl WorkflowEngine {
         let moving = StepActionContext { user, comment: None, now };
         self.record_history(&mut transaction, &instance, (&name, "restarted"), &moving).await?;
         transaction.commit().await.map_err(database_error(action))?;
-        self.queues.notify_workers();
+        self.queues.wake_job_workers();
         Ok(())
     }
 

@@ -107,7 +107,7 @@ impl WorkflowEngine {
         let mut transaction = self.queues.begin_write(action).await?;
         let id = self.start_in_transaction(&mut transaction, start, None, now).await?.id;
         transaction.commit().await.map_err(database_error(action))?;
-        self.queues.notify_workers();
+        self.queues.wake_job_workers();
         Ok(id)
     }
 
@@ -179,7 +179,7 @@ impl WorkflowEngine {
         }
         transaction.commit().await.map_err(database_error(action))?;
         if !starts.is_empty() {
-            self.queues.notify_workers();
+            self.queues.wake_job_workers();
         }
         Ok(true)
     }
@@ -346,7 +346,7 @@ impl WorkflowEngine {
             self.start_in_transaction(&mut transaction, &notice, None, moving.now).await?;
         }
         transaction.commit().await.map_err(database_error(action))?;
-        self.queues.notify_workers();
+        self.queues.wake_job_workers();
         Ok(())
     }
 
@@ -365,7 +365,7 @@ impl WorkflowEngine {
             return Ok(false);
         }
         transaction.commit().await.map_err(database_error(action))?;
-        self.queues.notify_workers();
+        self.queues.wake_job_workers();
         Ok(true)
     }
 

@@ -166,7 +166,7 @@ impl WorkflowEngine {
             instance.flow.enter_steps(&instance.model, vec![target.to_owned()], &instance.data)?;
         self.enter_steps(&mut transaction, &mut instance, (&step, &new_steps), moving).await?;
         transaction.commit().await.map_err(database_error(action))?;
-        self.queues.notify_workers();
+        self.queues.wake_job_workers();
         Ok(true)
     }
 
@@ -221,7 +221,7 @@ impl WorkflowEngine {
             self.complete_step_in_transaction(&mut transaction, ending, &moving).await?;
         }
         transaction.commit().await.map_err(database_error(action))?;
-        self.queues.notify_workers();
+        self.queues.wake_job_workers();
         Ok(())
     }
 }

@@ -380,7 +380,7 @@ async fn a_step_acts_for_who_started_it_or_for_a_service_user_and_nobody_else() 
     );
     let mut session = repository.session("system").unwrap();
     session.put_node(&NodePath::new("/users").unwrap(), users).unwrap();
-    session.mark_as_follower();
+    session.mark_as_received();
     session.commit("users", SystemTime::now()).unwrap();
     let parts =
         "s:START ask:PARTICIPANT:bob one:PROCESS two:PROCESS e:END s>ask ask>one one>two two>e";

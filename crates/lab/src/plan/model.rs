@@ -41,7 +41,7 @@ pub(super) struct PlanModel {
     /// Per manager, host names with their comma-separated addresses.
     pub(super) host_addresses: Vec<Vec<(TextTemplate, TextTemplate)>>,
     /// Shared counters of throughput controllers and timers.
-    pub(super) meters: Vec<ThroughputMeter>,
+    pub(super) meters: Vec<SharedTimerState>,
     pub(super) files: PlanFiles,
     /// True if scripts that run before a sample access the previous one.
     pub(super) retains_previous_sample: bool,
@@ -406,7 +406,7 @@ pub(super) enum ThroughputMode {
 
 /// Throughput state shared by several threads.
 #[derive(Debug, Default)]
-pub(super) struct ThroughputMeter {
+pub(super) struct SharedTimerState {
     pub(super) count: AtomicI64,
     pub(super) executed: AtomicI64,
     /// The due time of the last sample, per group with a separate rate.

@@ -317,7 +317,7 @@ impl PlanThread {
                         false => meter.count.load(Ordering::Relaxed),
                     });
                     if here >= at_least {
-                        if let Some(step) = self.wait_for_timers(node, timers, turn.now) {
+                        if let Some(step) = self.schedule_after_timers(node, timers, turn.now) {
                             return step;
                         }
                     } else {
@@ -409,12 +409,17 @@ impl PlanThread {
         for script in &sampler.pre_processors {
             self.run_pre_processor(script);
         }
-        self.wait_for_timers(node, 0, now)
+        self.schedule_after_timers(node, 0, now)
     }
 
     /// Returns the wait before a sampler: the sum of the delays of its timers from index `from` on. A synchronizing timer
     /// changes the phase of the thread instead, which resumes at the timer after it.
-    fn wait_for_timers(&mut self, node: PlanNodeId, from: usize, now: Instant) -> Option<UserStep> {
+    fn schedule_after_timers(
+        &mut self,
+        node: PlanNodeId,
+        from: usize,
+        now: Instant,
+    ) -> Option<UserStep> {
         let model = Arc::clone(&self.model);
         let Some(PlanNodeKind::Sampler(sampler)) = model.nodes.get(node).map(|node| &node.kind)
         else {

@@ -70,7 +70,7 @@ fn the_media_type_is_guessed_where_content_has_none() {
         let path = NodePath::new("/content/empty").unwrap();
         session.put_node(&path, Subtree::new("empty", "nt:file")).unwrap();
         // Content from elsewhere may hold a file without content.
-        session.mark_as_follower();
+        session.mark_as_received();
     });
     assert_eq!(site.get("/content/empty").outcome, RenderOutcome::NotFound);
 }

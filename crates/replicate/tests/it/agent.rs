@@ -633,7 +633,7 @@ async fn pausing_holds_under_the_name_that_the_configuration_gives() {
         pid: "x-mine".to_owned(),
         ..QueueConfig::new("mine", &["com/day/cq/replication/job/*"])
     }]);
-    sender.use_worker_config(worker);
+    sender.set_queue_name_source(worker);
     assert_eq!(sender.queue_name_of("one"), "mine");
     queues.pause_queue("mine", "ann", SystemTime::now()).await.unwrap();
     sender.flush_changes(SystemTime::now()).await.unwrap();
@@ -643,14 +643,14 @@ async fn pausing_holds_under_the_name_that_the_configuration_gives() {
     sender.flush_changes(SystemTime::now()).await.unwrap();
     // A worker that would send does so at once; one look of all workers later it has not.
     for _ in 0..200 {
-        sender.wake_workers();
+        sender.wake_agent_workers();
         tokio::task::yield_now().await;
     }
     let waiting = queues.list_topic(&agent_topic("publish", "one"), 10).await.unwrap();
     assert!(!waiting.is_empty() && waiting.iter().all(|job| job.state == JobState::Queued));
     assert_eq!(cache.seen.lock().len(), 0);
     queues.resume_queue("mine").await.unwrap();
-    sender.wake_workers();
+    sender.wake_agent_workers();
     cache.wait_for(1).await;
     stop.send_replace(true);
 }

@@ -170,7 +170,7 @@ async fn author_with_live_tree(dir: &tempfile::TempDir) -> Author {
     let author = author_with_tree(dir).await;
     send_all(&author).await;
     let mut session = author.repository.session("ann").unwrap();
-    session.mark_as_follower();
+    session.mark_as_received();
     let policy = path(&page_at(CLOSED)).child("rep:cugPolicy").unwrap();
     session.put_node(&policy, Subtree::new("rep:cugPolicy", "rep:CugPolicy")).unwrap();
     session.commit("close", SystemTime::now()).unwrap();

@@ -344,7 +344,7 @@ async fn a_crash_between_commit_and_queue_loses_no_withdrawal() {
         serde_json::json!({ "action": "Deactivate", "path": "/content/b", "deep": true, "withdrawal": true }),
     );
     author.queues.add_job(again, SystemTime::now()).await.unwrap();
-    author.sender.wake_workers();
+    author.sender.wake_agent_workers();
     author.compare("withdrawn twice").await;
     assert!(pages(&author.publisher.repository.snapshot().unwrap()).contains("/content/b"));
     stop.send_replace(true);
@@ -487,7 +487,7 @@ fn pages_that_stay_keep_the_policies_above_them_and_nothing_else() {
         ("/content/a/gone", page("gone", "gone")),
     ] {
         let mut session = publisher.session("ann").unwrap();
-        session.mark_as_follower();
+        session.mark_as_received();
         if session.node(&path("/content")).unwrap().is_none() {
             session.add_node(&path("/content"), "sling:Folder").unwrap();
         }

@@ -92,7 +92,7 @@ proptest! {
 
 /// Commits whatever the node types say: what is indexed does not depend on them.
 fn commit(session: &mut tympan_content::Session) {
-    session.mark_as_follower();
+    session.mark_as_received();
     session.commit("edit", UNIX_EPOCH).unwrap();
 }
 

@@ -38,7 +38,7 @@ impl Site {
         let mut session = self.repository.session("author").unwrap();
         session.put_node(&path(at), tree).unwrap();
         // What is indexed does not depend on what node types allow.
-        session.mark_as_follower();
+        session.mark_as_received();
         session.commit("edit", UNIX_EPOCH).unwrap();
     }
 

@@ -177,7 +177,7 @@ fn retry_replication(call: ApiRequest) -> PendingApiResponse {
         let id = job_id_of(&call)?;
         let is_there = is_job_found(&call, id).await?;
         let is_done = is_there && call.instance.queues.retry_job(id, call.now).await?;
-        call.instance.replicator.wake_workers();
+        call.instance.replicator.wake_agent_workers();
         Ok(ApiResponse::json(json!({ "changed": is_done })))
     })
 }
@@ -188,7 +188,7 @@ fn cancel_replication(call: ApiRequest) -> PendingApiResponse {
         let id = job_id_of(&call)?;
         let is_there = is_job_found(&call, id).await?;
         let is_done = is_there && call.instance.queues.cancel_job(id).await?;
-        call.instance.replicator.wake_workers();
+        call.instance.replicator.wake_agent_workers();
         Ok(ApiResponse::json(json!({ "changed": is_done })))
     })
 }

@@ -295,7 +295,7 @@ fn retry_job(call: ApiRequest) -> PendingApiResponse {
                 ));
             }
         };
-        instance.replicator.wake_workers();
+        instance.replicator.wake_agent_workers();
         Ok(ApiResponse::json(json!({ "changed": count > 0, "jobs": count })))
     })
 }
@@ -312,7 +312,7 @@ fn cancel_job(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator(JOB_ADMINISTRATION)?;
         let is_done = call.instance.queues.cancel_job(job_id_of(&call)?).await?;
-        call.instance.replicator.wake_workers();
+        call.instance.replicator.wake_agent_workers();
         Ok(ApiResponse::json(json!({ "changed": is_done })))
     })
 }

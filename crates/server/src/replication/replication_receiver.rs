@@ -71,7 +71,7 @@ pub(crate) fn check_replication_key(
 }
 
 /// Returns the role in which the instance receives content.
-fn build_receiver(instance: &Instance) -> ReceiverRole {
+fn receiver_role(instance: &Instance) -> ReceiverRole {
     match instance.role {
         InstanceRole::Publish => ReceiverRole::Publisher,
         InstanceRole::Author => ReceiverRole::Author,
@@ -160,7 +160,7 @@ async fn apply_received_message(
     let now = SystemTime::now();
     let applied = instance
         .run_work(move |instance| {
-            match apply_replication(&instance.repository, &message, build_receiver(instance), now) {
+            match apply_replication(&instance.repository, &message, receiver_role(instance), now) {
                 Ok(applied) => Ok(Ok(applied)),
                 Err(Error::Missing { chunks, blobs }) => {
                     let chunks: Vec<String> = chunks.iter().map(ToString::to_string).collect();

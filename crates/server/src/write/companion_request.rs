@@ -103,7 +103,7 @@ where
         };
         held_jobs.release(&instance.queues, root, now).await?;
         drop(turn);
-        instance.replicator.wake_workers();
+        instance.replicator.wake_agent_workers();
         Ok(value)
     };
     tokio::spawn(task).await?

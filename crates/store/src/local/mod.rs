@@ -429,7 +429,7 @@ impl ChunkStore for LocalStore {
         Ok(())
     }
 
-    fn flush(&self) -> Result<()> {
+    fn sync(&self) -> Result<()> {
         self.check_writable()?;
         let mut writer = self.writer.lock();
         let flushed = writer.flush_pack(self.write_context());

@@ -456,7 +456,7 @@ impl ChunkStore for PostgresStore {
         self.run_blocking(|shared| shared.commit_batch(prepared))
     }
 
-    fn flush(&self) -> Result<()> {
+    fn sync(&self) -> Result<()> {
         // Every commit is durable when it returns, because the server may crash independently of this process.
         self.state.check_writable()
     }

@@ -314,7 +314,7 @@ impl<D: DeriveMaps> RepairContext<'_, D> {
         let mut readable = self.store.readable_revisions(self.survey)?;
         let is_whole = repaired.history_faults.is_empty() && readable.faults.is_empty();
         if replaced.is_empty() && is_whole {
-            return self.store.flush();
+            return self.store.sync();
         }
         readable.revisions.retain_mut(|revision| {
             if revision.sequence >= own {

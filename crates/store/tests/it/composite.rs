@@ -305,5 +305,5 @@ fn it_does_what_every_store_does() {
     }
     assert_eq!(store.contains_chunks(&[map.root().unwrap()]).unwrap(), [false]);
     assert_eq!(store.ref_history("main", None, 9).unwrap().len(), 1, "the newest is kept");
-    store.flush().unwrap();
+    store.sync().unwrap();
 }

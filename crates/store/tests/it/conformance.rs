@@ -307,7 +307,7 @@ fn chunks_are_read_alone_and_together(store: &dyn ChunkStore) {
     let mut batch = ChunkBatch::new();
     let ids: Vec<ChunkId> = (0..50).map(|n| body_of(&mut batch, &format!("chunk {n}"))).collect();
     store.commit(batch).unwrap();
-    store.flush().unwrap();
+    store.sync().unwrap();
     let mut wanted: Vec<ChunkId> = ids.iter().rev().copied().collect();
     wanted.push(ids[7]);
     let chunks = store.read_chunks(&wanted).unwrap();

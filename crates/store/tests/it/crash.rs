@@ -203,11 +203,11 @@ fn what_arrives_ahead_is_durable_with_the_next_commit() {
     let lost =
         open(disk.crash(disk.call_count(), UnsyncedWrites::Persisted), ByteSize::from_mib(1));
     assert!(!lost.contains_blob(&blob).unwrap());
-    store.flush().unwrap();
+    store.sync().unwrap();
     let kept = open(disk.crash(disk.call_count(), UnsyncedWrites::Lost), ByteSize::from_mib(1));
     assert!(kept.contains_blob(&blob).unwrap());
     let syncs = disk.sync_count();
-    store.flush().unwrap();
+    store.sync().unwrap();
     assert_eq!(disk.sync_count(), syncs, "nothing is left to sync");
 }
 

@@ -119,7 +119,7 @@ fn commits_are_seen_and_nothing_else_is() {
     assert!(store.contains_chunks(&[loose]).unwrap()[0]);
     assert!(!followed.contains_chunks(&[loose]).unwrap()[0]);
     assert!(matches!(followed.read_chunk(&loose), Err(Error::ChunkMissing { .. })));
-    store.flush().unwrap();
+    store.sync().unwrap();
     assert!(followed.contains_chunks(&[loose]).unwrap()[0]);
     // A start of the writer uses index files; so does one that follows from now on.
     drop(store);

@@ -253,7 +253,7 @@ impl DispatcherState {
         let log = &self.runtime.log;
         let tells_steps = log.file.is_some() && log.level > LogLevel::Info;
         let hears_proxies =
-            self.switches.uses_forwarded_host || !self.request_gate.trusted_proxies.is_empty();
+            self.settings.uses_forwarded_host || !self.request_gate.trusted_proxies.is_empty();
         !self.has_shares && !hears_proxies && !tells_steps
     }
 
@@ -289,7 +289,8 @@ impl DispatcherState {
         ready: &CachedResponse,
         moment: LookupTime,
     ) -> Option<Arc<CachedResponse>> {
-        let compresses = ready.source.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
+        let compresses =
+            ready.source.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
         if !compresses || !key.flags.is_head() {
             return None;
         }
@@ -325,7 +326,7 @@ impl DispatcherState {
         moment: LookupTime,
     ) -> Option<LastFileCheck> {
         let farm = &source.farm;
-        let (root, cache) = (farm.docroot.as_ref()?, farm.farm.cache.as_ref()?);
+        let (root, cache) = (farm.docroot.as_ref()?, farm.config.cache.as_ref()?);
         let docroot = root.docroot_for_reading();
         let is_watched =
             self.response_memory.watch_folders(&docroot, &source.file, &cache.stat_files);
@@ -355,7 +356,7 @@ impl DispatcherState {
     }
 
     /// Responds from memory, or on the regular path.
-    pub(crate) async fn serve_from_memory_or_handle(
+    pub(crate) async fn answer_from_memory_or_forward(
         self: &Arc<Self>,
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
@@ -407,7 +408,7 @@ impl DispatcherState {
             return;
         }
         let compresses =
-            !is_head && source.farm.farm.cache.as_ref().is_some_and(|cache| cache.compress);
+            !is_head && source.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
         let log_text = self.hit_log_text(source, is_head);
         let head = (key.as_key_ref().flags, &headers);
         let ready = Arc::new(CachedResponse::new(keepable, head, log_text, checked));
@@ -427,13 +428,13 @@ impl DispatcherState {
         if !self.runtime.log.is_enabled(LogLevel::Info) {
             return Box::default();
         }
-        let farm = &source.farm.farm.name;
+        let farm = &source.farm.config.name;
         let method = if is_head { "HEAD" } else { "GET" };
         escape_control_chars(&format!("\"{method} {}\" - hit [{farm}/-] 0ms", source.path)).into()
     }
 
     fn is_decided_by_response_key(&self, key: &ResponseKey, source: &ResponseSource) -> bool {
-        let farm = &source.farm.farm;
+        let farm = &source.farm.config;
         if source.config_serial != self.config_serial
             || !self.can_cache_responses()
             || is_private_farm(farm)
@@ -446,7 +447,7 @@ impl DispatcherState {
         let key = key.as_key_ref();
         let Ok(authority) = std::str::from_utf8(key.host) else { return false };
         let (host, _port) = parse_host(authority);
-        self.switches.routes.is_decided_by_target(&host)
+        self.settings.routes.is_decided_by_target(&host)
     }
 
     /// Responds with a cached response on the path through hyper.

@@ -39,7 +39,7 @@ impl DispatcherState {
             let Some(message) = message.filter(EventMessage::is_valid) else { return };
             let is_new = !message.events.is_empty();
             let Some(root) = farm.docroot.clone() else { return };
-            let (log, origin) = (root.event_log_of(&farm.farm.name), message.origin.clone());
+            let (log, origin) = (root.event_log_of(&farm.config.name), message.origin.clone());
             let is_own = tokio::task::spawn_blocking(move || log.has_origin(&root, &origin));
             // The process that this one replaces has no new events.
             if is_own.await.unwrap_or(true) {

@@ -64,10 +64,10 @@ impl DispatcherState {
         body: Incoming,
     ) -> Response<ResponseBody> {
         let farm = message_farm(&view.headers);
-        let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.farm.name == name));
+        let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.config.name == name));
         // A client that may not flush must learn nothing about the farms.
         let keys = &self.runtime.flush_keys;
-        let Some(farm) = farm.filter(|farm| is_flush_allowed(keys, &farm.farm, view)) else {
+        let Some(farm) = farm.filter(|farm| is_flush_allowed(keys, &farm.config, view)) else {
             if let Some(response) = self.check_rate_limit(view) {
                 return response;
             }
@@ -107,7 +107,7 @@ impl DispatcherState {
                 let (inner, farm, root) = (Arc::clone(self), Arc::clone(farm), Arc::clone(root));
                 let application = tokio::spawn(async move {
                     let (log, origin) =
-                        (root.event_log_of(&farm.farm.name), message.origin.clone());
+                        (root.event_log_of(&farm.config.name), message.origin.clone());
                     if farm.flush_siblings.is_some() {
                         let fetches = Arc::clone(&inner.fetch_coalescer);
                         let is_ours = move || !fetches.has_stopped_storing();
@@ -139,7 +139,7 @@ impl DispatcherState {
         let Some(root) = farm.docroot.clone().filter(|_| farm.flush_siblings.is_some()) else {
             return own_response(StatusCode::NOT_FOUND);
         };
-        let (log, instance) = (root.event_log_of(&farm.farm.name), self.instance_id.to_string());
+        let (log, instance) = (root.event_log_of(&farm.config.name), self.instance_id.to_string());
         let find = move || {
             let (question, _) = log.message_after(&root, None, &instance);
             let received = ask.heard.into_iter().find(|(origin, _)| *origin == question.origin);
@@ -187,7 +187,7 @@ impl DispatcherState {
         if let Err(error) = self.apply_events(farm, &events, since).await {
             failed.record_failure(&origin, tried, since.unwrap_or(now));
             if since.is_none() {
-                tracing::warn!(farm = %farm.farm.name, reason = %error,
+                tracing::warn!(farm = %farm.config.name, reason = %error,
                     "cannot carry out what a sibling told; it is told again");
             }
             return Err(MessageRejection::Failed);
@@ -209,7 +209,7 @@ impl DispatcherState {
         if let Ok(Err(error)) = tokio::task::spawn_blocking(note).await {
             // It is remembered for the lifetime of this process; after a restart the same events arrive again, which is
             // safe.
-            tracing::warn!(farm = %farm.farm.name, reason = %error, "cannot write down what was heard of siblings");
+            tracing::warn!(farm = %farm.config.name, reason = %error, "cannot write down what was heard of siblings");
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ impl DispatcherState {
                 Err(error) => failure = Some(error),
             }
         }
-        invalidate_handler::wait_for_calls(handling, &farm.farm.name, HANDLER_WAIT_TIMEOUT).await;
+        invalidate_handler::wait_for_calls(handling, &farm.config.name, HANDLER_WAIT_TIMEOUT).await;
         failure.map_or(Ok(()), Err)
     }
 
@@ -267,7 +267,7 @@ impl DispatcherState {
             FlushEvent::All => {
                 if since.is_none() {
                     self.metrics.increment(DispatcherCounter::SiblingResets);
-                    tracing::warn!(farm = %farm.farm.name,
+                    tracing::warn!(farm = %farm.config.name,
                         "flushes of a sibling may have been missed: all files count as out of date");
                 }
                 self.invalidate_scope(farm, InvalidationScope::AllFiles, since).await.map(|()| None)

@@ -12,7 +12,7 @@ impl DispatcherState {
     ///
     /// # Errors
     /// On failure the flush must not be answered as done.
-    pub(crate) async fn propagate_event(
+    pub(crate) async fn log_event_for_siblings(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         event: FlushEvent,
@@ -25,7 +25,7 @@ impl DispatcherState {
         tokio::task::spawn_blocking(note).await.unwrap_or(Err(EventLogError::WriteFailed))
     }
 
-    /// As [`DispatcherState::propagate_event`], for events found while a flush is carried out; does file I/O.
+    /// As [`DispatcherState::log_event_for_siblings`], for events found while a flush is carried out; does file I/O.
     ///
     /// # Errors
     /// Fails if unreachable siblings might never receive the event.
@@ -37,7 +37,7 @@ impl DispatcherState {
         match (self.log_event(farm, event.clone()), &farm.docroot) {
             // Its flush came before this process handed over; reachable siblings receive it.
             (Err(EventLogError::TakenOver), Some(root)) => {
-                root.event_log_of(&farm.farm.name).append_unwritten(root, event)
+                root.event_log_of(&farm.config.name).append_unwritten(root, event)
             }
             (Err(_), _) => return Err(std::io::ErrorKind::Other.into()),
             (Ok(_), _) => {}
@@ -52,7 +52,7 @@ impl DispatcherState {
         }
         // A root that cannot be opened was reported at the start.
         let root = farm.docroot.as_ref().ok_or(EventLogError::WriteFailed)?;
-        let log = root.event_log_of(&farm.farm.name);
+        let log = root.event_log_of(&farm.config.name);
         log.append(root, event, || !self.fetch_coalescer.has_stopped_storing()).map(Some)
     }
 
@@ -60,7 +60,7 @@ impl DispatcherState {
     pub(crate) fn wait_for_log_writers(&self) {
         for farm in &self.farms {
             if let (Some(_), Some(root)) = (&farm.flush_siblings, &farm.docroot) {
-                root.event_log_of(&farm.farm.name).wait_for_writers();
+                root.event_log_of(&farm.config.name).wait_for_writers();
             }
         }
     }
@@ -106,12 +106,15 @@ mod tests {
         let farm = &inner.farms[0];
         assert!(farm.docroot.is_none());
         assert_eq!(
-            inner.propagate_event(farm, FlushEvent::Stats).await,
+            inner.log_event_for_siblings(farm, FlushEvent::Stats).await,
             Err(EventLogError::WriteFailed)
         );
         std::fs::remove_file(&root).unwrap();
         let inner = telling(&root).current_state();
-        assert_eq!(inner.propagate_event(&inner.farms[0], FlushEvent::Stats).await, Ok(Some(1)));
+        assert_eq!(
+            inner.log_event_for_siblings(&inner.farms[0], FlushEvent::Stats).await,
+            Ok(Some(1))
+        );
     }
 
     #[tokio::test]

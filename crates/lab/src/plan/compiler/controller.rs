@@ -7,8 +7,8 @@ use super::super::expression;
 use super::super::jmx_element::{JmxElement, collection_entries};
 use super::super::model::{
     FlowControlAction, InterleaveMode, IterationEvent, JavaSamplerSpec, PlanCounter, PlanNode,
-    PlanNodeKind, PlanSampler, RandomVariable, SamplePostProcessor, SamplerAction, ThroughputMeter,
-    UserParameters,
+    PlanNodeKind, PlanSampler, RandomVariable, SamplePostProcessor, SamplerAction,
+    SharedTimerState, UserParameters,
 };
 use super::super::template::TextTemplate;
 use super::script::ScriptPhase;
@@ -289,7 +289,7 @@ impl<'a> JmxCompiler<'a> {
     }
 
     pub(super) fn add_meter(&mut self) -> usize {
-        self.model.meters.push(ThroughputMeter::default());
+        self.model.meters.push(SharedTimerState::default());
         self.model.meters.len() - 1
     }
 

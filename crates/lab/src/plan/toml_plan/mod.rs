@@ -20,8 +20,8 @@ use toml_table::{TomlSource, TomlTable, TomlText};
 use super::data_set::{DataSet, RowSharing};
 use super::model::{
     CacheManager, CookieManager, FlowControlAction, IterationEvent, LoadShape, PlanModel, PlanNode,
-    PlanNodeKind, PlanSampler, SampleErrorAction, SamplerAction, SamplerTimer, ThreadGroup,
-    ThreadGroupStage, ThroughputMeter, ThroughputMode,
+    PlanNodeKind, PlanSampler, SampleErrorAction, SamplerAction, SamplerTimer, SharedTimerState,
+    ThreadGroup, ThreadGroupStage, ThroughputMode,
 };
 use super::plan_file::PlanFiles;
 use super::plan_node_id::PlanNodeId;
@@ -440,7 +440,7 @@ impl<'f> TomlCompiler<'f> {
         match (order, cast.scenarios.as_slice()) {
             (_, [(_, only)]) => self.add_child(root, *only),
             (Some(order), all) => {
-                self.model.meters.push(ThroughputMeter::default());
+                self.model.meters.push(SharedTimerState::default());
                 let meter = self.model.meters.len() - 1;
                 let mix = self.add_node(PlanNodeKind::ScenarioMix { order, meter_index: meter }, TextTemplate::literal("mix"));
                 for (_, scenario) in all {
@@ -479,7 +479,7 @@ impl<'f> TomlCompiler<'f> {
 
     /// Makes every user begin visits at equal intervals, regardless of the duration of the previous one.
     fn add_visit_interval(&mut self, root: PlanNodeId, every: std::time::Duration) {
-        self.model.meters.push(ThroughputMeter::default());
+        self.model.meters.push(SharedTimerState::default());
         let per_minute = TextTemplate::literal(&(60.0 / every.as_secs_f64()).to_string());
         let meter = self.model.meters.len() - 1;
         let sampler_node = self.add_sampler(
