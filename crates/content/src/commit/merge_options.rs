@@ -7,9 +7,11 @@ use crate::NodePath;
 /// One of the two sides of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MergeSide {
-    /// The state being merged: that of the branch, or a session's edits ([`MergeConflict::ours`]).
+    /// The state being merged: that of the branch, or the edits of a session
+    /// ([`MergeConflict::ours`](crate::MergeConflict::ours)).
     Ours,
-    /// The existing state: that of the branch that is merged into ([`MergeConflict::theirs`]).
+    /// The existing state: that of the branch that is merged into
+    /// ([`MergeConflict::theirs`](crate::MergeConflict::theirs)).
     Theirs,
 }
 

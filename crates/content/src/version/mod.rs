@@ -1,7 +1,7 @@
 //! Versions: states of one node that a user chose to keep.
 //!
-//! In: a node of a session (check-in), a version's name or label (restore). Out: [`NodeVersion`]s, and their content as
-//! a [`Subtree`](crate::Subtree) or as a [`Snapshot`](crate::Snapshot) that shows the node as it was.
+//! In: a node of a session (check-in), a version's name or label (restore). Out: [`NodeVersion`](crate::NodeVersion)s, and their content
+//! as a [`Subtree`](crate::Subtree) or as a [`Snapshot`](crate::Snapshot) that shows the node as it was.
 //!
 //! Invariants
 //! * A version is the hash of the stored document, so a check-in copies nothing, and equal states are stored once.
