@@ -98,10 +98,15 @@ pub(crate) fn build_package_response(
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
 }
 
+/// Maximum number of nodes of each state that a preview compares for users who are not administrators.
+const MAX_USER_PREVIEW_NODES: usize = 10_000;
+
 /// Returns the maximum number of nodes of each state that a preview compares: as many as a query of the viewer may hold in
-/// memory. A preview needs no right to write, and a filter of one line can name a whole site.
+/// memory, and fewer for users. A preview needs no right to write, and a filter of one line can name a whole site.
 fn max_preview_nodes(instance: &Instance, viewer: &Viewer) -> Result<usize> {
-    Ok(instance.query_engine_for(viewer)?.limits().max_rows_in_memory)
+    let max_nodes = instance.query_engine_for(viewer)?.limits().max_rows_in_memory;
+    let is_administrator = instance.is_administrator(viewer)?;
+    Ok(if is_administrator { max_nodes } else { max_nodes.min(MAX_USER_PREVIEW_NODES) })
 }
 
 /// Returns the changes that installing a package would make, as far as the viewer may read them.
