@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use http::{HeaderName, HeaderValue, Request, Version, header};
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::{RequestView, normalize_authority};
+use tympan_dispatcher::RequestView;
+use tympan_web::request_head::normalize_authority;
 use tympan_web::listen::ConnectionPeer;
 
 fuzz_target!(|input: &[u8]| {

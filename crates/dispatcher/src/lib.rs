@@ -55,7 +55,6 @@ pub use error::Error;
 pub use flush::authorization::FlushKeys;
 pub use flush::warm_up::urls_of_line;
 pub use observe::status::DispatcherStatus;
-pub use request::authority::{AuthorityError, normalize_authority};
 pub use request::decision::{RequestAction, RequestDecision, decide_request};
 pub use request::farm_selection::FarmMatch;
 pub use request::https_redirect::HttpsRedirectSettings;

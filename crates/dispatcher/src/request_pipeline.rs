@@ -18,6 +18,7 @@ use tympan_web::forwarded_client::forwarded_client_address;
 use tympan_web::ip_network::IpNetwork;
 use tympan_web::listen::ConnectionPeer;
 use tympan_web::log_time::LogTime;
+use tympan_web::request_head;
 use tympan_web::secret_parameter::redact_secrets;
 
 use crate::cache::not_cacheable_reason::NotCacheableReason;
@@ -32,7 +33,6 @@ use crate::edge::visitor_session;
 use crate::flush::propagation::FLUSH_EVENTS_HEADER;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::authority;
 use crate::request::decision::{RequestAction, decide_request_among, decide_source, is_flush};
 use crate::request::exchange::RequestExchange;
 use crate::request::farm_selection::FarmMatch;
@@ -76,10 +76,11 @@ impl DispatcherState {
     ) -> Response<ResponseBody> {
         // An intermediary may have seen the body end elsewhere, so bytes after a chunked body on its connection are not
         // trusted as a request (RFC 9112, section 6.1).
-        let coding = request.headers().get(header::TRANSFER_ENCODING).cloned();
         let _present = self.metrics.begin_request();
-        let Some(coding) = coding else { return self.answer_request(request).await };
-        if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        if !request.headers().contains_key(header::TRANSFER_ENCODING) {
+            return self.answer_request(request).await;
+        }
+        if !request_head::has_supported_transfer_coding(request.headers()) {
             // Renders would get the decoded chunks without information about their encoding.
             self.metrics.increment(DispatcherCounter::Refused);
             return with_connection_close(own_response(StatusCode::NOT_IMPLEMENTED));
@@ -96,7 +97,7 @@ impl DispatcherState {
             return own_response(StatusCode::INTERNAL_SERVER_ERROR);
         };
         let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
-        if let Err(fault) = authority::normalize_authority(&mut head) {
+        if let Err(fault) = request_head::normalize_authority(&mut head) {
             self.metrics.increment(DispatcherCounter::Refused);
             self.log(LogLevel::Debug, || {
                 format!("request declined: {fault} [{}]", head.uri.path())

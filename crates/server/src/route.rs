@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::extract::{Extension, Query, Request, State};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, get, post, put};
 use axum::{Form, Json, Router, middleware};
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tympan_web::body_limit::limit_body;
 use tympan_web::listen::ConnectionPeer;
+use tympan_web::request_head;
 
 use crate::failure::{RequestFailure, Result};
 use crate::login::{NewSession, PasswordAttempt, browser_set_cookie, session_set_cookie};
@@ -51,6 +53,7 @@ pub fn main_router(instance: Arc<Instance>) -> Router {
     };
     router
         .layer(middleware::map_request_with_state(instance.clone(), with_body_timeout))
+        .layer(middleware::from_fn(refuse_ambiguous_head))
         .layer(middleware::from_fn_with_state(instance.clone(), record_requests))
         .with_state(instance)
 }
@@ -63,6 +66,7 @@ pub fn admin_router(instance: Arc<Instance>) -> Router {
         .route("/metrics", get(health::serve_metrics))
         .route("/manager/status", get(manager_status::serve_status))
         .route("/login", post(handle_log_in))
+        .layer(middleware::from_fn(refuse_ambiguous_head))
         .with_state(instance)
 }
 
@@ -107,6 +111,25 @@ fn receive_routes() -> Router<Arc<Instance>> {
         .route("/bin/receive/chunks", post(replication_receiver::receive_chunks))
         .route("/bin/receive/blobs", post(replication_receiver::receive_blobs))
         .route("/bin/receive/blob/{digest}/{length}", put(replication_receiver::receive_blob))
+}
+
+/// Refuses a request whose host or body length an intermediary may have read differently. The connection is closed, as
+/// the sender may have meant more than one request.
+async fn refuse_ambiguous_head(request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    let refusal = if !request_head::has_supported_transfer_coding(&head.headers) {
+        RequestFailure::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "the only supported transfer coding is `chunked`",
+        )
+    } else if let Err(error) = request_head::normalize_authority(&mut head) {
+        RequestFailure::new(StatusCode::BAD_REQUEST, error.to_string())
+    } else {
+        return next.run(Request::from_parts(head, body)).await;
+    };
+    let mut response = refusal.into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Applies a timeout to a body that stops arriving, so that no client holds a connection by sending nothing.

@@ -9,7 +9,8 @@
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameter`]; the
 //!   [`flush_message`] from publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the mapping
 //!   from a URL to a file below the document root; [`sling_url`], the parts of a URL path; [`decimal_digits`] for
-//!   numbers in them; [`html_charset`], the declared charset of a page; the [`request_histogram`] of `/metrics`.
+//!   numbers in them; [`html_charset`], the declared charset of a page; the [`request_histogram`] of `/metrics`;
+//!   [`request_head`], the host and the framing of a request.
 //!
 //! Not here: content, caching rules, templates, routes.
 
@@ -39,6 +40,7 @@ mod page_cache;
 pub mod proxy_protocol;
 pub mod rate_limit;
 pub mod reader_body;
+pub mod request_head;
 pub mod request_histogram;
 pub mod request_log;
 pub mod sample_mark;

@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! * No page is served here, and no request received here reaches a farm or a render.
-//! * The host is the one that the visitor named, as [`crate::request::authority`] reads it; without a host no redirect is
+//! * The host is the one that the visitor named, as [`tympan_web::request_head`] reads it; without a host no redirect is
 //!   possible.
 //! * The response to a challenge comes from one folder, by a name of letters, digits, `-` and `_`.
 
@@ -14,9 +14,9 @@ use std::path::PathBuf;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::Deserialize;
+use tympan_web::request_head;
 
 use crate::edge::response_body::{ResponseBody, full_body};
-use crate::request::authority;
 
 /// The path at which certificate authorities request the response to a challenge (RFC 8555, section 8.3).
 const ACME_CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
@@ -43,7 +43,7 @@ impl HttpsRedirectSettings {
     /// Responds to a request.
     pub(crate) fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody> {
         let (mut head, _) = request.into_parts();
-        if authority::normalize_authority(&mut head).is_err() {
+        if request_head::normalize_authority(&mut head).is_err() {
             return plain_text_response(StatusCode::BAD_REQUEST, "the request names no host\n");
         }
         let is_read = matches!(head.method, Method::GET | Method::HEAD);

@@ -1,7 +1,6 @@
 //! The request of a visitor: its URL, the farm that serves it, the filter, and the decision what to do with it.
 
 pub(crate) mod auth_check;
-pub(crate) mod authority;
 pub(crate) mod decision;
 pub(crate) mod exchange;
 pub(crate) mod farm_selection;

@@ -25,6 +25,7 @@ mod references;
 mod refused_bytes;
 mod refused_readings;
 mod replication_rights;
+mod request_heads;
 mod shared_secret;
 mod support;
 mod uploads;

@@ -1,12 +1,12 @@
-//! The host that a request is for, determined once, so that farms, caches and renders cannot interpret it in different
-//! ways.
+//! Checks of a request head that every server makes before it interprets the request.
 //!
-//! Input: a head with a `Host` header, a target with a host of its own (absolute form, HTTP/2), both, or neither.
-//!
-//! Output: exactly one `Host` header, and a target that begins with a slash.
+//! * The host that a request is for is determined once, so that farms, caches, renders and instances cannot interpret it
+//!   in different ways. Input: a head with a `Host` header, a target with a host of its own (absolute form, HTTP/2),
+//!   both, or neither. Output: exactly one `Host` header, and a target that begins with a slash.
+//! * Of the transfer codings only `chunked` is supported, because an intermediary may read any other one differently.
 
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Uri, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts};
 
 /// The reason why a head is refused with 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum AuthorityError {
     #[error("the target is neither a path nor a URL of HTTP")]
     InvalidTarget,
     /// `CONNECT`, which requests a tunnel.
-    #[error("the dispatcher makes no tunnels")]
+    #[error("`CONNECT` is not supported")]
     TunnelRequested,
 }
 
@@ -75,6 +75,18 @@ pub fn normalize_authority(head: &mut Parts) -> Result<(), AuthorityError> {
     Ok(())
 }
 
+/// Returns true if a body has no transfer coding, or `chunked` alone. Answer anything else with 501 (RFC 9112, section
+/// 6.1).
+#[must_use]
+pub fn has_supported_transfer_coding(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => false,
+    }
+}
+
 fn is_same_authority(named: &HeaderValue, own: &str) -> bool {
     named.as_bytes().eq_ignore_ascii_case(own.as_bytes())
 }
@@ -104,8 +116,8 @@ fn is_authority(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{AuthorityError, normalize_authority};
-    use http::{Request, Version};
+    use super::{AuthorityError, has_supported_transfer_coding, normalize_authority};
+    use http::{HeaderMap, Request, Version, header::TRANSFER_ENCODING};
 
     fn check(
         target: &str,
@@ -152,6 +164,25 @@ mod tests {
             check("/a", v1, &[broken], Err(AuthorityError::MalformedHost));
         }
         check("/a", v1, &[""], Ok(("", "/a")));
+    }
+
+    #[test]
+    fn only_chunked_is_a_supported_transfer_coding() {
+        let check = |codings: &[&str], expected| {
+            let mut headers = HeaderMap::new();
+            for coding in codings {
+                headers.append(TRANSFER_ENCODING, coding.parse().unwrap());
+            }
+            assert_eq!(has_supported_transfer_coding(&headers), expected, "{codings:?}");
+        };
+        check(&[], true);
+        check(&["chunked"], true);
+        check(&["Chunked"], true);
+        check(&["gzip, chunked"], false);
+        check(&["gzip", "chunked"], false);
+        check(&["chunked", "chunked"], false);
+        check(&["identity"], false);
+        check(&[""], false);
     }
 
     proptest::proptest! {
