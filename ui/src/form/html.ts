@@ -41,9 +41,12 @@ export function cleanFragment(html: string): DocumentFragment {
   return fragment;
 }
 
-/** Whether a link may lead there: a path, an anchor, or one of the usual schemes. */
+/** Returns true for a path, an anchor, and a URL with one of the usual schemes. */
 export function isSafeLink(href: string): boolean {
-  const scheme = /^\s*([a-z][a-z0-9+.-]*):/i.exec(href)?.[1]?.toLowerCase();
+  // Browsers drop control characters and spaces before a URL, and tabs and line breaks anywhere in it
+  // (https://url.spec.whatwg.org/#concept-basic-url-parser).
+  const url = href.replace(/^[\u0000-\u0020]+/, "").replace(/[\t\n\r]/g, "");
+  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(url)?.[1]?.toLowerCase();
   return scheme === undefined || ["http", "https", "mailto", "tel"].includes(scheme);
 }
 
