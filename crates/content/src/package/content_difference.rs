@@ -222,20 +222,63 @@ fn property_text(property: &Property) -> String {
     if property.is_list() { format!("{{Binary}}[{ids}]") } else { format!("{{Binary}}{ids}") }
 }
 
-/// A session in which blobs are hashed and not stored.
-pub(super) struct DryRunTarget<'a>(pub(super) &'a mut Session);
+/// Maximum number of nodes that a dry run reads for each node that it may change. An installation reads the nodes of its
+/// package a few times; only a filter with patterns walks nodes that it leaves as they are.
+const MAX_READS_PER_CHANGE: usize = 10;
+
+/// A session in which blobs are hashed and not stored, and which refuses to change or read more than a number of nodes.
+pub(super) struct DryRunTarget<'a> {
+    session: &'a mut Session,
+    /// The name of the package in messages.
+    package_name: String,
+    max_nodes: usize,
+    remaining_nodes: usize,
+    remaining_reads: usize,
+}
+
+impl<'a> DryRunTarget<'a> {
+    pub(super) fn new(session: &'a mut Session, package_name: String, max_nodes: usize) -> Self {
+        let remaining_reads = max_nodes.saturating_mul(MAX_READS_PER_CHANGE);
+        Self { session, package_name, max_nodes, remaining_nodes: max_nodes, remaining_reads }
+    }
+
+    /// Returns the error of an installation that changes or reads too many nodes.
+    pub(super) fn too_many_nodes(&self) -> Error {
+        Error::InvalidPackage {
+            file: self.package_name.clone(),
+            line: 0,
+            message: format!("it affects more than {} nodes, too many to compare", self.max_nodes),
+        }
+    }
+
+    fn spend_nodes(&mut self, count: usize) -> Result<()> {
+        let remaining = self.remaining_nodes.checked_sub(count);
+        self.remaining_nodes = remaining.ok_or_else(|| self.too_many_nodes())?;
+        Ok(())
+    }
+
+    fn spend_reads(&mut self, count: usize) -> Result<()> {
+        let remaining = self.remaining_reads.checked_sub(count);
+        self.remaining_reads = remaining.ok_or_else(|| self.too_many_nodes())?;
+        Ok(())
+    }
+}
 
 impl InstallTarget for DryRunTarget<'_> {
     fn read_subtree(&mut self, path: &NodePath) -> Result<Option<Subtree>> {
-        InstallTarget::read_subtree(self.0, path)
+        InstallTarget::read_subtree(self.session, path)
     }
 
     fn put(&mut self, path: &NodePath, subtree: Subtree) -> Result<()> {
-        InstallTarget::put(self.0, path, subtree)
+        self.spend_nodes(subtree.node_count())?;
+        InstallTarget::put(self.session, path, subtree)
     }
 
     fn remove(&mut self, path: &NodePath) -> Result<()> {
-        InstallTarget::remove(self.0, path)
+        let limit = self.remaining_nodes.saturating_add(1);
+        let removed = self.session.snapshot()?.0.count_records_below(path, limit)?;
+        self.spend_nodes(removed + 1)?;
+        InstallTarget::remove(self.session, path)
     }
 
     fn put_blob(&mut self, source: &mut dyn Read) -> Result<BlobId> {
@@ -244,27 +287,29 @@ impl InstallTarget for DryRunTarget<'_> {
     }
 
     fn read_node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
-        InstallTarget::read_node(self.0, path)
+        let node = InstallTarget::read_node(self.session, path)?;
+        self.spend_reads(1 + node.as_ref().map_or(0, |node| node.children.len()))?;
+        Ok(node)
     }
 
     fn find_by_identifier(&mut self, identifier: &str) -> Result<Vec<NodePath>> {
-        InstallTarget::find_by_identifier(self.0, identifier)
+        InstallTarget::find_by_identifier(self.session, identifier)
     }
 
     fn accounts(&mut self) -> Result<BTreeMap<String, NodePath>> {
-        InstallTarget::accounts(self.0)
+        InstallTarget::accounts(self.session)
     }
 
     fn register_node_types(&mut self, cnd: &str) -> Result<()> {
-        InstallTarget::register_node_types(self.0, cnd)
+        InstallTarget::register_node_types(self.session, cnd)
     }
 
     fn has_node_type(&mut self, name: &str) -> Result<bool> {
-        InstallTarget::has_node_type(self.0, name)
+        InstallTarget::has_node_type(self.session, name)
     }
 
     fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
-        InstallTarget::register_namespace(self.0, prefix, uri)
+        InstallTarget::register_namespace(self.session, prefix, uri)
     }
 
     fn set_properties(
@@ -272,10 +317,10 @@ impl InstallTarget for DryRunTarget<'_> {
         path: &NodePath,
         properties: BTreeMap<String, Property>,
     ) -> Result<()> {
-        InstallTarget::set_properties(self.0, path, properties)
+        InstallTarget::set_properties(self.session, path, properties)
     }
 
     fn order_children(&mut self, path: &NodePath, names: &[String]) -> Result<()> {
-        InstallTarget::order_children(self.0, path, names)
+        InstallTarget::order_children(self.session, path, names)
     }
 }

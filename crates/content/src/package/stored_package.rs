@@ -353,8 +353,8 @@ impl Session {
     /// blobs, and must be discarded.
     ///
     /// # Errors
-    /// As [`ContentPackage::install`]; [`Error::InvalidPackage`] if it touches documents with more than `max_nodes` nodes
-    /// in one of the two states.
+    /// As [`ContentPackage::install`]; [`Error::InvalidPackage`] if it changes more than `max_nodes` nodes, reads many times
+    /// as many, or changes documents that have more in one of the two states.
     pub fn preview_package<R: Read + Seek>(
         &mut self,
         package: &mut ContentPackage<R>,
@@ -362,15 +362,12 @@ impl Session {
         max_nodes: usize,
     ) -> Result<(ContentDifference, InstallReport)> {
         let before = self.snapshot()?;
-        let report = package.install_with_options(&mut DryRunTarget(self), options, &mut |_| {})?;
+        let mut target = DryRunTarget::new(self, package.id().to_string(), max_nodes);
+        let report = package.install_with_options(&mut target, options, &mut |_| {})?;
+        let too_many = target.too_many_nodes();
         let after = self.snapshot()?;
         let difference = ContentDifference::between(&before.0, &after.0, max_nodes)?;
-        let difference = difference.ok_or_else(|| Error::InvalidPackage {
-            file: package.id().to_string(),
-            line: 0,
-            message: format!("it touches more than {max_nodes} nodes, too many to compare"),
-        })?;
-        Ok((difference, report))
+        Ok((difference.ok_or(too_many)?, report))
     }
 
     /// Undoes the installation of a package, and commits. Later changes by others stay.
