@@ -16,20 +16,22 @@ const BUCKET_METRICS: &[BucketMetricSpec] = &[
     (
         "tympan_blob_cache_hits_total",
         "counter",
-        "Reads of a bucket's blobs that the local disk answered.",
+        "Reads of a bucket's blobs that were served from the local disk.",
         |counts| counts.cache_hits,
     ),
     (
         "tympan_blob_cache_misses_total",
         "counter",
-        "Reads that the bucket was asked for; a rise without new content means that cacheSize is too small.",
+        "Reads of a bucket's blobs that were served by the bucket; a rise without new content means that \
+         cacheSize is too small.",
         |counts| counts.cache_misses,
     ),
     ("tympan_blob_cache_bytes", "gauge", "Bytes in the read cache.", |counts| counts.cached_bytes),
     (
         "tympan_blob_uploads_waiting",
         "gauge",
-        "Blobs that are acknowledged and not in the bucket yet; a steady rise means that it is too slow or away.",
+        "Acknowledged blobs that are not uploaded to the bucket yet; a steady rise means that the bucket is \
+         too slow or unreachable.",
         |counts| counts.pending_uploads,
     ),
     ("tympan_blob_uploads_waiting_bytes", "gauge", "Their bytes.", |counts| {
@@ -39,23 +41,25 @@ const BUCKET_METRICS: &[BucketMetricSpec] = &[
     (
         "tympan_blob_upload_failures_total",
         "counter",
-        "Staged uploads that failed and wait for their next turn; a rise means that the bucket refuses or is away.",
+        "Staged uploads that failed and wait for a retry; a rise means that the bucket refuses uploads or is \
+         unreachable.",
         |counts| counts.upload_failures,
     ),
 ];
 
 const COMPOSITE_METRICS: &[CompositeMetricSpec] = &[
-    ("tympan_blob_origin_hits_total", "Blobs found where they were found before.", |counts| {
+    ("tympan_blob_origin_hits_total", "Blobs found in the same delegate as last time.", |counts| {
         counts.origin_hits
     }),
     (
         "tympan_blob_origin_misses_total",
-        "Blobs that were elsewhere than before; a rise means that delegates change under the composite.",
+        "Blobs found in another delegate than last time; a rise means that the contents of delegates change \
+         outside the composite.",
         |counts| counts.stale_origins,
     ),
     (
         "tympan_blob_delegate_failures_total",
-        "Failures of delegates; a rise means that a disk is not mounted or a server is away.",
+        "Failures of delegates; a rise means that a disk is not mounted or a server is unreachable.",
         |counts| counts.delegate_failures,
     ),
 ];

@@ -380,8 +380,9 @@ fn register_with_retries(
 ) {
     while let Err(error) = register() {
         let reason = error_chain_text(&error);
-        tracing::warn!(role, reason, "not registered with those who share the blobs");
-        let fault = format!("this home is not known to those who share `{role}`: {reason}");
+        tracing::warn!(role, reason, "cannot register this home in the shared blob storage");
+        let fault =
+            format!("this home is not registered in the shared blob storage `{role}`: {reason}");
         faults.lock().insert(role.to_owned(), fault);
         let mut waited = Duration::ZERO;
         while waited < REGISTRATION_RETRY_INTERVAL {
@@ -433,7 +434,9 @@ pub(crate) fn visit_referenced_blobs<C: Send + 'static>(
     drop(options);
     let Seen { context, failed } = match Arc::try_unwrap(state) {
         Ok(state) => state.into_inner(),
-        Err(_) => return Err(CommandFault::cannot_run("the walk through content has not ended")),
+        Err(_) => {
+            return Err(CommandFault::cannot_run("the traversal of the content did not finish"));
+        }
     };
     if let Some(error) = failed {
         return Err(CommandFault::cannot_run(error_chain_text(&error)));
@@ -449,7 +452,7 @@ fn warn_if_copied_home(kinship: IdentityStatus, id: &str) {
     }
     tracing::warn!(
         id,
-        "this repository is a copy of another one; it has a name of its own beside the blobs now"
+        "this repository is a copy of another one; it was assigned a new id in the blob storage"
     );
 }
 

@@ -342,15 +342,15 @@ pub(crate) fn open_other_home_blobs_to_write(
         first.map(|delegate| BlobDelegateSection { staging_split_percentage: None, ..delegate });
     first.map_or(Ok(()), |delegate| opening.open_delegate(&delegate))?;
     let storage = opening.write_storages.pop();
-    let storage =
-        storage.ok_or_else(|| CommandFault::usage("the other home has no place for new blobs"))?;
+    let storage = storage
+        .ok_or_else(|| CommandFault::usage("the other home has no writable blob storage"))?;
     let failed = |error: tympan_blobs::Error| CommandFault::cannot_run(error_chain_text(&error));
     let members = list_members(&*storage).map_err(failed)?;
     let name = read_home_id(dir).map_err(failed)?;
     let is_known = members.iter().any(|member| Some(&member.member.id) == name.as_ref());
     if !members.is_empty() && !is_known && !home_chunk_store::has_database_mark(dir) {
         return Err(CommandFault::usage(format!(
-            "`{}` has not told those who share its blobs in `{storage:?}` that it needs some; start its instance once",
+            "`{}` is not registered in its shared blob storage `{storage:?}`; start its instance once",
             dir.display()
         )));
     }
@@ -382,7 +382,8 @@ impl BlobsSection {
             // A missing folder, such as one that is not mounted, may contain marks.
             if !folder.is_dir() {
                 return Err(CommandFault::usage(format!(
-                    "tympan.toml: [blobs]: guests: there is no folder `{}`; make it, or see whether its disk is mounted",
+                    "tympan.toml: [blobs]: guests: there is no folder `{}`; create it, or check that its disk \
+                     is mounted",
                     folder.display()
                 )));
             }
@@ -418,7 +419,7 @@ impl BlobsSection {
         match (&self.url, is_composite) {
             (Some(_), true) => {
                 return wrong(
-                    "`url` is for one bucket alone; give it to one of the `delegates`".to_owned(),
+                    "`url` cannot be combined with `roles` or `delegates`; set it in one of the `delegates`".to_owned(),
                 );
             }
             (Some(url), false) => {
@@ -442,13 +443,15 @@ impl BlobsSection {
             }
         }
         if let Some(role) = self.roles.0.difference(&roles).next() {
-            return wrong(format!("`roles` names `{role}`, and none of the `delegates` has it"));
+            return wrong(format!("`roles` lists `{role}`, but none of the `delegates` has it"));
         }
         if let Some(role) = roles.difference(&self.roles.0).next() {
-            return wrong(format!("a delegate has the role `{role}`, which `roles` does not name"));
+            return wrong(format!("a delegate has the role `{role}`, which `roles` does not list"));
         }
         if self.delegates.iter().all(|delegate| delegate.read_only.0) {
-            return wrong("all delegates are `readOnly`; new blobs need a place".to_owned());
+            return wrong(
+                "all delegates are `readOnly`; new blobs need a writable delegate".to_owned(),
+            );
         }
         Ok(self.delegates.clone())
     }
@@ -535,15 +538,17 @@ impl<'a> BlobStorageOpener<'a> {
             (Some(path), None, None) => self.open_folder(delegate, &self.home_dir.join(path))?,
             (None, Some(url), _) => self.open_bucket(delegate, url)?,
             (None, None, Some(url)) => self.open_instance(delegate, url)?,
-            (None, None, None) => return Err(delegate.section_fault("give it a `path` or a `url`")),
+            (None, None, None) => return Err(delegate.section_fault("set `path` or `url`")),
             (Some(_), ..) => {
-                return Err(delegate
-                    .section_fault("it has a `path` and a bucket or `url`; give it one of them"));
+                return Err(delegate.section_fault(
+                    "`path` cannot be combined with a bucket or `url`; set only one of them",
+                ));
             }
         }
         match &delegate.marks {
             Some(_) if !delegate.read_only.0 => Err(delegate.section_fault(
-                "`marks` are for what is only read; where a home writes, it leaves them beside the blobs",
+                "`marks` requires `readOnly = true`; the marks for a writable delegate are stored beside its \
+                 blobs",
             )),
             Some(marks) => self.open_owner_notes(delegate, &self.home_dir.join(marks)),
             None => Ok(()),
@@ -557,8 +562,10 @@ impl<'a> BlobStorageOpener<'a> {
         folder: &Path,
     ) -> Result<(), CommandFault> {
         if !folder.is_dir() {
-            let reason =
-                format!("`marks`: there is no folder `{}`; is its disk mounted?", folder.display());
+            let reason = format!(
+                "`marks`: there is no folder `{}`; check that its disk is mounted",
+                folder.display()
+            );
             return Err(delegate.section_fault(&reason));
         }
         let notes = BlobFolder::open(folder).map_err(|error| delegate.open_fault(&error))?;
@@ -593,8 +600,10 @@ impl<'a> BlobStorageOpener<'a> {
     ) -> Result<(), CommandFault> {
         if delegate.read_only.0 {
             if !path.is_dir() {
-                let reason =
-                    format!("there is no folder `{}`; is its disk mounted?", path.display());
+                let reason = format!(
+                    "there is no folder `{}`; check that its disk is mounted",
+                    path.display()
+                );
                 return Err(delegate.section_fault(&reason));
             }
             let folder = Arc::new(ReadOnlyBlobFolder::new_required(path));
@@ -655,7 +664,7 @@ impl<'a> BlobStorageOpener<'a> {
     ) -> Result<(), CommandFault> {
         if !delegate.read_only.0 {
             return Err(
-                delegate.section_fault("another instance can only be read: add `readOnly = true`")
+                delegate.section_fault("another instance is read-only: add `readOnly = true`")
             );
         }
         let read = |file: &PathBuf| {
@@ -670,7 +679,8 @@ impl<'a> BlobStorageOpener<'a> {
             (None, Some(token)) => RemoteStoreCredentials::Token(read(token)?),
             _ => {
                 return Err(delegate.section_fault(
-                    "give a file with its replication `key` or with a `token` of its user `admin`",
+                    "set `key` to a file with its replication key, or `token` to a file with a token of its \
+                     user `admin`",
                 ));
             }
         };

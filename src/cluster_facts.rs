@@ -39,8 +39,9 @@ pub(crate) fn require_own_blob_folder(home: &Path) -> Result<(), CommandFault> {
     match read_folder_id(&folder)? {
         Some(_) => Ok(()),
         None => Err(CommandFault::usage(format!(
-            "`{}` is not the folder of blobs of an author: start the author first, then mount its folder there, or link \
-             it, such as by `ln -s /srv/author/blobs {0}`; or give both a bucket, by `--blobs s3://BUCKET`",
+            "`{}` is not the blob folder of an author: start the author first, then mount or link its folder \
+             there, such as by `ln -s /srv/author/blobs {0}`; or use one bucket for both, with `--blobs \
+             s3://BUCKET`",
             folder.display()
         ))),
     }
@@ -91,8 +92,8 @@ pub(crate) async fn require_same_blob_folder(
         return Ok(());
     }
     Err(CommandFault::usage(format!(
-        "`{}` is another place for blobs than that of the author on this database: mount the author's folder there, link \
-         it, or name the author's bucket",
+        "`{}` is not the blob storage of the author on this database: mount or link the author's folder \
+         there, or name the author's bucket",
         blob_destination(&home.dir, &home.config)?
     )))
 }

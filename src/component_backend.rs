@@ -81,7 +81,7 @@ impl HttpBackendClient {
             let uri = backend.url.parse::<Uri>().map_err(|error| {
                 let url = &backend.url;
                 CommandFault::usage(format!(
-                    "tympan.toml: `[back_ends.{name}]`: `{url}` is no address: {error}"
+                    "tympan.toml: `[back_ends.{name}]`: `{url}` is not an address: {error}"
                 ))
             })?;
             let options = ClientOptions {
@@ -123,7 +123,7 @@ impl HttpBackendClient {
         self.runtime.block_on(async {
             tokio::time::timeout(timeout, exchange)
                 .await
-                .unwrap_or_else(|_| Err(format!("no answer within {} ms", timeout.as_millis())))
+                .unwrap_or_else(|_| Err(format!("no response within {} ms", timeout.as_millis())))
         })
     }
 }

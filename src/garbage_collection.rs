@@ -48,7 +48,7 @@ pub(crate) fn purge_versions(
     config: &TympanConfig,
     now: SystemTime,
 ) -> tympan_content::Result<VersionPurgeReport> {
-    let (user, message) = ("system", "take away outdated versions");
+    let (user, message) = ("system", "remove outdated versions");
     let revising = RevisionDetails { user, message, time: now };
     repository.purge_versions(&config.versions.retention(), revising)
 }

@@ -154,8 +154,8 @@ fn damage_advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> Strin
         return String::new();
     }
     format!(
-        "; `tympan repo check --home {0}` says what is lost in `{0}/store`, with `--repair` it goes back to the newest good \
-         state, and `tympan backup restore --home NEW` makes a home of a backup",
+        "; `tympan repo check --home {0}` shows what is lost in `{0}/store`; with `--repair`, it restores the \
+         newest good state; `tympan backup restore --home NEW` creates a home from a backup",
         dir.display()
     )
 }
@@ -167,7 +167,7 @@ fn damage_advice(error: &(dyn std::error::Error + 'static), dir: &Path) -> Strin
 pub(crate) fn require_home(dir: &Path) -> Result<(), CommandFault> {
     let Ok(store) = fs::read_dir(dir.join("store")) else {
         return Err(CommandFault::usage(format!(
-            "`{}` is no home of an instance: it has no folder `store`",
+            "`{}` is not the home of an instance: it has no folder `store`",
             dir.display()
         )));
     };
@@ -180,8 +180,8 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), CommandFault> {
         return Ok(());
     }
     Err(CommandFault::usage(format!(
-        "the folder `store` of `{}` holds no repository; if it did, see whether its disk is mounted, or restore the \
-         folder from a backup",
+        "the folder `store` of `{}` contains no repository; if it did, check that its disk is mounted, or \
+         restore the folder from a backup",
         dir.display()
     )))
 }
@@ -258,7 +258,7 @@ pub(crate) fn read_or_create_replication_key(dir: &Path) -> Result<String, Comma
             Ok(key)
         }
         Ok(_) => Err(CommandFault::usage(format!(
-            "`{}` is empty; delete it to have a new key made",
+            "`{}` is empty; delete it to have a new key created",
             file.display()
         ))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -299,7 +299,8 @@ fn restrict_private_folders(home: &Path) {
             continue;
         }
         if let Err(error) = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)) {
-            tracing::warn!(file = %folder.display(), reason = %error, "others on this machine can read this folder");
+            tracing::warn!(file = %folder.display(), reason = %error, "cannot restrict the permissions of the \
+                folder; other users can read it");
         }
     }
 }
@@ -335,7 +336,7 @@ pub(crate) fn random_text() -> Result<String, CommandFault> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| {
-        CommandFault::cannot_run(format!("the system gives no random bytes: {error}"))
+        CommandFault::cannot_run(format!("cannot get random bytes from the system: {error}"))
     })?;
     Ok(bytes
         .iter()

@@ -168,8 +168,8 @@ impl HomeChunkStore {
         }
         if folder.join(DATABASE_MARK_FILE).exists() {
             return Err(CommandFault::usage(format!(
-                "the repository of `{}` lies in a database; name it by `--database`, by TYMPAN_DATABASE, or as `url` in \
-                 the section `[database]` of its `tympan.toml`",
+                "the repository of `{}` is stored in a database; name it with `--database`, with \
+                 TYMPAN_DATABASE, or as `url` in the section `[database]` of its `tympan.toml`",
                 dir.display()
             )));
         }
@@ -183,7 +183,8 @@ impl HomeChunkStore {
             // A missing folder, such as one that is not mounted, may contain leases.
             if !folder.is_dir() {
                 return Err(CommandFault::usage(format!(
-                    "tympan.toml: [history]: leases: there is no folder `{}`; make it, or see whether its disk is mounted",
+                    "tympan.toml: [history]: leases: there is no folder `{}`; create it, or check that its \
+                     disk is mounted",
                     folder.display()
                 )));
             }
@@ -223,8 +224,8 @@ impl HomeChunkStore {
     ) -> Result<Arc<dyn ChunkStore>, CommandFault> {
         let url = DATABASE_URL_OVERRIDE.get().or(config.database.url.as_ref()).ok_or_else(|| {
             CommandFault::usage(format!(
-                "the repository of `{}` lies in a database; name it by TYMPAN_DATABASE, or as `url` in the section \
-                 `[database]` of its `tympan.toml`",
+                "the repository of `{}` is stored in a database; name it with TYMPAN_DATABASE, or as `url` in \
+                 the section `[database]` of its `tympan.toml`",
                 dir.display()
             ))
         })?;
@@ -255,7 +256,7 @@ impl HomeChunkStore {
         let files = disk.list_folder("").map_err(|error| failed(&error))?;
         if files.iter().any(|file| file.starts_with("pack-")) {
             return Err(CommandFault::usage(format!(
-                "the home `{}` has a repository of its own in `store`; give a database to a new home",
+                "the home `{}` has its own repository in `store`; use the database with a new home",
                 dir.display()
             )));
         }

@@ -169,7 +169,7 @@ fn read_credentials(home: &Path) -> Result<Option<RemoteStoreCredentials>, Comma
     match text.trim().split_once(' ') {
         Some(("key", key)) => Ok(Some(RemoteStoreCredentials::Key(key.to_owned()))),
         Some(("token", token)) => Ok(Some(RemoteStoreCredentials::Token(token.to_owned()))),
-        _ => Err(CommandFault::usage(format!("`{}` holds no credentials", file.display()))),
+        _ => Err(CommandFault::usage(format!("`{}` contains no credentials", file.display()))),
     }
 }
 
@@ -185,8 +185,8 @@ fn open_base_at_url(
 ) -> Result<BaseWithBlobs, CommandFault> {
     let secret = access.credentials.as_ref().ok_or_else(|| {
         CommandFault::usage(format!(
-            "`{url}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
-             `--token T` with a token of `tympan user token admin`"
+            "`{url}` does not allow reading its store without credentials: give `--key FILE` with its \
+             replication key, or `--token T` with a token of `tympan user token admin`"
         ))
     })?;
     let read_ca = |file: &PathBuf| {
@@ -216,7 +216,7 @@ pub(crate) fn open_base_at(
     let dir = PathBuf::from(from);
     if HomeOrigin::read_clone(&dir)?.is_some() {
         return Err(CommandFault::usage(format!(
-            "`{from}` is a clone itself and holds only what differs from its base; clone the base"
+            "`{from}` is itself a clone and contains only what differs from its base; clone the base"
         )));
     }
     let leases = access.lease_dir.as_deref();
@@ -227,7 +227,7 @@ pub(crate) fn open_base_at(
     );
     let followed = followed.map_err(|error| {
         CommandFault::usage(format!(
-            "`{from}` is no home with packs to read: {}",
+            "`{from}` is not a home with readable packs: {}",
             error_chain_text(&error)
         ))
     })?;
@@ -248,7 +248,7 @@ pub(crate) fn open_clone_overlay(
     };
     let failed = |error: &Error| {
         CommandFault::cannot_run(format!(
-            "`{}` stands on `{}`: {}",
+            "cannot open `{}`, a clone of `{}`: {}",
             home.display(),
             origin.from,
             error_chain_text(error)
@@ -256,7 +256,7 @@ pub(crate) fn open_clone_overlay(
     };
     let root: Option<ChunkId> = origin.root.as_deref().and_then(|root| root.parse().ok());
     let root = root.ok_or_else(|| {
-        CommandFault::usage(format!("`{}` names no root", home.join(BASE_FILE).display()))
+        CommandFault::usage(format!("`{}` contains no root", home.join(BASE_FILE).display()))
     })?;
     let (mut base, blobs) = origin.open_base(home)?;
     if is_instance_url(&origin.from) {
@@ -278,10 +278,7 @@ pub(crate) fn open_clone_overlay(
     let store = LayeredStore::new(Arc::clone(own), base, lease).map_err(|error| failed(&error))?;
     match store.renew_lease(SystemTime::now(), LEASE_DURATION) {
         Err(error) if error.is_transient() => {
-            tracing::warn!(
-                reason = error_chain_text(&error),
-                "the lease was not renewed; trying again"
-            );
+            tracing::warn!(reason = error_chain_text(&error), "cannot renew the lease; will retry");
         }
         renewed => renewed.map_err(|error| failed(&error))?,
     }
@@ -398,15 +395,15 @@ pub(crate) async fn renew_lease_until_stopped(
         match renewed {
             Ok(Ok(())) => {}
             Ok(Err(error @ Error::LeaseLost { .. })) => {
-                tracing::error!(reason = %error, "the base of this clone is lost");
+                tracing::error!(reason = %error, "the clone lost the lease on its base");
             }
             Ok(Err(error)) => {
                 tracing::warn!(
                     reason = error_chain_text(&error),
-                    "the lease was not renewed; trying again"
+                    "cannot renew the lease; will retry"
                 );
             }
-            Err(error) => tracing::warn!(reason = %error, "the lease was not renewed"),
+            Err(error) => tracing::warn!(reason = %error, "cannot renew the lease"),
         }
     }
 }

@@ -99,12 +99,14 @@ pub(crate) async fn follow_site(
                     Ok(()) => known_state = Some(state),
                     // Retried at the next poll.
                     Err(error) => {
-                        tracing::warn!(reason = %error_chain_text(&error), "the ledger is behind")
+                        tracing::warn!(reason = %error_chain_text(&error), "cannot update the ledger; will \
+                            retry")
                     }
                 }
             }
             Ok(Err(error)) => {
-                tracing::warn!(file = %site.display(), reason = %error_chain_text(&error), "cannot look at the site's files");
+                tracing::warn!(file = %site.display(), reason = %error_chain_text(&error), "cannot read the \
+                    site's files");
             }
             Ok(Ok(_)) | Err(_) => {}
         }
@@ -140,7 +142,7 @@ pub(crate) fn surrogate_key(config: &TympanConfig) -> Result<Option<HeaderName>,
         .map(|name| {
             HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
                 CommandFault::cannot_run(format!(
-                    "`surrogate_key = \"{name}\"` in `[ledger]` is no name of a header"
+                    "`surrogate_key = \"{name}\"` in `[ledger]` is not a header name"
                 ))
             })
         })
@@ -223,7 +225,7 @@ impl AffectedUrlResolver for LedgerUrlResolver {
 fn everything_affected(error: &dyn std::error::Error) -> AffectedUrlSet {
     tracing::warn!(
         error = error_chain_text(error),
-        "the ledger cannot tell which URLs a change reaches"
+        "cannot determine the URLs affected by a change; treating all as affected"
     );
     AffectedUrlSet::everything()
 }

@@ -202,7 +202,7 @@ impl MaintenanceJob {
                 Ok(())
             }
             Err(tympan_store::Error::CollectionRunning) => {
-                tracing::debug!("another process collects garbage");
+                tracing::debug!("another process is collecting garbage");
                 Ok(())
             }
             Err(error) => Err(error_chain_text(&error)),
@@ -229,12 +229,13 @@ impl MaintenanceJob {
         let options = options.map_err(failed)?;
         for (role, swept) in self.sharing.sweep(&options, &mut &go_on).map_err(failed)? {
             if swept.occupied_until.is_some() {
-                tracing::info!(role, needed = count, "another process sweeps the blobs");
+                tracing::info!(role, needed = count, "another process is sweeping the blobs");
                 continue;
             }
             let (discarded, purged) = (swept.discarded.blob_count, swept.purged.blob_count);
             if !swept.unmarked_members.is_empty() {
-                tracing::warn!(role, waits_for = ?swept.unmarked_members, "no blobs go before all have said what they need");
+                tracing::warn!(role, waits_for = ?swept.unmarked_members, "no blobs are removed until all \
+                    members have marked the blobs that they need");
             }
             tracing::info!(role, needed = count, discarded, purged, "blobs swept");
         }
@@ -248,7 +249,7 @@ impl MaintenanceJob {
         let VersionPurgeReport { version_count: versions, removed_count: removed } =
             purged.map_err(|error| error_chain_text(&error))?;
         if removed > 0 {
-            tracing::info!(versions, removed, "outdated versions taken away");
+            tracing::info!(versions, removed, "outdated versions removed");
         }
         Ok(())
     }
@@ -260,7 +261,7 @@ impl MaintenanceJob {
         let removed = self.runtime.block_on(purging.purge_ended(before, None));
         let removed = removed.map_err(|error| error_chain_text(&error))?;
         if removed > 0 {
-            tracing::info!(removed, "ended workflows taken away");
+            tracing::info!(removed, "ended workflows removed");
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ pub(crate) async fn register_save_job(
     };
     let wrong = |reason: String| CommandFault::usage(format!("tympan.toml: [backup]: {reason}"));
     let password_file = section.password_file.clone().ok_or_else(|| {
-        wrong("`vault` needs a `password_file`; passwords have no place in this file".to_owned())
+        wrong("`vault` needs a `password_file`; passwords are not allowed in this file".to_owned())
     })?;
     let keep = section.keep.as_deref().map(RetentionPolicy::parse).transpose();
     let keep = keep.map_err(|error| wrong(format!("keep: {}", error_chain_text(&error))))?;
@@ -269,19 +269,20 @@ impl ScheduledBackupStatus {
         }
         let success = self.last_success.load(Ordering::Relaxed);
         if success == 0 {
-            return Some("no save has ended well yet".to_owned());
+            return Some("no save has succeeded yet".to_owned());
         }
         let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH).as_second();
         let age = Duration::from_secs(u64::try_from(now - success).unwrap_or(0));
         (age > self.max_age)
-            .then(|| format!("the last save that went well ended {} h ago", age.as_secs() / 3_600))
+            .then(|| format!("the last successful save ended {} h ago", age.as_secs() / 3_600))
     }
 
     fn render_metrics(&self, role: &str) -> String {
         let table = [
             (
                 "tympan_backup_last_success_seconds",
-                "When the last save ended well, in seconds since 1970; 0 for never. What lags behind the clock was not saved.",
+                "Time of the end of the last successful save, in seconds since 1970; 0 for never. Later \
+                 changes were not saved.",
                 self.last_success.load(Ordering::Relaxed),
             ),
             (
@@ -363,7 +364,7 @@ impl JobHandler for ScheduledBackupJob {
             Err(reason) => {
                 // The cached state may be the cause of the failure.
                 *opened = None;
-                tracing::error!(reason, "a save by schedule failed");
+                tracing::error!(reason, "scheduled save failed");
                 *self.status.fault.lock() = Some(reason.clone());
                 JobOutcome::Failed { reason }
             }
@@ -456,7 +457,7 @@ impl ScheduledBackupJob {
 
     fn record_run(&self, run: &BackupRunRecord) {
         if let Err(error) = self.log.append(run) {
-            tracing::warn!(reason = %error, "a run is not in the log of runs");
+            tracing::warn!(reason = %error, "cannot record the run in the run log");
         }
     }
 
@@ -499,10 +500,10 @@ impl ScheduledBackupJob {
         self.record_run(&run);
         let saved = done.map_err(|error| error_chain_text(&error))?;
         if let Some(fault) = index.damaged_files().first() {
-            return Err(format!("it is saved, but the vault is damaged: {fault}"));
+            return Err(format!("the data is saved, but the vault is damaged: {fault}"));
         }
         if let Some(fault) = saved.iter().flat_map(|saved| &saved.faults).next() {
-            return Err(format!("{} things are not saved, such as {fault}", run.faults));
+            return Err(format!("{} items were not saved, such as {fault}", run.faults));
         }
         let gave_way = gave_way.map_or_else(String::new, |yielded| format!(", {yielded}"));
         Ok(format!(
@@ -520,7 +521,7 @@ impl ScheduledBackupJob {
         let giving_way =
             ThrottledSave::start(&self.dir, (BaselineSource::RequestLog, Some(deadline)), progress);
         let log_fault = |fault: &CommandFault| {
-            tracing::debug!(reason = fault.message(), "a save by schedule gives way to nobody");
+            tracing::debug!(reason = fault.message(), "scheduled save runs without throttling");
         };
         giving_way.inspect_err(log_fault).ok()
     }
@@ -621,7 +622,7 @@ fn retention_outcome(
         Err(error @ Error::Locked { .. }) if !is_late => {
             tracing::warn!(
                 reason = error_chain_text(&error),
-                "no snapshots are forgotten in this turn"
+                "vault locked; snapshots will be forgotten by a later run"
             );
             Ok(Some(format!("none forgotten yet: {}", error_chain_text(&error))))
         }

@@ -218,15 +218,15 @@ fn trusted_vault_time<E>(
 /// Writes a record, and logs a warning if the clock has jumped.
 fn store_record(file: &Path, note: &ClockRecord, reading: &ClockReading) {
     if let Err(error) = write_clock_record(file, note) {
-        tracing::warn!(file = %file.display(), reason = %error, "what the clock says is not noted");
+        tracing::warn!(file = %file.display(), reason = %error, "cannot write the clock record");
     }
     // Warn once for each jump.
     if note.jump.is_some_and(|jump| jump.steady == 0) {
         tracing::warn!(
             trusted = note.trusted,
             now = reading.now,
-            "the clock has jumped, or nobody has looked for long: until it has gone on for a day, what is removed for its age \
-             is judged by the time before"
+            "the clock jumped, or was not checked for a long time; until it has run steadily for a day, the \
+             previous time decides what is old enough to be removed"
         );
     }
 }

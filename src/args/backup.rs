@@ -626,7 +626,7 @@ pub(crate) struct PruneGraceArgs {
 }
 
 fn parse_duration_arg(text: &str) -> Result<Duration, String> {
-    let unknown = || format!("`{text}` is no time; write `90min`, `23h` or `0s`");
+    let unknown = || format!("`{text}` is not a duration; write `90min`, `23h` or `0s`");
     crate::config::parse_span(text).ok_or_else(unknown)
 }
 

@@ -78,7 +78,7 @@ fn parse_file_size_arg(text: &str) -> Result<u64, String> {
         (Ok(number), Some(shift)) => number.checked_mul(1 << shift),
         _ => crate::config::parse_size(trimmed),
     };
-    bytes.ok_or_else(|| format!("`{text}` is no size; write `20M` or `20 MiB`"))
+    bytes.ok_or_else(|| format!("`{text}` is not a size; write `20M` or `20 MiB`"))
 }
 
 #[cfg(test)]

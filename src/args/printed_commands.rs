@@ -24,10 +24,10 @@ fn command_line_fault(words: &[String]) -> Option<String> {
             }
         };
     if let TympanCommand::Lab(lab::LabCommand::Other(words)) = &arguments.command {
-        return Some(format!("`tympan lab` has no word {words:?}"));
+        return Some(format!("`tympan lab` has no command {words:?}"));
     }
     if words.iter().any(|argument| argument == "…") {
-        return Some("`…` stands for what nobody can type".to_owned());
+        return Some("`…` is a placeholder that cannot be typed".to_owned());
     }
     // A second command follows `--`: a complete one, or one of a journal without `tympan lab`.
     let (_, behind) = words.split_at(words.iter().position(|argument| argument == "--")? + 1);

@@ -88,9 +88,9 @@ pub(crate) enum DispatcherCommand {
     /// Converts a vhost file of httpd to the section `[dispatcher]` of `tympan.toml`; names every line without a
     /// counterpart.
     #[command(
-        after_help = "Example: tympan dispatcher convert conf.d/dispatcher_vhost.conf > tympan.toml\n\n\
-        Files with `Define` lines go first, and what `Include` names is read where it stands. The command fails (1) if \
-        a rule could not be converted."
+        after_help = "Example: tympan dispatcher convert conf.d/dispatcher_vhost.conf > tympan.toml\n\nName \
+            files with `Define` lines first; files that `Include` names are read in place. The command fails \
+            (1) if a rule could not be converted."
     )]
     Convert {
         /// The files.
@@ -120,9 +120,10 @@ pub(crate) enum DispatcherCommand {
     /// Compares the decisions of two configurations: keys and rules that differ, and requests that are handled
     /// differently.
     #[command(
-        after_help = "Example: tympan dispatcher diff dispatcher.any new/dispatcher.any --urls access.log\n\n\
-        Beside the URLs of the file it tries what a public farm should refuse, and a request for each pattern of both \
-        configurations. The command fails (1) if a request is answered in another way."
+        after_help = "Example: tympan dispatcher diff dispatcher.any new/dispatcher.any --urls \
+            access.log\n\nBesides the URLs of the file, it tries requests that a public farm should refuse, \
+            and a request for each pattern of both configurations. The command fails (1) if the \
+            configurations answer a request differently."
     )]
     Diff {
         /// The current configuration.
@@ -148,10 +149,10 @@ pub(crate) enum DispatcherCommand {
     /// Exports the servable cache content of a farm to an archive or a folder: the same bytes for the same pages,
     /// regardless of when they were fetched. A dispatcher may serve from the cache during the export.
     #[command(
-        after_help = "Examples:\n  tympan dispatcher export dispatcher.any --tar site.tar\n  \
-        tympan dispatcher export dispatcher.any --farm shop --folder ./shop --bare\n\n\
-        What is out of date is left out, as is what `/filter`, `/rules`, `/auth_checker` or `/sessionmanagement` keep from \
-        visitors."
+        after_help = "Examples:\n  tympan dispatcher export dispatcher.any --tar site.tar\n  tympan \
+            dispatcher export dispatcher.any --farm shop --folder ./shop --bare\n\nStale files are left out, \
+            as are files that `/filter`, `/rules`, `/auth_checker` or `/sessionmanagement` keep from \
+            visitors."
     )]
     Export {
         /// The configuration.
@@ -220,7 +221,9 @@ pub(crate) enum DispatcherCommand {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tympan export --home ./publish --out /var/www/site\n  tympan export --home ./publish --out /var/www/site --mode changed\n\nThe web server serves /var/www/site/current. `[export]` in tympan.toml says what is exported and how."
+    after_help = "Examples:\n  tympan export --home ./publish --out /var/www/site\n  tympan export --home \
+        ./publish --out /var/www/site --mode changed\n\nThe web server serves /var/www/site/current. \
+        `[export]` in tympan.toml configures what is exported and how."
 )]
 pub(crate) struct ExportArgs {
     /// The home; its instance may be running, but then pages with a full-text search cannot be exported.

@@ -68,12 +68,13 @@ pub(super) fn parse_rate_arg(text: &str) -> Result<NonZeroU64, String> {
         Ok(kib) => kib.checked_mul(1024),
         Err(_) => crate::config::parse_size(text.trim_end_matches("/s")),
     };
-    let unknown = || format!("`{text}` is no rate; write `2 MiB`, or a number of KiB in a second");
+    let unknown =
+        || format!("`{text}` is not a rate; write `2 MiB`, or a number of KiB per second");
     bytes.and_then(NonZeroU64::new).ok_or_else(unknown)
 }
 
 /// Parses a size, or `0`.
 pub(crate) fn parse_size_arg(text: &str) -> Result<u64, String> {
     let bytes = if text.trim() == "0" { Some(0) } else { crate::config::parse_size(text) };
-    bytes.ok_or_else(|| format!("`{text}` is no size; write `64 MiB`"))
+    bytes.ok_or_else(|| format!("`{text}` is not a size; write `64 MiB`"))
 }

@@ -46,7 +46,7 @@ fn send_replication_request(
             say!("{verb} {path}");
         }
         for path in json_list(&response, "left").filter_map(Value::as_str) {
-            say!("left {path}: you may not activate it");
+            say!("skipped {path}: you may not activate it");
         }
     }
     let is_whole = json_list(&response, "left").next().is_none();

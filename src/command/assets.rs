@@ -54,8 +54,8 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
             let path = format!("/api/v1/assets/write-back?enabled={enabled}");
             let response = send_form(remote, Method::POST, &path, "")?;
             print_response(remote, &response, || match switch {
-                OnOffSwitch::On => say!("edited metadata is written into files"),
-                OnOffSwitch::Off => say!("files stay as they are"),
+                OnOffSwitch::On => say!("metadata edits are written back to the files"),
+                OnOffSwitch::Off => say!("metadata edits are not written back to the files"),
             })
         }
     }
@@ -94,7 +94,7 @@ fn run_asset_mount_command(mount: &AssetMountCommand) -> CommandOutcome {
             let accepts = if *accept_removals { "true" } else { "false" };
             let response =
                 post("run", &[("name", name.as_str()), ("acceptRemovals", accepts)], remote)?;
-            print_response(remote, &response, || say!("a pass of the mount `{name}` begins"))
+            print_response(remote, &response, || say!("started a pass of the mount `{name}`"))
         }
         AssetMountCommand::Pause { name, remote } => {
             let response = post("pause", &[("name", name.as_str())], remote)?;
@@ -102,7 +102,7 @@ fn run_asset_mount_command(mount: &AssetMountCommand) -> CommandOutcome {
         }
         AssetMountCommand::Resume { name, remote } => {
             let response = post("resume", &[("name", name.as_str())], remote)?;
-            print_response(remote, &response, || say!("the mount `{name}` goes on"))
+            print_response(remote, &response, || say!("the mount `{name}` is resumed"))
         }
     }
 }
@@ -147,7 +147,7 @@ fn print_job(job: &Value) {
                 json_member(job, "total")
             )
         }
-        _ => say!("  a pass waits for its turn"),
+        _ => say!("  a pass is queued"),
     }
 }
 
@@ -157,7 +157,7 @@ fn print_last_pass(last: &Value, is_whole: bool) {
         return;
     }
     say!(
-        "  {}: {} added, {} changed, {} moved, {} removed, {} unchanged, {} left out",
+        "  {}: {} added, {} changed, {} moved, {} removed, {} unchanged, {} skipped",
         json_text(last, "ended"),
         json_member(last, "added"),
         json_member(last, "changed"),
@@ -171,13 +171,14 @@ fn print_last_pass(last: &Value, is_whole: bool) {
     }
     if json_member(last, "settling").as_u64() > Some(0) {
         say!(
-            "  {} files were just being written; the next pass takes them",
+            "  {} files were still being written; the next pass includes them",
             json_member(last, "settling")
         );
     }
     if json_member(last, "heldBack").as_u64() > Some(0) {
         say!(
-            "  {} files are gone and their assets stay: if that is right, run the mount with `--accept-removals`",
+            "  {} files are gone, but their assets were kept: if the removal is intended, run the mount with \
+             `--accept-removals`",
             json_member(last, "heldBack")
         );
     }
@@ -190,7 +191,7 @@ fn print_last_pass(last: &Value, is_whole: bool) {
 fn follow_import(import: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let name = json_text(import, "name").to_owned();
     if is_leaving {
-        return print_response(remote, import, || say!("{name} begins"));
+        return print_response(remote, import, || say!("started {name}"));
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {per_sec}, {eta} left");
@@ -217,7 +218,7 @@ fn follow_import(import: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) 
     print_response(remote, &status, || {
         let verb = if is_dry { "would be imported" } else { "imported" };
         say!(
-            "{} files {verb}, {} were there, {} left out, {} bytes read",
+            "{} files {verb}, {} already present, {} skipped, {} bytes read",
             json_member(last, "added"),
             json_member(last, "unchanged"),
             json_member(last, "skipped"),
@@ -242,7 +243,7 @@ fn print_duplicates(response: &Value, remote: &RemoteInstanceArgs) -> CommandOut
             }
         }
         if *json_member(response, "more") == Value::Bool(true) {
-            say!("there are more; raise `--limit`");
+            say!("more results exist; raise `--limit`");
         }
     })
 }

@@ -137,7 +137,7 @@ fn init_vault(arguments: &VaultArgs) -> CommandOutcome {
         say!("{}", json!({ "message_type": "initialized", "id": vault.id() }));
     } else {
         say!(
-            "made the vault `{}`; without its password nothing in it can be read again",
+            "created the vault `{}`; without its password, its data cannot be read",
             arguments.vault
         );
     }
@@ -172,7 +172,7 @@ fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandO
         VaultKeyCommand::Passwd(new) => {
             let id =
                 vault.change_password(&password(new)?, cost, (&user, now)).map_err(backup_fault)?;
-            let words = "the vault opens with the new password, by the key";
+            let words = "changed the password; the new key is";
             print_key_change(arguments, ("password_changed", words), &id);
         }
     }
@@ -219,7 +219,10 @@ impl ProgressDisplay {
     /// Shows nothing.
     fn start_silent(progress: &Arc<BackupProgress>) -> Self {
         if let Err(fault) = interrupt_signal::stop_on_interrupt(progress) {
-            tracing::warn!(reason = fault.message(), "signals end the process where it is");
+            tracing::warn!(
+                reason = fault.message(),
+                "cannot handle signals; they end the process immediately"
+            );
         }
         let (done, _) = std::sync::mpsc::channel();
         Self { done_sender: done, thread: None }

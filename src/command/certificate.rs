@@ -41,9 +41,10 @@ impl ListenerCertificate {
                 .map_err(|error| CommandFault::usage(error_chain_text(&error)))
         });
         match renewed {
-            Ok(()) => tracing::info!(%file, "the certificate was read again"),
+            Ok(()) => tracing::info!(%file, "certificate reloaded"),
             Err(fault) => {
-                tracing::error!(%file, reason = %fault.message(), "the changed certificate cannot be used; the old one stays");
+                tracing::error!(%file, reason = %fault.message(), "cannot use the changed certificate; \
+                    keeping the old one");
             }
         }
     }

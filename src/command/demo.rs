@@ -120,7 +120,7 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
             },
         )?;
         bar.finish_and_clear();
-        say!("{name}: the site is imported");
+        say!("{name}: imported the site");
     }
     Ok(())
 }
@@ -213,7 +213,7 @@ async fn serve_demo(
     )?;
     let visitors = format!("{}://{}", dispatcher.scheme(), dispatcher.address);
     if let Some(address) = dispatcher.admin_address {
-        say!("dispatcher is watched on http://{address}");
+        say!("dispatcher reports its health and metrics on http://{address}");
     }
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -250,8 +250,9 @@ async fn print_greeting(
     author_home: &Path,
 ) -> Result<(), CommandFault> {
     let link = author.logins.create_login_link(ADMIN_USER, SystemTime::now()).await;
-    let link = link
-        .map_err(|error| CommandFault::cannot_run(format!("cannot make a login link: {error}")))?;
+    let link = link.map_err(|error| {
+        CommandFault::cannot_run(format!("cannot create a login link: {error}"))
+    })?;
     say!("visitors    {visitors}/");
     if let Some(users) = portal {
         say!("portal      {visitors}/portal.html, names and passwords in {}", users.display());
@@ -260,7 +261,7 @@ async fn print_greeting(
     say!("author      http://{}/", author.address);
     for (role, address) in [("publish", publish.admin_address), ("author", author.admin_address)] {
         if let Some(address) = address {
-            say!("watch       http://{address} (health and metrics of {role})");
+            say!("monitoring  http://{address} (health and metrics of {role})");
         }
     }
     let link = format!("http://{}/login/link?token={link}", author.address);

@@ -83,7 +83,7 @@ impl BookingSystem {
     /// If no address is free.
     pub(crate) fn bind(homes: &mut [&mut Home]) -> Result<Self, CommandFault> {
         let failed = |error: std::io::Error| {
-            CommandFault::cannot_run(format!("the booking system finds no address: {error}"))
+            CommandFault::cannot_run(format!("the booking system cannot listen: {error}"))
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -110,7 +110,7 @@ impl BookingSystem {
         mut stopped: watch::Receiver<bool>,
     ) -> Result<(), CommandFault> {
         let failed = |error: std::io::Error| {
-            CommandFault::cannot_run(format!("the booking system fails: {error}"))
+            CommandFault::cannot_run(format!("the booking system failed: {error}"))
         };
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
         let until = async move {

@@ -89,7 +89,7 @@ pub(crate) fn run_dispatcher_command(arguments: args::DispatcherArgs) -> Command
                 (None, Some(home)) => (home.join(DISPATCHER_CONFIG_FILE), Some(home)),
                 (None, None) => {
                     return Err(CommandFault::usage(
-                        "say which configuration: --config FILE.any or --home DIR",
+                        "no configuration: give --config FILE.any or --home DIR",
                     ));
                 }
             };
@@ -195,7 +195,7 @@ fn front_settings(rest: &crate::config::TympanConfig) -> FrontSettings {
 fn load_for_serving(file: &Path, sources: &ConfigSources) -> Result<LoadedConfig, CommandFault> {
     let loaded = load_for_query(file, sources)?;
     for finding in &loaded.diagnostics {
-        tracing::warn!(reason = %finding, "dispatcher configuration");
+        tracing::warn!(reason = %finding, "dispatcher configuration warning");
     }
     Ok(loaded)
 }
@@ -408,7 +408,7 @@ fn serve_until_signal(
             let address =
                 listener.local_addr().map_err(|error| CommandFault::cannot_run(error.to_string()))?;
             tokio::spawn(serve_admin(dispatcher.clone(), listener, stopped.clone()));
-            say!("dispatcher is watched on http://{address}");
+            say!("dispatcher reports its health and metrics on http://{address}");
         }
         if let Some(listener) = sockets.https_redirect {
             let address =
@@ -467,7 +467,7 @@ async fn serve_admin(
         ..ListenerLimits::default()
     };
     if let Err(error) = dispatcher.serve_admin(listener, limits.into(), until).await {
-        tracing::error!(reason = %error_chain_text(&error), "the dispatcher can no longer be watched");
+        tracing::error!(reason = %error_chain_text(&error), "the admin listener of the dispatcher failed");
     }
 }
 
@@ -487,7 +487,7 @@ async fn redirect_to_https(
     };
     let served = dispatcher.serve_https_redirect(settings, listener, limits.into(), until).await;
     if let Err(error) = served {
-        tracing::error!(reason = %error_chain_text(&error), "visitors without TLS are no longer redirected");
+        tracing::error!(reason = %error_chain_text(&error), "the HTTPS redirect listener failed");
     }
 }
 
@@ -572,7 +572,7 @@ fn diff_configs(
         comparison.requests.iter().for_each(|change| say!("{change}"));
         let (keys, requests) = (comparison.keys.len(), comparison.requests.len());
         say!(
-            "{keys} keys differ; {requests} of {} requests are answered in another way",
+            "{keys} keys differ; {requests} of {} requests are answered differently",
             comparison.tried
         );
     }
@@ -586,12 +586,13 @@ fn explain_request(
     (method, headers): (&str, &[String]),
     json: bool,
 ) -> CommandOutcome {
-    let method: Method =
-        method.parse().map_err(|_| CommandFault::usage(format!("`{method}` is no method")))?;
+    let method: Method = method
+        .parse()
+        .map_err(|_| CommandFault::usage(format!("`{method}` is not an HTTP method")))?;
     let mut sent = HeaderMap::new();
     for header in headers {
         let malformed =
-            || CommandFault::usage(format!("`{header}` is no header; write 'Name: value'"));
+            || CommandFault::usage(format!("`{header}` is not a header; write 'Name: value'"));
         let (name, value) = header.split_once(':').ok_or_else(malformed)?;
         let name: HeaderName = name.trim().parse().map_err(|_| malformed())?;
         sent.append(name, value.trim().parse().map_err(|_| malformed())?);

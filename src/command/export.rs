@@ -167,7 +167,10 @@ impl<'a> ExportSession<'a> {
         exporter.list_addresses(self.environment(), &mut hear).map_err(export_fault)?;
         match json {
             true => say!("{}", json!({ "addresses": listed })),
-            false => say!("{count} exported, {left_out} not, and what exported pages link to"),
+            false => say!(
+                "{count} exported, {left_out} not; files that exported pages link to are exported \
+                too"
+            ),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -240,25 +243,27 @@ fn print_export_report(arguments: &ExportArgs, report: &ExportReport, exporter: 
     } = report;
     if arguments.dry_run {
         say!(
-            "{rendered_count} files would be made, {removed} taken away, {left_out} addresses are not exported"
+            "{rendered_count} files would be created, {removed} removed, {left_out} addresses are not \
+             exported"
         );
     } else {
         let reused_count = unchanged + resumed;
         say!(
-            "{written} files written, {reused_count} as they were, {removed} taken away; {left_out} addresses are not exported"
+            "{written} files written, {reused_count} reused, {removed} removed; {left_out} addresses are not \
+             exported"
         );
     }
     if *rendered_count == 0 && *resumed == 0 && arguments.mode == ExportMode::Full {
         say!(
-            "nothing says `export`: set the property to true at the top of the site, or `default = true` in `[export]` of \
-             tympan.toml"
+            "no page has the property `export`: set it to true at the top of the site, or set `default = \
+             true` in `[export]` of tympan.toml"
         );
     }
     match report.failure_count() {
         0 if arguments.dry_run => {}
-        0 => say!("a web server may serve {}", served.display()),
+        0 => say!("a web server can serve {}", served.display()),
         count => say!(
-            "{count} files could not be made; run it again with --mode changed when that is mended"
+            "{count} files could not be exported; fix the causes and run it again with --mode changed"
         ),
     }
 }

@@ -103,7 +103,7 @@ fn rebuild_indexes(name: Option<&str>, location: &HomeOrInstanceArgs) -> Command
         if *json_member(&response, "dropped") == json!(0) {
             return Err(unknown_index_fault(name));
         }
-        say!("{} maps are being built anew", json_member(&response, "dropped"));
+        say!("{} maps are being rebuilt", json_member(&response, "dropped"));
         return Ok(ExitCode::SUCCESS);
     }
     let home = open_index_home(location)?;
@@ -181,7 +181,7 @@ fn parse_query(query: &str, language: &str) -> Result<ContentQuery, CommandFault
 fn print_slow_queries(location: &HomeOrInstanceArgs) -> CommandOutcome {
     let Some(remote) = remote_instance(location) else {
         return Err(CommandFault::usage(
-            "slow statements are kept in memory by the running instance; ask it with --url",
+            "slow statements are kept in memory by the running instance; query it with --url",
         ));
     };
     let response = send_form(&remote, Method::GET, "/api/v1/query/slow", "")?;
@@ -191,7 +191,7 @@ fn print_slow_queries(location: &HomeOrInstanceArgs) -> CommandOutcome {
     }
     for statement in json_list(&response, "statements") {
         say!(
-            "{} times, {:.1} ms in all, {:.1} ms at most, by {}, asked by {}: {}",
+            "{} times, {:.1} ms in total, {:.1} ms at most, plan {}, component {}: {}",
             json_member(statement, "count"),
             json_member(statement, "total_ms").as_f64().unwrap_or(0.0),
             json_member(statement, "max_ms").as_f64().unwrap_or(0.0),

@@ -369,10 +369,7 @@ async fn watch_clock(
         }
         let now = check_clock(home.clone(), repository.clone()).await;
         if let Err(error) = logins.remove_stale_tokens(now).await {
-            tracing::warn!(
-                reason = error_chain_text(&error),
-                "logins that ended are not removed now"
-            );
+            tracing::warn!(reason = error_chain_text(&error), "cannot remove ended logins");
         }
     }
 }
@@ -447,7 +444,12 @@ fn add_dependency_probes(plan: &InstancePlan<'_>, instance: &Instance) {
 
 /// Returns an error if a store accepts no more writes.
 fn store_write_result(reason: Option<&str>) -> Result<(), String> {
-    reason.map_or(Ok(()), |reason| Err(format!("nothing more is stored: {reason}; start anew")))
+    reason.map_or(Ok(()), |reason| {
+        Err(format!(
+            "the store accepts no more writes: {reason}; restart the \
+        instance"
+        ))
+    })
 }
 
 /// Adds metrics of the connections of clients, to the state database and to the repository's database to `/metrics`.
@@ -502,17 +504,18 @@ type ConnectionMetricSpec = (&'static str, &'static str, fn(&ListenerCounters) -
 const CONNECTION_METRICS: [ConnectionMetricSpec; 3] = [
     (
         "tympan_connections_saturated_total",
-        "Connections that came while all places were taken; raise max_connections if it repeats.",
+        "Connections that arrived while all connection slots were in use; raise max_connections if this \
+         repeats.",
         |counters| &counters.saturated,
     ),
     (
         "tympan_connections_evicted_total",
-        "Connections closed while nothing was asked on them, as others waited; raise max_connections.",
+        "Idle connections closed because others were waiting; raise max_connections.",
         |counters| &counters.evicted,
     ),
     (
         "tympan_connections_released_total",
-        "Connections closed with an answer, as hardly any place was free; raise max_connections.",
+        "Connections closed after a response because few connection slots were free; raise max_connections.",
         |counters| &counters.closed_when_scarce,
     ),
 ];
@@ -785,7 +788,7 @@ fn limit_by_open_files(requested_limit: usize, files: Option<u64>) -> usize {
             requested_limit,
             connections = most,
             files,
-            "fewer connections at once than configured, as the system allows the process few open files"
+            "connection limit lowered because of the limit on open files"
         );
     }
     requested_limit.min(most)
@@ -819,7 +822,7 @@ pub(crate) fn main_front(
         (None, None) => None,
         _ => {
             return Err(CommandFault::usage(
-                "tympan.toml: `tls_certificate` and `tls_key` go together",
+                "tympan.toml: `tls_certificate` and `tls_key` must be set together",
             ));
         }
     };
@@ -850,7 +853,7 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
     let home = Home::open(&arguments.home)?;
     if arguments.role.is_some() && home.local.is_some() {
         return Err(CommandFault::usage(
-            "`--role assets` shares its queues with another process: name their database by `--database`",
+            "`--role assets` shares its queues with another process: name their database with `--database`",
         ));
     }
     if let Some(password) = home.create_admin()? {
@@ -859,9 +862,9 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
         // Output that goes elsewhere ends up in logs, which others read.
         match std::io::stdout().is_terminal() {
             true => say!(
-                "user `{admin}` has the password {password}; it stands in `{file}` too: change it"
+                "user `{admin}` has the password {password}, which is also in `{file}`: change it"
             ),
-            false => say!("the password of user `{admin}` stands in `{file}`: change it"),
+            false => say!("the password of user `{admin}` is in `{file}`: change it"),
         }
     }
     let port = if role == InstanceRole::Author { 4502 } else { 4503 };

@@ -50,7 +50,7 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
                 send_form(remote, Method::POST, "/api/v1/jobs/queues/set", &encode_form(fields))?;
             print_response(remote, &response, || {
                 format!(
-                    "the queue `{queue}` runs {} jobs at once here, of {}",
+                    "the queue `{queue}` runs {} jobs at once on this instance, configured by {}",
                     json_member(&response, "parallelHere"),
                     json_text(&response, "pid")
                 )
@@ -63,7 +63,7 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
             if *json_member(&response, "changed") != Value::Bool(true) {
                 return Err(CommandFault::usage(format!("the queue `{queue}` is not paused")));
             }
-            print_response(remote, &response, || format!("the queue `{queue}` goes on"))
+            print_response(remote, &response, || format!("the queue `{queue}` is resumed"))
         }
         JobsCommand::Schedules(remote) => list_schedules(remote),
         JobsCommand::Run { schedule, remote } => {
@@ -71,7 +71,7 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
             let path = format!("/api/v1/schedules/run?{fields}");
             let response = send_form(remote, Method::POST, &path, "")?;
             print_response(remote, &response, || {
-                format!("it runs as job {}", json_member(&response, "job"))
+                format!("started as job {}", json_member(&response, "job"))
             })
         }
         JobsCommand::Retry { id, queue, remote } => retry_jobs(*id, queue.as_deref(), remote),
@@ -109,13 +109,13 @@ fn list_topics(remote: &RemoteInstanceArgs) -> CommandOutcome {
     for topic in json_list(&response, "topics") {
         say!("{}", json_text(topic, "topic"));
         for name in json_list(topic, "alsoCalled").filter_map(Value::as_str) {
-            say!("  in AEM {name}");
+            say!("  AEM name: {name}");
         }
         say!("  queue `{}`, {}", json_text(topic, "queue"), job_counts_text(topic));
         if *json_member(topic, "handled") == Value::Bool(false)
             && json_member(topic, "queued").as_u64() > Some(0)
         {
-            say!("  no handler here takes it");
+            say!("  no handler on this instance");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -124,7 +124,7 @@ fn list_topics(remote: &RemoteInstanceArgs) -> CommandOutcome {
 /// Returns the number of jobs and their durations as text.
 fn job_counts_text(of: &Value) -> String {
     format!(
-        "{} waiting, {} running, {} done, {} failed, {} given up; {} ms of waiting and {} ms of work on average",
+        "{} waiting, {} running, {} done, {} failed, {} given up; {} ms waiting and {} ms running on average",
         json_member(of, "queued"),
         json_member(of, "active"),
         json_member(of, "finished"),
@@ -146,7 +146,7 @@ fn list_queues(remote: &RemoteInstanceArgs) -> CommandOutcome {
             if *json_member(queue, "paused") == Value::Bool(true) { ", paused" } else { "" };
         say!("{}{paused}", json_text(queue, "name"));
         say!(
-            "  {}, {} at once here ({}), {} retries, ranking {}",
+            "  {}, {} at once on this instance ({}), {} retries, ranking {}",
             json_text(queue, "type"),
             json_member(queue, "parallelHere"),
             json_member(queue, "maxParallel"),
@@ -179,7 +179,7 @@ fn list_workflow_models(remote: &RemoteInstanceArgs) -> CommandOutcome {
             say!("{} {}", json_text(model, "path"), json_text(model, "title"));
             match json_text(model, "fault") {
                 "" => {}
-                fault => say!("  starts nothing: {fault}"),
+                fault => say!("  cannot be started: {fault}"),
             }
         }
     }
@@ -260,13 +260,13 @@ fn retry_jobs(id: Option<i64>, queue: Option<&str>, remote: &RemoteInstanceArgs)
     let response = send_form(remote, Method::POST, "/api/v1/jobs/retry", &fields)?;
     if *json_member(&response, "changed") != Value::Bool(true) {
         return Err(CommandFault::usage(match (id, queue) {
-            (Some(id), _) => format!("there is no job {id} that waits"),
+            (Some(id), _) => format!("there is no job {id} that can be retried"),
             (None, queue) => {
                 format!("no job of the queue `{}` was given up", queue.unwrap_or_default())
             }
         }));
     }
     print_response(remote, &response, || {
-        format!("{} jobs run again", json_member(&response, "jobs"))
+        format!("retrying {} jobs", json_member(&response, "jobs"))
     })
 }

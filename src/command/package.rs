@@ -269,6 +269,6 @@ fn find_package(repository: &Repository, id: &str) -> Result<StoredPackage, Comm
         .find_stored_package(&PackageId::parse(id))
         .map_err(|error| content_fault(&error))?;
     package.ok_or_else(|| {
-        CommandFault::usage(format!("there is no package `{id}`; `tympan package list` names them"))
+        CommandFault::usage(format!("there is no package `{id}`; `tympan package list` lists them"))
     })
 }

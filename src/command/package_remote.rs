@@ -110,7 +110,9 @@ impl<'a> RemotePackageClient<'a> {
             let mut length = 0;
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| {
-                    CommandFault::cannot_run(format!("the package broke off: {error}"))
+                    CommandFault::cannot_run(format!(
+                        "the transfer of the package was interrupted: {error}"
+                    ))
                 })?;
                 if let Ok(data) = frame.into_data() {
                     length += data.len();
@@ -153,7 +155,7 @@ impl<'a> RemotePackageClient<'a> {
         }
         let request = request
             .body(body_of_payload(payload)?)
-            .map_err(|error| CommandFault::usage(format!("`{uri}` is no URL: {error}")))?;
+            .map_err(|error| CommandFault::usage(format!("`{uri}` is not a URL: {error}")))?;
         // The duration of an installation is unlimited.
         let client =
             HttpClient::new(ClientOptions { response_timeout: None, ..ClientOptions::default() });
@@ -183,10 +185,12 @@ async fn read_json_body(response: Response<PackageRequestBody>) -> Result<Value,
         .with_idle_timeout(RESPONSE_IDLE_TIMEOUT);
     let body = body.collect().await;
     let body = body
-        .map_err(|error| CommandFault::cannot_run(format!("the answer broke off: {error}")))?
+        .map_err(|error| {
+            CommandFault::cannot_run(format!("the response was interrupted: {error}"))
+        })?
         .to_bytes();
     serde_json::from_slice(&body)
-        .map_err(|error| CommandFault::cannot_run(format!("the answer is no JSON: {error}")))
+        .map_err(|error| CommandFault::cannot_run(format!("the response is not JSON: {error}")))
 }
 
 fn body_of_payload(payload: PackageRequestPayload<'_>) -> Result<PackageRequestBody, CommandFault> {

@@ -32,18 +32,18 @@ pub(crate) fn run_pair_command(arguments: &PairArgs) -> CommandOutcome {
 fn create_pair(pairs: &HomePairs, name: &str, arguments: &PairArgs) -> CommandOutcome {
     let (Some(purpose), Some(out)) = (arguments.purpose, &arguments.out) else {
         return Err(CommandFault::usage(
-            "say what the key is for: `--purpose send`, `clone` or `flush`, with `--out FILE`",
+            "give the purpose of the key: `--purpose send`, `clone` or `flush`, with `--out FILE`",
         ));
     };
     let existing_pairs =
         pairs.list().map_err(|error| CommandFault::cannot_run(error.to_string()))?;
     if existing_pairs.iter().any(|pair| pair.name == name) {
         return Err(CommandFault::usage(format!(
-            "there is a pair `{name}` already; remove it first, or use another name"
+            "the pair `{name}` already exists; remove it first, or use another name"
         )));
     }
     if out.exists() {
-        return Err(CommandFault::usage(format!("`{}` exists already", out.display())));
+        return Err(CommandFault::usage(format!("`{}` already exists", out.display())));
     }
     let (own, others) = match purpose {
         PairPurpose::Send => (PairKeyPurpose::Send, Some(PairKeyPurpose::Receive)),
@@ -68,21 +68,21 @@ fn create_pair(pairs: &HomePairs, name: &str, arguments: &PairArgs) -> CommandOu
         None => write_secret_file(out, &key)?,
     }
     pairs.store(&own).map_err(|error| CommandFault::usage(error.to_string()))?;
-    say!("`{name}` is paired; `{}` is for the other side", out.display());
+    say!("created the pair `{name}`; `{}` is for the other side", out.display());
     Ok(ExitCode::SUCCESS)
 }
 
 fn accept_pair(pairs: &HomePairs, file: &Path) -> CommandOutcome {
     let pair = HomePair::read(file).map_err(|error| CommandFault::usage(error.to_string()))?;
     pairs.store(&pair).map_err(|error| CommandFault::usage(error.to_string()))?;
-    say!("`{}` is accepted; delete `{}`", pair.name, file.display());
+    say!("accepted `{}`; delete `{}`", pair.name, file.display());
     Ok(ExitCode::SUCCESS)
 }
 
 fn remove_pair(pairs: &HomePairs, name: &str) -> CommandOutcome {
     match pairs.remove(name) {
         Ok(true) => {
-            say!("`{name}` is removed");
+            say!("removed `{name}`");
             Ok(ExitCode::SUCCESS)
         }
         Ok(false) => Err(CommandFault::usage(format!("there is no pair `{name}`"))),

@@ -31,7 +31,8 @@ pub(crate) fn print_instance_status(remote: &RemoteInstanceArgs) -> CommandOutco
         let (role, status) = (json_text(&health, "role"), json_text(&health, "status"));
         match json_member(&health, "uptime_s") {
             Value::Null => say!(
-                "{role} is {status}; details are told on its machine, to users of an author, and by the admin listener"
+                "{role} is {status}; details are available on its machine, to users of an author, and from \
+                 the admin listener"
             ),
             uptime => say!("{role} is {status}, up for {uptime} s"),
         }
@@ -123,7 +124,7 @@ fn send_request(
     }
     let request = request
         .body(Full::new(Bytes::from(body)))
-        .map_err(|error| CommandFault::usage(format!("`{uri}` is no URL: {error}")))?;
+        .map_err(|error| CommandFault::usage(format!("`{uri}` is not a URL: {error}")))?;
     create_runtime(4)?.block_on(async {
         let response = HttpClient::default()
             .send(request)
@@ -134,7 +135,9 @@ fn send_request(
             .with_idle_timeout(RESPONSE_IDLE_TIMEOUT);
         let body = body.collect().await;
         let body = body
-            .map_err(|error| CommandFault::cannot_run(format!("the answer broke off: {error}")))?
+            .map_err(|error| {
+                CommandFault::cannot_run(format!("the response was interrupted: {error}"))
+            })?
             .to_bytes();
         let json = serde_json::from_slice(&body).unwrap_or_default();
         Ok(RemoteResponse { uri, status, json })

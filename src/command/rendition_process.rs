@@ -60,7 +60,7 @@ pub(crate) fn create_process_pool(
 pub(crate) fn run_rendition_process() -> CommandOutcome {
     tympan_jobs::asset::run_rendition_process()
         .map(|()| ExitCode::SUCCESS)
-        .map_err(|error| CommandFault::cannot_run(format!("cannot draw: {error}")))
+        .map_err(|error| CommandFault::cannot_run(format!("cannot render: {error}")))
 }
 
 /// Runs another program with resource limits.

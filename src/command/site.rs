@@ -66,7 +66,7 @@ fn create_site(dir: &Path) -> CommandOutcome {
     let is_taken = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken || dir.is_file() {
         return Err(CommandFault::usage(format!(
-            "`{}` is there already and not empty",
+            "`{}` already exists and is not empty",
             dir.display()
         )));
     }
@@ -77,7 +77,7 @@ fn create_site(dir: &Path) -> CommandOutcome {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if !is_name {
         return Err(CommandFault::usage(format!(
-            "the last name of `{}` becomes that of the site; use letters, digits and `-` only",
+            "the last component of `{}` becomes the name of the site; use letters, digits and `-` only",
             dir.display()
         )));
     }
@@ -93,7 +93,11 @@ fn create_site(dir: &Path) -> CommandOutcome {
             CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
         })?;
     }
-    say!("{}: a site of two pages; `tympan demo --site {}` runs it", dir.display(), dir.display());
+    say!(
+        "{}: created a site of two pages; run it with `tympan demo --site {}`",
+        dir.display(),
+        dir.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -128,7 +132,7 @@ fn print_findings(findings: &[SiteFinding], is_json: bool) -> CommandOutcome {
 /// Finds all problems.
 fn check_site(dir: &Path) -> Result<Vec<SiteFinding>, CommandFault> {
     if !dir.is_dir() {
-        return Err(CommandFault::usage(format!("`{}` is no folder", dir.display())));
+        return Err(CommandFault::usage(format!("`{}` is not a folder", dir.display())));
     }
     let mut findings = Vec::new();
     let described = home_page_path(Some(dir)).and_then(|_| publisher_config(Some(dir)));
@@ -233,7 +237,7 @@ fn missing_components(dir: &Path, snapshot: &Snapshot, set: &ScriptSet) -> Vec<S
         .map(|(kind, path)| {
             let (file, line) = type_location(dir, &path, &kind);
             let message =
-                format!("`{path}` is of the type `{kind}`, and no component below `apps` draws it");
+                format!("`{path}` has the type `{kind}`, which no component below `apps` renders");
             SiteFinding {
                 file: file.display().to_string(),
                 line,
@@ -266,7 +270,7 @@ fn check_children(dir: &Path, node: &Node, findings: &mut Vec<SiteFinding>) {
             let (file, line) = type_location(dir, child.path(), &kind);
             let entries: Vec<&str> = policy.entries().collect();
             let message = format!(
-                "`{}` is of the type `{kind}`, which may not lie here: `{}` allows {}",
+                "`{}` has the type `{kind}`, which is not allowed here: `{}` allows {}",
                 child.path(),
                 policy.source(),
                 entries.join(", ")

@@ -145,7 +145,7 @@ fn with_state_database<T>(
             .is_some();
     if !is_shared && !home.join("state.db").exists() {
         return Err(CommandFault::usage(format!(
-            "`{}` is no home of an instance that ran",
+            "`{}` is not the home of an instance that was started",
             home.display()
         )));
     }
@@ -153,14 +153,16 @@ fn with_state_database<T>(
         let state = open_state(home).await?;
         let done = work(&state).await;
         state.close().await;
-        done.map_err(|error| CommandFault::cannot_run(format!("the state database fails: {error}")))
+        done.map_err(|error| {
+            CommandFault::cannot_run(format!("the state database failed: {error}"))
+        })
     })
 }
 
 /// Ends the sessions and tokens of a user, and prints their number.
 fn run_revoke_all(name: &str, home: &Path) -> CommandOutcome {
     let count = revoke_sessions_and_tokens(name, home)?;
-    say!("{count} sessions and tokens of `{name}` ended");
+    say!("ended {count} sessions and tokens of `{name}`");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -209,9 +211,8 @@ fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
     let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     let repository = &home.repository;
     let nobody = || {
-        let message = format!(
-            "there is no user `{name}` who may log in; `tympan user list` shows who there is"
-        );
+        let message =
+            format!("there is no user `{name}` who may log in; `tympan user list` lists the users");
         CommandFault::usage(message)
     };
     let mark = AccountMark::of_user(repository, name, SystemTime::now()).map_err(failed)?;
@@ -222,7 +223,7 @@ fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
 
 /// Parses `90d`, `12h`, `30m` or `45s`.
 fn parse_token_duration(text: &str) -> Result<Duration, CommandFault> {
-    let wrong = || CommandFault::usage(format!("`{text}` is no time; say it like `12h` or `90d`"));
+    let wrong = || CommandFault::usage(format!("`{text}` is not a duration; write `12h` or `90d`"));
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,
@@ -257,7 +258,12 @@ fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> CommandOutcome {
             "monitor" => "  for monitoring",
             _ => "  for reading",
         };
-        say!("{}  {}  {}  made {created}  ends {expires}{scope}", token.id, token.kind, token.user);
+        say!(
+            "{}  {}  {}  created {created}  expires {expires}{scope}",
+            token.id,
+            token.kind,
+            token.user
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -342,11 +348,11 @@ fn explain_privileges(
 fn reason_text(reason: &PrivilegeExplanation) -> String {
     let label = if reason.is_granted { "yes" } else { "no " };
     let cause = match &reason.cause {
-        PrivilegeCause::Administrator => "no policy binds administrators".to_owned(),
+        PrivilegeCause::Administrator => "administrators are not subject to policies".to_owned(),
         PrivilegeCause::Default => "no entry grants it".to_owned(),
         PrivilegeCause::ClosedGroup(node) => {
             let node = node.as_ref().map_or("/", |node| node.as_str());
-            format!("the closed user group at {node} leaves the user out")
+            format!("the closed user group at {node} does not include the user")
         }
         PrivilegeCause::Entry(entry) => {
             let verb = if reason.is_granted { "grants it to" } else { "denies it to" };

@@ -17,7 +17,7 @@ impl<'de> Deserialize<'de> for ConfigByteSize {
         let text = String::deserialize(deserializer)?;
         parse_size(&text)
             .map(Self)
-            .ok_or_else(|| D::Error::custom(format!("`{text}` is no size; write \"64 MiB\"")))
+            .ok_or_else(|| D::Error::custom(format!("`{text}` is not a size; write \"64 MiB\"")))
     }
 }
 
@@ -26,7 +26,7 @@ impl<'de> Deserialize<'de> for Span {
         let text = String::deserialize(deserializer)?;
         parse_span(&text)
             .map(Self)
-            .ok_or_else(|| D::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
+            .ok_or_else(|| D::Error::custom(format!("`{text}` is not a duration; write \"30s\"")))
     }
 }
 

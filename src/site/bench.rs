@@ -41,7 +41,7 @@ pub(crate) fn import_bench_pages(session: &mut Session, json: &str) -> Result<()
         for number in folder * bench.pages..(folder + 1) * bench.pages {
             let template = bench.page.get(number % bench.page.len().max(1));
             let template = template
-                .ok_or_else(|| CommandFault::usage("bench.json: `page` holds no template"))?;
+                .ok_or_else(|| CommandFault::usage("bench.json: `page` contains no template"))?;
             tree.children.push(bench_node(&format!("p{number}"), template, number));
         }
         session.put_node(&root.child(&name).map_err(failed)?, tree).map_err(failed)?;

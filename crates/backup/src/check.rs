@@ -125,10 +125,10 @@ fn check_packs(
     for pack in stored {
         let expected = pack_length(pack);
         match there.get(&pack.id) {
-            None => report.faults.push(format!("the pack `{}` is listed and not there", pack.id)),
+            None => report.faults.push(format!("the pack `{}` is listed, but missing", pack.id)),
             Some(length) if *length != expected => report
                 .faults
-                .push(format!("the pack `{}` has {length} bytes in place of {expected}", pack.id)),
+                .push(format!("the pack `{}` has {length} bytes instead of {expected}", pack.id)),
             Some(_) => {}
         }
     }
@@ -167,17 +167,17 @@ fn check_snapshots(vault: &Vault, index: &VaultIndex, report: &mut VaultCheckRep
 fn find_node_fault(index: &VaultIndex, node: &SnapshotNode) -> Option<String> {
     let name = node.text_name();
     if node.kind == SnapshotNodeKind::Dir && node.subtree.is_none() {
-        return Some(format!("`{name}` is a folder without a list of what is in it"));
+        return Some(format!("`{name}` is a folder without a list of its contents"));
     }
     let mut length = 0;
     for id in node.content.iter().flatten() {
         match index.plain_length(PackBlobKind::Data, id) {
             Some(piece) => length += piece,
-            None => return Some(format!("the piece `{id}` of `{name}` is in no index")),
+            None => return Some(format!("the piece `{id}` of `{name}` is not in any index")),
         }
     }
     (node.kind == SnapshotNodeKind::File && length != node.size)
-        .then(|| format!("`{name}` has {} bytes, and its pieces have {length}", node.size))
+        .then(|| format!("`{name}` has {} bytes, but its pieces have {length}", node.size))
 }
 
 /// Reads a pack completely; returns its faults.
@@ -189,7 +189,7 @@ fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
         Err(error) => return Err(Error::backend("read", VaultFileKind::Pack, &pack.id)(error)),
     };
     if VaultObjectId::of(&bytes) != pack.id {
-        return fault("its bytes do not have the hash that it is named by");
+        return fault("its content does not match the hash in its name");
     }
     let Some(header) = vault.open_pack_header(&bytes) else {
         return fault("its header is damaged");
@@ -199,7 +199,7 @@ fn check_pack_content(vault: &Vault, pack: &StoredPack) -> Result<Vec<String>> {
     let mut listed: Vec<_> = pack.blobs.iter().map(facts).collect();
     listed.sort_by_key(|(_, _, offset, _)| *offset);
     if header.iter().map(facts).ne(listed) {
-        return fault("the index lists other pieces than it holds");
+        return fault("the index lists different pieces than the pack contains");
     }
     let mut faults = Vec::new();
     for blob in &header {

@@ -52,6 +52,6 @@ pub(crate) fn check_folder_depth(depth: usize, id: &VaultObjectId) -> Result<()>
     if depth <= MAX_FOLDER_DEPTH {
         return Ok(());
     }
-    let fault = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+    let fault = format!("it is nested deeper than {MAX_FOLDER_DEPTH} folders");
     Err(Error::UnreadableBlob { what: "folder", id: *id, fault })
 }

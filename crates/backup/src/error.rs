@@ -50,23 +50,25 @@ pub(crate) fn is_transient_io(error: &io::Error) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The location contains no vault.
-    #[error("there is no vault at `{place}`; make one with `tympan backup init -r {place}`")]
+    #[error("there is no vault at `{place}`; create one with `tympan backup init -r {place}`")]
     NoVault {
         /// The location.
         place: String,
     },
     /// A vault already exists.
-    #[error("`{place}` holds a vault, or other files; a new one needs an empty place")]
+    #[error(
+        "`{place}` already contains a vault or other files; a new vault needs an empty location"
+    )]
     VaultExists {
         /// The location.
         place: String,
     },
     /// No key of the vault opens with the password.
-    #[error("the password opens no key of the vault")]
+    #[error("the password does not open any key of the vault")]
     WrongPassword,
     /// The format version of the vault is not supported.
     #[error(
-        "the vault has format version {version}; versions 1 and 2 can be read, and 2 be written"
+        "the vault has format version {version}; versions 1 and 2 can be read, and version 2 can be written"
     )]
     UnknownVersion {
         /// The version of the format.
@@ -74,8 +76,8 @@ pub enum Error {
     },
     /// Another process uses the vault in a way that excludes this one.
     #[error(
-        "the vault is locked{} by process {pid} of {user} on {host} since {since}; wait for it, or remove the locks of \
-         processes that are gone with `tympan backup unlock`",
+        "the vault is locked{} by process {pid} of {user} on {host} since {since}; wait for it, or remove \
+         stale locks with `tympan backup unlock`",
         if *exclusive { " exclusively" } else { "" }
     )]
     Locked {
@@ -92,7 +94,7 @@ pub enum Error {
     },
     /// This process did not refresh its lock in time, so that others may have ignored it.
     #[error(
-        "the lock of this run was not renewed for too long, or was removed; nothing more was written: run it again"
+        "the lock of this run was not renewed in time, or was removed; nothing more was written: run it again"
     )]
     LockLost,
     /// The backend failed.
@@ -126,14 +128,15 @@ pub enum Error {
         fault: String,
     },
     /// No snapshot has this name.
-    #[error("no snapshot is called `{name}`; `tympan backup list` shows them")]
+    #[error("no snapshot is named `{name}`; `tympan backup list` shows all snapshots")]
     SnapshotMissing {
         /// The requested name.
         name: String,
     },
     /// None of the requested clients has saved into the vault.
     #[error(
-        "the vault holds no snapshot of `{names}`, but of `{others}`; choose with `--host NAME`, or `--all-clients`"
+        "the vault has no snapshot of `{names}`, only of `{others}`; select with `--host NAME` or \
+         `--all-clients`"
     )]
     ClientMissing {
         /// The requested clients.
@@ -142,7 +145,7 @@ pub enum Error {
         others: String,
     },
     /// More than one snapshot id begins with this prefix.
-    #[error("several snapshots begin with `{name}`; give more of its digits")]
+    #[error("several snapshots begin with `{name}`; give more digits")]
     SnapshotAmbiguous {
         /// The requested name.
         name: String,
@@ -183,8 +186,8 @@ pub enum Error {
     },
     /// The vault lacks data that its snapshots refer to, so nothing is removed from it.
     #[error(
-        "{fault}; nothing is removed from a damaged vault: `tympan backup check` tells what is wrong, and \
-         `tympan backup repair` makes it sound again"
+        "{fault}; nothing is removed from a damaged vault: `tympan backup check` shows what is wrong, and \
+         `tympan backup repair` repairs it"
     )]
     DamagedVault {
         /// The missing data.
@@ -195,18 +198,18 @@ pub enum Error {
     InvalidRequest(String),
     /// The repository no longer retains the root that was being read.
     #[error(
-        "`{repository}` no longer keeps the state that was being read, as this run could not renew its lease for too \
-         long: run it again"
+        "`{repository}` no longer retains the state that was being read, because this run could not renew its \
+         lease in time: run it again"
     )]
     RootExpired {
         /// The repository, by its folder or URL.
         repository: String,
     },
     /// The content repository failed.
-    #[error("the repository cannot be read")]
+    #[error("cannot read the repository")]
     Store(#[from] tympan_store::Error),
     /// A document of a content repository cannot be rendered as text.
-    #[error("the document `{path}` cannot be drawn: {reason}")]
+    #[error("cannot render the document `{path}`: {reason}")]
     Document {
         /// The path of the document.
         path: String,
@@ -214,13 +217,13 @@ pub enum Error {
         reason: String,
     },
     /// The blobs of a content repository failed.
-    #[error("the blobs of the repository cannot be read")]
+    #[error("cannot read the blobs of the repository")]
     Blobs(#[from] tympan_blobs::Error),
     /// The system provides no random bytes.
-    #[error("the system gives no random bytes: {0}")]
+    #[error("cannot get random bytes from the system: {0}")]
     Random(String),
     /// The run was stopped from outside.
-    #[error("the run was interrupted; what is in the vault so far is found again by the next one")]
+    #[error("the run was interrupted; the next run reuses what is already in the vault")]
     Interrupted,
 }
 

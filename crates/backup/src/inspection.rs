@@ -206,7 +206,7 @@ pub fn write_file_content(
     out: &mut dyn Write,
 ) -> Result<()> {
     if node.kind != SnapshotNodeKind::File {
-        let text = format!("`{}` is no file; restore it", node.text_name());
+        let text = format!("`{}` is not a file; restore it instead", node.text_name());
         return Err(Error::InvalidRequest(text));
     }
     crate::restore::stream_file((vault, index), node, out)

@@ -122,7 +122,8 @@ impl Visitor<'_> for HexDigitsVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<VaultObjectId, E> {
-        text.parse().map_err(|InvalidVaultObjectId| E::custom("an id is 64 hexadecimal digits"))
+        text.parse()
+            .map_err(|InvalidVaultObjectId| E::custom("an id must have 64 hexadecimal digits"))
     }
 }
 

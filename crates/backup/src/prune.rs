@@ -100,7 +100,7 @@ pub fn prune_snapshots(
 ) -> Result<PruneReport> {
     // No other process writes now. What cannot be removed is left to the next prune.
     if let Err(error) = vault.backend().remove_leftovers(options.trusted_now.into()) {
-        warn!(%error, "what an earlier run left in the vault could not be removed");
+        warn!(%error, "cannot remove leftovers of an earlier run from the vault");
     }
     let (mut index, marked) = VaultIndex::load_with_marks(vault).map_err(as_damaged_vault)?;
     for pack in &marked {
@@ -116,7 +116,7 @@ pub fn prune_snapshots(
     let is_lost =
         |usage: &&PackUsage| !usage.needed_blobs.is_empty() && !there.contains_key(&usage.pack.id);
     if let Some(lost) = judged.iter().find(is_lost) {
-        let fault = format!("the pack `{}` is needed and not there", lost.pack.id);
+        let fault = format!("the pack `{}` is needed, but missing", lost.pack.id);
         return Err(Error::DamagedVault { fault });
     }
     for id in &options.snapshots_to_remove {
@@ -192,7 +192,7 @@ fn find_needed_blobs(
     // snapshot needs is unknown.
     let there: HashSet<VaultObjectId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
     if let Some((id, _)) = listed.iter().find(|(id, _)| !there.contains(id)) {
-        let fault = format!("the snapshot `{id}` is listed and not there");
+        let fault = format!("the snapshot `{id}` is listed, but missing");
         return Err(Error::DamagedVault { fault });
     }
     let roots: Vec<VaultObjectId> = snapshots.iter().map(|snapshot| snapshot.tree).collect();

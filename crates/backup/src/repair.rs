@@ -107,7 +107,7 @@ pub fn repair_vault(
             Some(tree) if tree == snapshot.tree => {}
             Some(tree) => mended.push((snapshot.id, repaired_snapshot(snapshot, tree))),
             None => mender.losses.push(format!(
-                "the snapshot `{}` of {}: its topmost folder is lost; forget it",
+                "the snapshot `{}` of {}: its root folder is lost; forget it",
                 snapshot.id.short(),
                 snapshot.time
             )),
@@ -146,7 +146,7 @@ fn repair_index(
         vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
     for id in listed_packs.keys().filter(|id| !there.contains_key(*id)) {
         repaired.missing_packs += 1;
-        repaired.losses.push(format!("the pack `{id}` is not there"));
+        repaired.losses.push(format!("the pack `{id}` is missing"));
     }
     let is_listed = |id: &VaultObjectId, length: u64| {
         listed_packs.get(id).is_some_and(|pack| pack_length(pack) == length)
@@ -303,7 +303,7 @@ impl TreeRepairer<'_> {
                 };
                 if node.subtree.is_none() {
                     let text = node.text_name();
-                    self.losses.push(format!("what is in `{text}` in the folder `{id}`"));
+                    self.losses.push(format!("the contents of `{text}` in the folder `{id}`"));
                     let empty = SnapshotTree::default().to_bytes();
                     node.subtree = Some(self.writer.add_blob(PackBlobKind::Tree, &empty)?.0);
                 }

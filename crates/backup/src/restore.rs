@@ -123,7 +123,7 @@ pub fn restore_snapshot(
     let is_empty = fs::read_dir(target).map_err(failed)?.next().is_none();
     if options.existing == ExistingFilePolicy::Refuse && !is_empty {
         return Err(Error::InvalidRequest(format!(
-            "`{}` is not empty; restore into a new folder, or replace what differs with `--in-place`",
+            "`{}` is not empty; restore into a new folder, or replace different files with `--in-place`",
             target.display()
         )));
     }
@@ -456,7 +456,10 @@ impl SnapshotRestorer<'_> {
                     Ok(()) => return Ok(()),
                     // Another file system, one without links, or a file at its maximum link count: the content matters
                     // more than storing it once.
-                    Err(error) => debug!(%error, file = %path.display(), "written a second time"),
+                    Err(error) => {
+                        debug!(%error, file = %path.display(), "cannot create a hard link; writing \
+                        the file again")
+                    }
                 }
             }
             let file = self.write_file(folder, node)?;
@@ -486,7 +489,7 @@ impl SnapshotRestorer<'_> {
         }
         let there = rustix::fs::statat(&above, first.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
         if device_and_inode(&there) != first.device_and_inode {
-            return Err(io::Error::other("somebody has replaced the file"));
+            return Err(io::Error::other("another process replaced the file"));
         }
         self.clear_existing(folder, name)?;
         Ok(rustix::fs::linkat(&above, first.name.as_slice(), folder, name, AtFlags::empty())?)
@@ -587,16 +590,13 @@ impl SnapshotRestorer<'_> {
                 return Ok((file, name));
             }
         }
-        Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "all names for unfinished files are taken",
-        ))
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "no free name for a temporary file"))
     }
 
     /// Removes files that killed runs left in a folder. Failures are logged.
     fn remove_abandoned_files(&self, folder: BorrowedFd<'_>, path: &Path) {
         if let Err(error) = remove_unfinished_files(folder) {
-            debug!(%error, file = %path.display(), "what an earlier restore left is not removed");
+            debug!(%error, file = %path.display(), "cannot remove leftovers of an earlier restore");
         }
     }
 
@@ -648,7 +648,7 @@ impl SnapshotRestorer<'_> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = rustix::fs::openat(folder, name, flags, Mode::empty())?;
         if FileType::from_raw_mode(rustix::fs::fstat(&made)?.st_mode) != kind {
-            return Err(io::Error::other("somebody has replaced it"));
+            return Err(io::Error::other("another process replaced it"));
         }
         let (uid, gid) = (Some(Uid::from_raw(node.uid)), Some(Gid::from_raw(node.gid)));
         match rustix::fs::chownat(&made, "", uid, gid, AtFlags::EMPTY_PATH) {

@@ -39,7 +39,7 @@ impl RetentionPolicy {
             let unit = part.get(digits.len()..).unwrap_or_default();
             let refused = || {
                 let text = format!(
-                    "`{part}` says not how much to keep; write `7d,4w,12m` with h, d, w, m or y"
+                    "`{part}` does not say how much to keep; write `7d,4w,12m` with h, d, w, m or y"
                 );
                 Error::InvalidRequest(text)
             };

@@ -291,7 +291,7 @@ impl<'a> SaveSession<'a> {
 /// Returns a folder of the parent; `None` if it cannot be read.
 fn readable_or_none<T>(read: Result<T>) -> Option<T> {
     read.inspect_err(|error| {
-        warn!(%error, "a folder of the parent cannot be read; its files are read anew");
+        warn!(%error, "cannot read a folder of the parent; reading its files again");
     })
     .ok()
 }

@@ -38,11 +38,11 @@ pub fn verify_snapshot(
 
 fn find_difference(index: &VaultIndex, path: &Path, node: &SnapshotNode) -> Result<Option<String>> {
     let Ok(facts) = fs::symlink_metadata(path) else {
-        return Ok(Some("it is not there any more".to_owned()));
+        return Ok(Some("it no longer exists".to_owned()));
     };
     let difference = |text: &str| Ok(Some(text.to_owned()));
     match node.kind {
-        SnapshotNodeKind::File if !facts.is_file() => difference("it is no file any more"),
+        SnapshotNodeKind::File if !facts.is_file() => difference("it is no longer a file"),
         SnapshotNodeKind::File if facts.len() != node.size => difference("its length differs"),
         SnapshotNodeKind::File => compare_content(index, path, node),
         SnapshotNodeKind::Symlink => {
@@ -51,7 +51,7 @@ fn find_difference(index: &VaultIndex, path: &Path, node: &SnapshotNode) -> Resu
             if target.is_ok_and(|target| target.as_os_str().as_bytes() == node.target()) {
                 return Ok(None);
             }
-            difference("it leads elsewhere")
+            difference("its target differs")
         }
         _ => Ok(None),
     }
@@ -63,9 +63,12 @@ fn compare_content(index: &VaultIndex, path: &Path, node: &SnapshotNode) -> Resu
         Err(error) => return Ok(Some(error.to_string())),
     };
     for id in node.content.iter().flatten() {
-        let length = index.plain_length(PackBlobKind::Data, id).ok_or_else(|| {
-            Error::UnreadableBlob { what: "piece", id: *id, fault: "no index lists it".to_owned() }
-        })?;
+        let length =
+            index.plain_length(PackBlobKind::Data, id).ok_or_else(|| Error::UnreadableBlob {
+                what: "piece",
+                id: *id,
+                fault: "it is not in any index".to_owned(),
+            })?;
         let mut bytes = Vec::new();
         if let Err(error) = (&mut file).take(length).read_to_end(&mut bytes) {
             return Ok(Some(error.to_string()));

@@ -282,7 +282,8 @@ impl ReadBlobs for CompositeBlobStorage {
             Err(error) => {
                 // A full disk must not prevent serving the blob.
                 self.delegate_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(blob = %id, reason = %error, "a blob that was read from afar is not kept");
+                tracing::warn!(blob = %id, reason = %error, "cannot copy the blob to the writable store; \
+                    serving it from its current store");
                 delegate.reader().open(id).map_err(|error| delegate.delegate_error(error))
             }
         }

@@ -16,7 +16,8 @@ pub enum Error {
     Source(#[source] std::io::Error),
     /// The bytes have another id than the sender declared; nothing was stored.
     #[error(
-        "the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again"
+        "the received bytes have the identifier `{actual}`, not `{expected}` as the sender claims; send them \
+         again"
     )]
     IdMismatch {
         /// The declared id.
@@ -46,8 +47,8 @@ pub enum Error {
     },
     /// The file of a blob has the right length but other bytes.
     #[error(
-        "the stored blob `{id}` is damaged: the bytes of `{}` do not have its hash; restore that file from a backup, or \
-         upload the same file again; `tympan blobs check` finds all that are damaged",
+        "the stored blob `{id}` is damaged: the bytes of `{}` do not match its hash; restore that file from a \
+         backup, or upload the same file again; `tympan blobs check` lists all damaged blobs",
         path.display()
     )]
     HashMismatch {
@@ -73,14 +74,15 @@ pub enum Error {
         roles: String,
     },
     /// A storage that cannot list its blobs.
-    #[error("`{place}` does not list its blobs")]
+    #[error("`{place}` cannot list its blobs")]
     Unlistable {
         /// The storage.
         place: String,
     },
     /// An invalid note name.
     #[error(
-        "`{name}` is no name of a note: it takes 1 to 100 letters, digits, `-`, `_` and `.`, with a letter first"
+        "`{name}` is not a valid note name: use 1 to 100 letters, digits, `-`, `_` and `.`, beginning with a \
+         letter"
     )]
     InvalidNoteName {
         /// The name.
@@ -116,7 +118,8 @@ pub enum Error {
     },
     /// A bucket accepted a blob and does not have it.
     #[error(
-        "`{place}` took the blob `{id}` and does not have it; see whether somebody else removes what is there"
+        "`{place}` accepted the blob `{id}` but does not have it; check whether something else removes \
+         objects there"
     )]
     Lost {
         /// The blob.
@@ -125,7 +128,7 @@ pub enum Error {
         place: String,
     },
     /// Another process uses the local folder of a bucket.
-    #[error("another process uses `{}`; give each its own folder", dir.display())]
+    #[error("another process uses `{}`; configure a separate folder for each process", dir.display())]
     CacheLocked {
         /// The folder.
         dir: PathBuf,
@@ -148,8 +151,8 @@ pub enum Error {
     },
     /// The content of a note does not match its name: it is unknown which blobs it protects.
     #[error(
-        "the note `{name}` beside the blobs cannot be understood, so that nothing can be removed; see who wrote it, or \
-         take its repository out with `tympan blobs forget`"
+        "cannot parse the note `{name}` in the blob store, so no blob can be removed; check who wrote it, or \
+         remove its repository with `tympan blobs forget`"
     )]
     MalformedNote {
         /// The note.

@@ -60,8 +60,10 @@ impl ReadOnlyBlobFolder {
             return Ok(());
         }
         // Every folder of blobs contains something else, too, such as the folder of temporary files.
-        let nothing =
-            io::Error::new(ErrorKind::NotFound, "the folder is empty; is its disk mounted?");
+        let nothing = io::Error::new(
+            ErrorKind::NotFound,
+            "the folder is empty; check that its disk is mounted",
+        );
         Err(disk_error("find blobs in", &self.dir)(nothing))
     }
 }

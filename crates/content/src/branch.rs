@@ -110,7 +110,7 @@ impl Repository {
     ) -> Result<ChunkId> {
         check_branch_name(name)?;
         if self.0.chunks.read_ref(name)?.is_some() {
-            return Err(branch_error(name, "it exists already"));
+            return Err(branch_error(name, "it already exists"));
         }
         let root = pin.root();
         let base = base_ref_name(name, MAIN_BRANCH);
@@ -140,7 +140,7 @@ impl Repository {
         check_branch_name(to)?;
         let root = self.own_branch_root(from)?;
         if self.0.chunks.read_ref(to)?.is_some() {
-            return Err(branch_error(to, "it exists already"));
+            return Err(branch_error(to, "it already exists"));
         }
         let mut batch = ChunkBatch::new();
         stage_ref_moves(&mut batch, [(from, Some(root), None), (to, None, Some(root))], revising);
@@ -257,7 +257,7 @@ impl Repository {
         if is_known {
             Ok(pin)
         } else {
-            Err(branch_error(&self.0.branch, "this state is not in its history"))
+            Err(branch_error(&self.0.branch, "the state is not in its history"))
         }
     }
 
@@ -271,12 +271,12 @@ impl Repository {
 
     fn branch_root(&self, name: &str) -> Result<ChunkId> {
         let root = self.0.chunks.read_ref(name)?.filter(|_| !name.starts_with(BASE_REF_PREFIX));
-        root.ok_or_else(|| branch_error(name, "there is none of this name"))
+        root.ok_or_else(|| branch_error(name, "it does not exist"))
     }
 
     pub(crate) fn own_branch_root(&self, name: &str) -> Result<ChunkId> {
         if name == MAIN_BRANCH {
-            return Err(branch_error(name, "it is the one that all others come from"));
+            return Err(branch_error(name, "the main branch cannot be merged, renamed or removed"));
         }
         self.branch_root(name)
     }
@@ -296,22 +296,19 @@ fn check_branch_name(name: &str) -> Result<()> {
     let is_plain =
         |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
     if name.is_empty() || name.len() > MAX_BRANCH_NAME_BYTES {
-        return Err(branch_error(name, "a name has 1 to 200 letters"));
+        return Err(branch_error(name, "a name must have 1 to 200 characters"));
     }
     if name.starts_with(BASE_REF_PREFIX) || name.starts_with('/') || name.starts_with('-') {
-        return Err(branch_error(name, "a name begins with neither `base/` nor `/` nor `-`"));
+        return Err(branch_error(name, "a name must not begin with `base/`, `/` or `-`"));
     }
     if name.starts_with(REPLACED_REF_PREFIX) {
         return Err(branch_error(
             name,
-            "names that begin with `package/` are kept for installed packages",
+            "names that begin with `package/` are reserved for installed packages",
         ));
     }
     if !name.chars().all(is_plain) {
-        return Err(branch_error(
-            name,
-            "a name has letters, digits and `-_./` in it, nothing else",
-        ));
+        return Err(branch_error(name, "a name may contain only letters, digits and `-_./`"));
     }
     Ok(())
 }

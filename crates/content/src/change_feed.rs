@@ -200,11 +200,12 @@ impl Repository {
     fn lost_cursor_error(&self, cursor: &ChangeCursor) -> Result<Error> {
         let (oldest, newest) = (self.oldest_cursor()?, self.newest_cursor()?);
         let fault = if cursor.sequence < oldest.sequence {
-            "it is older than the history that is kept"
+            "it is older than the retained history"
         } else if cursor.sequence > newest.sequence {
-            "it is ahead of this repository, so it belongs to another one or to a state before a restore"
+            "it is newer than this repository's history, so it belongs to another repository or to a state \
+             before a restore"
         } else {
-            "it is of another history than this repository's"
+            "it does not belong to this repository's history"
         };
         let (cursor, oldest) = (cursor.to_string(), oldest.to_string());
         Ok(Error::CursorLost {

@@ -360,7 +360,7 @@ fn record_index_change(
     new: Option<&ContentRecord>,
     indexes: &mut IndexEdits,
 ) -> Result<()> {
-    let damaged = || Error::Damaged { path: path.clone(), reason: "its record does not decode" };
+    let damaged = || Error::Damaged { path: path.clone(), reason: "its record cannot be decoded" };
     let old = old.map(|stored| ContentRecord::decode(stored).ok_or_else(damaged)).transpose()?;
     let old_body = old.as_ref().map(|record| head.load_body(record, path)).transpose()?;
     let new_body = new.map(|record| head.load_body(record, path)).transpose()?;

@@ -42,7 +42,7 @@ pub enum Error {
         name: String,
     },
     /// A node already exists at the path.
-    #[error("a node exists already at `{0}`")]
+    #[error("a node already exists at `{0}`")]
     NodeExists(NodePath),
     /// The edit is not possible for this node.
     #[error("cannot {action} `{path}`: {reason}")]
@@ -70,7 +70,8 @@ pub enum Error {
     DocumentChanged(NodePath),
     /// A cursor of the change feed that is outside of the retained history.
     #[error(
-        "the cursor `{cursor}` leads nowhere: {reason}; history is kept from `{oldest}` on: read the present state, `{root}`, then go on from `{newest}`"
+        "the cursor `{cursor}` is not valid: {reason}; history is retained since `{oldest}`: read the current \
+         state, `{root}`, then continue from `{newest}`"
     )]
     CursorLost {
         /// The cursor.
@@ -96,7 +97,7 @@ pub enum Error {
     #[error("{}", summarize_violations(.0))]
     ConstraintViolations(Vec<ConstraintViolation>),
     /// Definitions of node types are invalid.
-    #[error("the node types are refused: {}", .0.iter().map(CndDiagnostic::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the node types are not valid: {}", .0.iter().map(CndDiagnostic::to_string).collect::<Vec<_>>().join("; "))]
     InvalidNodeTypes(Vec<CndDiagnostic>),
     /// A prefix cannot be mapped to a namespace.
     #[error("cannot register the prefix `{prefix}` for `{uri}`: {reason}")]
@@ -123,7 +124,8 @@ pub enum Error {
     PackageFaults(Vec<Self>),
     /// Two nodes have a value that a unique index allows once.
     #[error(
-        "OakConstraint0030: `{path}` and {} have the same value of `{property}`, of which an index wants each once; give one of them another",
+        "OakConstraint0030: `{path}` and {} have the same value of `{property}`, which a unique index allows \
+         only once; change one of them",
         path_or_placeholder(existing_path.as_ref())
     )]
     NotUnique {
@@ -138,7 +140,7 @@ pub enum Error {
     #[error("the query is not valid at {0}")]
     Query(#[from] crate::query::QuerySyntaxError),
     /// The full-text index failed.
-    #[error("the full-text index cannot answer")]
+    #[error("cannot query the full-text index")]
     FullText(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A query exceeded a resource limit.
     #[error("the query was stopped: {limit}; narrow it, or raise the limit")]
@@ -165,7 +167,8 @@ pub enum Error {
     BlobMissing(BlobId),
     /// The bytes of an upload do not match the identifier given by the sender; nothing was stored.
     #[error(
-        "the bytes are those of `{actual}`, not of `{expected}` as their sender says; send them again"
+        "the received bytes have the identifier `{actual}`, not `{expected}` as the sender claims; send them \
+         again"
     )]
     BlobMismatch {
         /// The identifier given by the sender.
@@ -225,9 +228,10 @@ impl Error {
     #[must_use]
     pub fn repair_hint(&self) -> Option<&'static str> {
         use tympan_store::Error as StoreError;
-        const BLOBS: &str = "`tympan blobs check` names what is damaged; restore it from a backup, or upload it again";
-        const REPOSITORY: &str = "`tympan repo check` names what is damaged, with `--repair` it goes back to the newest good \
-             state; or restore a backup";
+        const BLOBS: &str = "`tympan blobs check` lists the damage; restore the blobs from a backup, or \
+            upload them again";
+        const REPOSITORY: &str = "`tympan repo check` lists the damage, and with `--repair` reverts to the \
+            newest good state; or restore a backup";
         let of_store = |error: &StoreError| match error {
             StoreError::BlobDamaged { .. } => Some(BLOBS),
             StoreError::ChunkDamaged { .. }
@@ -258,5 +262,5 @@ impl Error {
 }
 
 fn path_or_placeholder(path: Option<&NodePath>) -> String {
-    path.map_or_else(|| "a node that may not be read".to_owned(), |path| format!("`{path}`"))
+    path.map_or_else(|| "a node that you may not see".to_owned(), |path| format!("`{path}`"))
 }

@@ -179,7 +179,7 @@ impl Session {
         let StoredDocument { path, record_bytes: record, body } = document;
         let damaged = || Error::Damaged {
             path: path.clone(),
-            reason: "a record that was received does not decode",
+            reason: "the received record cannot be decoded",
         };
         let record = ContentRecord::decode_strict(&MapValue { bytes: record.clone(), body: *body });
         let mut record = record.ok_or_else(damaged)?;
@@ -195,7 +195,7 @@ impl Session {
                 return Err(Error::InvalidEdit {
                     action: "receive",
                     path: path.clone(),
-                    reason: "its parent is no folder that holds records",
+                    reason: "its parent cannot hold it as a separate document",
                 });
             }
         }

@@ -130,7 +130,7 @@ impl Withdrawal {
         };
         read().ok_or_else(|| Error::Damaged {
             path: path.clone(),
-            reason: "the entry about its withdrawal does not decode",
+            reason: "its withdrawal entry cannot be decoded",
         })
     }
 }
@@ -580,7 +580,7 @@ impl Snapshot {
         };
         read().ok_or_else(|| Error::Damaged {
             path: path.clone(),
-            reason: "the entry about its activation does not decode",
+            reason: "its activation entry cannot be decoded",
         })
     }
 }

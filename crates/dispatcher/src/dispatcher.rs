@@ -343,7 +343,7 @@ impl DispatcherState {
         let mut text = self.metrics.to_text(&[
             (
                 "fetches",
-                "Pages that are being fetched now; many for long means slow renders.",
+                "Pages being fetched now; a persistently high value means slow renders.",
                 self.fetch_coalescer.pending_count() as u64,
             ),
             (
@@ -353,7 +353,7 @@ impl DispatcherState {
             ),
             (
                 "in_flight",
-                "Requests that are being answered; a rise means slow renders or slow clients.",
+                "Requests being answered now; a rise means slow renders or slow clients.",
                 self.metrics.in_flight(),
             ),
             (
@@ -363,17 +363,18 @@ impl DispatcherState {
             ),
             (
                 "kept_answers",
-                "Answers that memory holds ready; few with many hits mean that rules look at more than URLs.",
+                "Responses cached in memory; few with many hits mean that rules check more than the URL.",
                 self.response_memory.size().0,
             ),
             (
                 "kept_bytes",
-                "About how many bytes these answers take, open files counted as more; it stays below 64 MiB.",
+                "Approximate memory usage of these responses, with a surcharge for open files; it stays below \
+                 64 MiB.",
                 self.response_memory.size().1,
             ),
             (
                 "renders_ejected",
-                "Renders that are asked last, as their health page is bad; look at their logs.",
+                "Renders that are used last because their health check fails; check their logs.",
                 self.farms.iter().map(|farm| farm.upstream.ejected_count() as u64).sum(),
             ),
         ]);

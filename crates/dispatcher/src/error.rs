@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// The configuration holds no farm.
-    #[error("the configuration holds no farm; add one below `/farms`")]
+    #[error("the configuration has no farm; add one below `/farms`")]
     NoFarm,
     /// A setting of `[dispatcher]` in `tympan.toml` cannot be used.
     #[error("`{key}` in `[dispatcher]`: {reason}")]
@@ -18,10 +18,10 @@ pub enum Error {
         reason: String,
     },
     /// The path is invalid.
-    #[error("the path would be answered with 400")]
+    #[error("the path is not valid; a request for it is answered with 400")]
     Path(#[from] tympan_web::cache_path::CanonicalPathError),
     /// The listening socket cannot be used.
-    #[error("the dispatcher cannot serve")]
+    #[error("the dispatcher cannot accept connections")]
     Serve(#[from] tympan_web::Error),
     /// The farm has no document root.
     #[error("the farm `{0}` has no `/cache` with a `/docroot`")]

@@ -393,7 +393,8 @@ impl DispatcherState {
                 let body = match DecodedBody::from_response(&mut parts.headers, body) {
                     Ok(body) => body,
                     Err(error) => {
-                        tracing::warn!(path = %view.path, reason = %error, "a proxied server did not answer");
+                        tracing::warn!(path = %view.path, reason = %error, "request to a proxied server \
+                            failed");
                         self.metrics.increment(DispatcherCounter::RenderFailures);
                         return own_response(StatusCode::BAD_GATEWAY);
                     }
@@ -407,7 +408,7 @@ impl DispatcherState {
                 if let Some(failure) = UpstreamFailure::from_visitor_body(&error, &body) {
                     return with_connection_close(own_response(failure.status()));
                 }
-                tracing::warn!(path = %view.path, reason = %error, "a proxied server did not answer");
+                tracing::warn!(path = %view.path, reason = %error, "request to a proxied server failed");
                 self.metrics.increment(DispatcherCounter::RenderFailures);
                 own_response(match error {
                     tympan_web::client::ClientError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,

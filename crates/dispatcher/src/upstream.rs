@@ -360,12 +360,13 @@ impl Upstream {
         if is_well {
             target.answered_count.fetch_add(1, Ordering::Relaxed);
             if target.health.record_success(now) {
-                tracing::info!(%farm, %render, "a render answers again");
+                tracing::info!(%farm, %render, "render available again");
             }
         } else {
             target.failed_count.fetch_add(1, Ordering::Relaxed);
             if target.health.record_failure(now) {
-                tracing::warn!(%farm, %render, "a render failed several times in a row and is left alone for a while");
+                tracing::warn!(%farm, %render, "render failed several times in a row; not using it for a \
+                    while");
             }
         }
     }
@@ -426,7 +427,7 @@ impl Upstream {
         *request.method_mut() = call.method.clone();
         *request.uri_mut() = uri.parse().map_err(|_invalid| ClientError::Request {
             uri: uri.clone(),
-            reason: "the URI cannot be read".to_owned(),
+            reason: "the URI cannot be parsed".to_owned(),
         })?;
         *request.headers_mut() = call.headers.clone();
         // Otherwise the address would replace the name; the default port is omitted.
@@ -497,11 +498,11 @@ impl Upstream {
                 let (farm, render) = (&self.farm.name, &target.render.name);
                 match (was_ejected, self.is_ejected(target)) {
                     (false, true) => {
-                        tracing::warn!(%farm, %render, "the health page of a render is bad")
+                        tracing::warn!(%farm, %render, "health check of a render failed")
                     }
                     (true, false) => {
                         target.health.start_slowly(Instant::now());
-                        tracing::info!(%farm, %render, "a render is well again");
+                        tracing::info!(%farm, %render, "render healthy again");
                     }
                     _ => {}
                 }
@@ -655,7 +656,7 @@ impl Body for VisitorBody {
                 VisitorBodyState::Broken => None,
             };
             let Some(body) = body_state else {
-                return Poll::Ready(Some(Err("another attempt read the body".into())));
+                return Poll::Ready(Some(Err("another attempt has already read the body".into())));
             };
             self.active_body = Some(body);
         }

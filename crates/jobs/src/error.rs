@@ -24,14 +24,17 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// Another worker holds the job: the lease expired, or the job was canceled.
-    #[error("job {0} is not held by this worker any more")]
+    #[error("job {0} is no longer held by this worker")]
     LeaseLost(i64),
     /// An invalid topic name.
-    #[error("`{0}` is no topic: write parts of letters, digits, `_`, `-` and `.`, joined by `/`")]
+    #[error(
+        "`{0}` is not a valid topic; write parts of letters, digits, `_`, `-` and `.`, joined by `/`"
+    )]
     InvalidTopic(String),
     /// A job's properties exceed the limit.
     #[error(
-        "the properties of a job of `{topic}` have {bytes} bytes; at most {max} are stored: keep the rest in content"
+        "the properties of a job of `{topic}` have {bytes} bytes; at most {max} are stored: store the rest in \
+         content"
     )]
     TooLarge {
         /// The topic.
@@ -42,13 +45,13 @@ pub enum Error {
         max: usize,
     },
     /// The context does not belong to a worker.
-    #[error("this job runs outside of a worker, so that it cannot add another")]
+    #[error("this job runs outside of a worker, so it cannot add another job")]
     DetachedContext,
     /// Another job of the same stored group failed.
-    #[error("the jobs that were stored together were not stored: {0}")]
+    #[error("the jobs of this group were not stored: {0}")]
     GroupFailed(String),
     /// An invalid schedule.
-    #[error("the schedule `{name}` is refused: {reason}")]
+    #[error("the schedule `{name}` is invalid: {reason}")]
     InvalidSchedule {
         /// The schedule's name.
         name: String,

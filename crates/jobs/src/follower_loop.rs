@@ -47,7 +47,7 @@ impl FollowerLoop {
             }
             Err(reason) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    error!(reason, "{} cannot follow content", self.subject);
+                    error!(reason, "cannot follow content changes for {}", self.subject);
                 }
                 self.failure_delay
             }
@@ -86,7 +86,7 @@ pub fn read_changes_after(
     match repository.changes(&Viewer::system(), &cursor, &ChangeFilter::default(), limit) {
         Ok(page) => Ok(ChangesAfterCursor::Changes(page)),
         Err(lost @ ContentError::CursorLost { .. }) => {
-            warn!(reason = format_error_chain(&lost), "{subject} missed changes and begin anew");
+            warn!(reason = format_error_chain(&lost), "{subject} missed changes; starting over");
             Ok(ChangesAfterCursor::Start(repository.newest_cursor()?))
         }
         Err(failure) => Err(failure.into()),

@@ -139,7 +139,7 @@ impl OsgiConfigs {
 const IGNORED_QUEUE_PROPERTIES: &[(&str, &str)] = &[
     (
         "queue.threadPoolSize",
-        "queues share the threads of `[jobs] threads`; `queue.maxparallel` bounds a queue",
+        "queues share the threads of `[jobs] threads`; `queue.maxparallel` limits a queue",
     ),
     (
         "queue.preferRunOnCreationInstance",
@@ -231,8 +231,9 @@ impl OsgiConfigReader<'_> {
                     continue;
                 };
             let Some(text) = self.read_file_text(&child)? else {
-                let message =
-                    format!("the file has no text of at most {MAX_CONFIG_FILE_BYTES} bytes");
+                let message = format!(
+                    "the file does not contain text of at most {MAX_CONFIG_FILE_BYTES} bytes"
+                );
                 self.faults.push(ConfigFault { path, message });
                 continue;
             };
@@ -299,7 +300,7 @@ fn parse_cfg_json(text: &str) -> Result<Map<String, Json>, String> {
     let parsed: Json =
         serde_json::from_str(&blank_comments(text)).map_err(|error| error.to_string())?;
     let Json::Object(members) = parsed else {
-        return Err("the file holds no object".to_owned());
+        return Err("the file does not contain an object".to_owned());
     };
     let named = members.into_iter().map(|(key, value)| {
         let name = key.split_once(':').map_or(key.as_str(), |(name, _)| name);
@@ -384,13 +385,13 @@ fn parse_felix_value(text: &str) -> Result<(Json, &str), String> {
             if let Some(rest) = text.strip_prefix([']', ')']) {
                 return Ok((Json::Array(values), rest));
             }
-            let inner = text.strip_prefix('"').ok_or("a list holds texts in quotes")?;
+            let inner = text.strip_prefix('"').ok_or("the values of a list must be quoted")?;
             let (raw, rest) = parse_quoted(inner)?;
             values.push(parse_typed_value(kind, &raw)?);
             text = rest;
         }
     }
-    Err("a value stands in quotes, a list in brackets".to_owned())
+    Err("a value must be in quotes, and a list in brackets".to_owned())
 }
 
 /// Parses a text up to the closing quote. Returns it and the rest.
@@ -413,7 +414,7 @@ fn parse_quoted(text: &str) -> Result<(String, &str), String> {
 }
 
 fn parse_typed_value(kind: Option<char>, raw: &str) -> Result<Json, String> {
-    let wrong = || format!("`{raw}` is not of its type");
+    let wrong = || format!("`{raw}` does not match its type");
     match kind.map(|kind| kind.to_ascii_uppercase()) {
         Some('B') => Ok(Json::from(raw.trim() == "true")),
         Some('I' | 'L' | 'S' | 'X') => {
@@ -437,7 +438,7 @@ fn parse_typed_value(kind: Option<char>, raw: &str) -> Result<Json, String> {
             Ok(Number::from_f64(f64::from(number)).map_or(Json::Null, Json::Number))
         }
         Some('T' | 'C') | None => Ok(Json::from(raw)),
-        Some(other) => Err(format!("`{other}` is no type of a value")),
+        Some(other) => Err(format!("`{other}` is not a value type")),
     }
 }
 
@@ -467,10 +468,11 @@ fn parse_queue_config(config: &OsgiConfig) -> Result<QueueConfig, String> {
 pub fn set_queue_property(queue: &mut QueueConfig, name: &str, value: &Json) -> Result<(), String> {
     let number = || {
         let text = value.as_str().and_then(|text| text.trim().parse().ok());
-        value.as_f64().or(text).ok_or_else(|| format!("`{name}` is a number, not {value}"))
+        value.as_f64().or(text).ok_or_else(|| format!("`{name}` must be a number, not {value}"))
     };
-    let text =
-        || value.as_str().map(str::trim).ok_or_else(|| format!("`{name}` is a text, not {value}"));
+    let text = || {
+        value.as_str().map(str::trim).ok_or_else(|| format!("`{name}` must be a text, not {value}"))
+    };
     match name {
         "queue.name" => text()?.clone_into(&mut queue.name),
         "queue.topics" => {
@@ -481,7 +483,7 @@ pub fn set_queue_property(queue: &mut QueueConfig, name: &str, value: &Json) -> 
             queue.topics = texts.map(TopicPattern::parse_queue_pattern).collect();
         }
         "queue.type" => {
-            let expected = "`queue.type` is UNORDERED, ORDERED or TOPIC_ROUND_ROBIN";
+            let expected = "`queue.type` must be UNORDERED, ORDERED or TOPIC_ROUND_ROBIN";
             queue.kind = QueueKind::from_name(text()?).ok_or(expected)?;
         }
         "queue.maxparallel" => queue.max_parallel = MaxParallel::from_number(number()?),
@@ -497,7 +499,7 @@ pub fn set_queue_property(queue: &mut QueueConfig, name: &str, value: &Json) -> 
                 "MIN" => JobPriority::Low,
                 "NORM" => JobPriority::Normal,
                 "MAX" => JobPriority::High,
-                _ => return Err("`queue.priority` is MIN, NORM or MAX".to_owned()),
+                _ => return Err("`queue.priority` must be MIN, NORM or MAX".to_owned()),
             };
         }
         "queue.keepJobs" => {

@@ -9,7 +9,7 @@ use crate::report::finding::FileFinding;
 pub enum Error {
     /// The URL of a target is invalid.
     #[error(
-        "`{url}` is no URL that a load can go to: {reason}; expected `http://host[:port]/path` or `https://...`"
+        "`{url}` is not a valid target URL: {reason}; expected `http://host[:port]/path` or `https://...`"
     )]
     InvalidUrl {
         /// The URL as given.
@@ -45,7 +45,7 @@ pub enum Error {
     #[error("cannot start the load engine")]
     Engine(#[source] std::io::Error),
     /// A target did not return a complete response.
-    #[error("`{url}` gave no answer: {reason}")]
+    #[error("the request to `{url}` failed: {reason}")]
     NoResponse {
         /// The requested URL.
         url: String,
@@ -87,7 +87,7 @@ impl Error {
 }
 
 fn stderr_suffix(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!("; it said: {text}") }
+    if text.is_empty() { String::new() } else { format!("; stderr: {text}") }
 }
 
 fn format_findings(findings: &[FileFinding]) -> String {

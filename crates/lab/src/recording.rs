@@ -70,14 +70,15 @@ pub fn recording_to_plan(
     }
     if !without_body.is_empty() {
         remarks.push(format!(
-            "{} requests are without their bodies, which are no text or longer than {} KiB; write `body_file` or `files` by hand: {}.",
+            "{} requests lack their bodies, which are not text or longer than {} KiB; add `body_file` or \
+             `files` by hand: {}.",
             without_body.len(),
             MAX_PLAN_BODY_LEN / 1024,
             without_body.join(", ")
         ));
     }
     if steps.iter().any(|step| step.body.contains("{secret}") || step.path.contains("{secret}")) {
-        remarks.push("Put in by hand what stands as {secret}.".to_owned());
+        remarks.push("Replace {secret} by hand.".to_owned());
     }
     PlanDraft {
         comment_lines: remarks,

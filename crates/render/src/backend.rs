@@ -299,7 +299,9 @@ impl BackendRegistry {
 
     fn find_endpoint(&self, name: &str) -> Result<&BackendEndpoint, String> {
         self.endpoints.get(name).ok_or_else(|| {
-            format!("there is no back end `{name}`; `[back_ends.{name}]` in tympan.toml makes one")
+            format!(
+                "there is no back end `{name}`; define it as `[back_ends.{name}]` in tympan.toml"
+            )
         })
     }
 
@@ -346,8 +348,8 @@ impl BackendRequestStart {
 
 /// Parses a response; also returns the approximate memory that the value takes, in bytes.
 fn parse_json_response(bytes: &[u8]) -> Result<(Value, usize), String> {
-    let value: serde_json::Value =
-        serde_json::from_slice(bytes).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    let value: serde_json::Value = serde_json::from_slice(bytes)
+        .map_err(|error| format!("the response is not JSON: {error}"))?;
     Ok((Value::from(Serde(&value)), estimate_memory(&value)))
 }
 
@@ -475,7 +477,7 @@ impl BackendEndpoint {
         self.state_changed.notify_all();
         let Some(reason) = failure else {
             if state.consecutive_failures >= CIRCUIT_BREAKER_FAILURES {
-                tracing::info!(back_end = name, "back end answers again");
+                tracing::info!(back_end = name, "back end responds again");
             }
             state.consecutive_failures = 0;
             state.circuit_open_until = None;
@@ -597,8 +599,8 @@ fn validate_path(path: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "`{path}` is no path of a back end: it begins with one `/`, has no `..`, and what is put into it goes through \
-         `urlencode`"
+        "`{path}` is not a valid back-end path: it must begin with one `/` and contain no `..`, and inserted \
+         values must be escaped with `urlencode`"
     ))
 }
 

@@ -126,11 +126,7 @@ impl ClientLibrarySet {
         }
         for file in listed_files(source, kind) {
             let Some(part) = source.files.get(&file) else {
-                tracing::warn!(
-                    path = folder,
-                    file,
-                    "a client library lists a file that is not there"
-                );
+                tracing::warn!(path = folder, file, "a client library lists a missing file");
                 continue;
             };
             match kind {
@@ -287,7 +283,11 @@ fn minify(text: &str, kind: ClientLibraryKind, folder: &str) -> String {
         }
     };
     made.unwrap_or_else(|reason| {
-        tracing::warn!(path = folder, reason, "a client library stays as large as it is");
+        tracing::warn!(
+            path = folder,
+            reason,
+            "cannot minify a client library; serving it as it is"
+        );
         text.to_owned()
     })
 }

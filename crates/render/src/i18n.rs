@@ -62,7 +62,7 @@ pub(crate) fn add_dictionary_file(messages: &mut TranslationMessages, path: &str
             }
         }
         (_, Err(error)) => {
-            tracing::warn!(path, reason = %error, "a dictionary is no JSON object of texts");
+            tracing::warn!(path, reason = %error, "a dictionary is not a JSON object of texts");
         }
         (None, Ok(_)) => {}
     }

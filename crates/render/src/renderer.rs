@@ -194,13 +194,13 @@ impl Renderer {
                 request,
             }),
             Err(error) => {
-                tracing::error!(error = %error, "scripts cannot be loaded");
+                tracing::error!(error = %error, "cannot load scripts");
                 DraftResponse::with_message(RenderOutcome::Error, "The scripts cannot be loaded.")
             }
         };
         match reader.failure() {
             Some(error) => {
-                tracing::error!(file = request.path, error = %error, "content cannot be read");
+                tracing::error!(file = request.path, error = %error, "cannot read content");
                 DraftResponse::with_message(RenderOutcome::Error, "The content cannot be read.")
             }
             None => draft,

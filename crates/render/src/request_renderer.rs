@@ -437,10 +437,14 @@ impl RequestRenderer<'_> {
             ResponseOverride::TextPicture(picture) => match picture.render_png() {
                 Ok(bytes) => DraftResponse::new(RenderOutcome::Ok, "image/png", bytes),
                 Err(reason) => {
-                    tracing::warn!(file = self.request.path, reason, "picture of a text failed");
+                    tracing::warn!(
+                        file = self.request.path,
+                        reason,
+                        "cannot render a text as an image"
+                    );
                     let fault = RequestFault {
                         handler_name: "500",
-                        message: "This picture cannot be shown.",
+                        message: "This image cannot be shown.",
                     };
                     self.render_fault(url, &fault, RenderOutcome::Error)
                 }
@@ -490,7 +494,7 @@ impl RequestRenderer<'_> {
                 Some(text) => DraftResponse::from_document_view(text),
                 None => {
                     let text = format!(
-                        "Bad request: these are more than {} nodes; build a package of them.",
+                        "Bad request: there are more than {} nodes; build a package of them.",
                         resource_dump::MAX_XML_NODES
                     );
                     DraftResponse::with_message(RenderOutcome::BadRequest, &text)
@@ -521,7 +525,7 @@ impl RequestRenderer<'_> {
     /// Renders a resource as JSON.
     fn render_json(&self, url: &SlingUrl, node: &Node) -> DraftResponse {
         let Some(form) = JsonDumpOptions::from_selectors(&url.selectors) else {
-            let text = format!("Bad request: `{}` is no depth.", url.selector_string());
+            let text = format!("Bad request: `{}` is not a depth.", url.selector_string());
             return DraftResponse::with_message(RenderOutcome::BadRequest, &text);
         };
         let (outcome, text) = match json_dump::write_json(&self.reader, node, form) {

@@ -55,7 +55,7 @@ impl TextPicture {
     pub(crate) fn new(text: &str, height: usize) -> Result<Self, String> {
         if !(MIN_PICTURE_HEIGHT..=MAX_PICTURE_HEIGHT).contains(&height) {
             return Err(format!(
-                "`height` is {height}; it can be {MIN_PICTURE_HEIGHT} to {MAX_PICTURE_HEIGHT}"
+                "`height` is {height}; it must be {MIN_PICTURE_HEIGHT} to {MAX_PICTURE_HEIGHT}"
             ));
         }
         // Control characters have no glyph, and XML cannot contain them.
@@ -85,7 +85,7 @@ impl TextPicture {
             let is_number = matches!(digits.len(), 3 | 6)
                 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
             if !is_number {
-                return Err(format!("`{color_text}` is no color; write it as `#a63a1b`"));
+                return Err(format!("`{color_text}` is not a color; write it as `#a63a1b`"));
             }
         }
         self.color = color.unwrap_or(&self.color).to_owned();

@@ -138,7 +138,7 @@ fn parse_agent(
             let kind_names: Vec<&str> =
                 ReplicationAgentKind::AGENT_KIND_NAMES.iter().map(|(name, _)| *name).collect();
             fault = Some(format!(
-                "`{named}` is no `serializationType`: use one of {}",
+                "`{named}` is not a `serializationType`; use one of {}",
                 kind_names.join(", ")
             ));
             otherwise
@@ -148,14 +148,18 @@ fn parse_agent(
     for text in string_values(content, "paths") {
         match NodePath::new(text.trim_end_matches('/')) {
             Ok(path) => paths.push(path),
-            Err(_) => fault = Some(format!("`{text}` of `paths` is no path")),
+            Err(_) => fault = Some(format!("`{text}` in `paths` is not a path")),
         }
     }
     let mut headers = Vec::new();
     for line in string_values(content, "protocolHTTPHeaders") {
         match line.split_once(':') {
             Some((name, value)) => headers.push((name.trim().to_owned(), value.trim().to_owned())),
-            None => fault = Some(format!("`{line}` of `protocolHTTPHeaders` is no `Name: value`")),
+            None => {
+                fault = Some(format!(
+                    "`{line}` in `protocolHTTPHeaders` is not of the form `Name: value`"
+                ))
+            }
         }
     }
     let text = |name: &str| content.text(name).filter(|text| !text.is_empty());

@@ -153,7 +153,7 @@ fn read_blob_header(bundle: &mut dyn Read) -> Result<Option<BlobId>> {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 fn bundle_read_error(error: std::io::Error) -> Error {
-    Error::Malformed(format!("the bundle of blobs breaks off: {error}"))
+    Error::Malformed(format!("cannot read the blob bundle: {error}"))
 }
 
 fn blob_mismatch_error(expected: &BlobId, actual: &BlobId) -> Error {

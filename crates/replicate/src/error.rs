@@ -39,7 +39,7 @@ pub enum Error {
     #[error("the replication message is malformed: {0}")]
     Malformed(String),
     /// A blob or chunk does not match its id, so it was not stored.
-    #[error("the bytes that arrived as `{expected}` are `{actual}`; they were not kept")]
+    #[error("the bytes received as `{expected}` have the id `{actual}`; they were not stored")]
     Mismatch {
         /// The expected id.
         expected: String,
@@ -47,7 +47,7 @@ pub enum Error {
         actual: String,
     },
     /// An object that a client of the store requested does not exist.
-    #[error("{0} is not here")]
+    #[error("{0} does not exist here")]
     Absent(String),
     /// A note of a guest was rejected.
     #[error(transparent)]
@@ -62,12 +62,13 @@ pub enum Error {
     },
     /// The source of a document lacks one of its blobs.
     #[error(
-        "the blob `{0}` that is to be sent is not in this instance's store; run `tympan repo check`"
+        "the blob `{0}`, which is to be sent, is missing from this instance's store; run `tympan repo check`"
     )]
     LostBlob(BlobId),
     /// A later request was carried out before this one.
     #[error(
-        "what was asked for `{0}` later was carried out before this, which would undo it; ask again for what is still meant"
+        "a later request for `{0}` was already carried out, and this one would undo it; request again what is \
+         still needed"
     )]
     Superseded(NodePath),
     /// An error of the content repository.

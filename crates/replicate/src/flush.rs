@@ -133,7 +133,8 @@ fn compute_flushes_since(
         Ok(before) => before,
         Err(error) if error.is_transient() => return Err(error.into()),
         Err(error) => {
-            tracing::warn!(root = %from, error = %error, "the state up to which caches were flushed is gone");
+            tracing::warn!(root = %from, error = %error, "cannot read the state of the last flush; flushing \
+                everything");
             let all = agents
                 .iter()
                 .map(|agent| (agent_topic("publish", &agent.name), flush_all_payload(agent)));
@@ -555,7 +556,8 @@ pub(crate) async fn send_flush(
                 tracing::warn!(
                     agent = agent.name,
                     path = change.path,
-                    "nobody knows which URLs below this are old, and `PURGE` takes one at a time: empty the cache"
+                    "stale URLs below this path are unknown, and `PURGE` takes one URL at a time; empty the \
+                     cache"
                 );
             }
             for url in change.purge_urls() {
@@ -651,7 +653,7 @@ fn malformed_agent_error(agent: &ReplicationAgent, reason: &impl ToString) -> Er
 }
 
 fn parse_target(agent: &ReplicationAgent) -> Result<(http::Uri, String)> {
-    let wrong = || malformed_agent_error(agent, &format!("`{}` is no URI", agent.target));
+    let wrong = || malformed_agent_error(agent, &format!("`{}` is not a URI", agent.target));
     let target: http::Uri = agent.target.parse().map_err(|_| wrong())?;
     let host = target.authority().ok_or_else(wrong)?.to_string();
     Ok((target, host))

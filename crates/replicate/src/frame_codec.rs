@@ -56,7 +56,7 @@ pub(crate) fn decode_blob_ids(bytes: &[u8]) -> Result<Vec<BlobId>> {
 fn check_id_list(count: usize, rest: &[u8]) -> Result<()> {
     if count > MAX_REQUEST_IDS || !rest.is_empty() {
         return Err(Error::Malformed(format!(
-            "the body is no list of at most {MAX_REQUEST_IDS} ids"
+            "the body is not a list of at most {MAX_REQUEST_IDS} ids"
         )));
     }
     Ok(())
@@ -89,15 +89,15 @@ pub(crate) fn encode_frames<I: Copy>(
 /// # Errors
 /// [`Error::Malformed`] for no frame, more frames than ids, a frame that is too long or truncated.
 pub(crate) fn decode_frames(bytes: &Bytes, expected_count: usize) -> Result<Vec<Option<Bytes>>> {
-    let malformed = |reason: &str| Error::Malformed(format!("the answer {reason}"));
+    let malformed = |reason: &str| Error::Malformed(format!("the response {reason}"));
     let mut frames = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         if frames.len() == expected_count {
-            return Err(malformed("holds more than was asked for"));
+            return Err(malformed("contains more than requested"));
         }
         let length = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
-        let length = u32::from_be_bytes(*length.ok_or_else(|| malformed("is cut off"))?);
+        let length = u32::from_be_bytes(*length.ok_or_else(|| malformed("is truncated"))?);
         at += 4;
         if length == ABSENT_FRAME_LENGTH {
             frames.push(None);
@@ -105,10 +105,10 @@ pub(crate) fn decode_frames(bytes: &Bytes, expected_count: usize) -> Result<Vec<
         }
         let end = at + length as usize;
         if length as usize > MAX_FRAME_BYTES {
-            return Err(malformed("holds a frame that is too long"));
+            return Err(malformed("contains a frame that is too long"));
         }
         if end > bytes.len() {
-            return Err(malformed("is cut off"));
+            return Err(malformed("is truncated"));
         }
         frames.push(Some(bytes.slice(at..end)));
         at = end;

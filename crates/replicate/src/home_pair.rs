@@ -173,7 +173,7 @@ impl HomePair {
     /// If it cannot be written, or exists already.
     pub fn write_new(&self, file: &Path) -> io::Result<()> {
         if file.exists() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists already"));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it already exists"));
         }
         write_private_file(file, serde_json::to_string_pretty(self)?.as_bytes())
     }
@@ -205,7 +205,7 @@ fn check_pair(pair: &HomePair) -> io::Result<()> {
     check_pair_name(&pair.name)?;
     if pair.purposes.is_empty() {
         return Err(invalid_pair_error(
-            "it says no purpose: `send`, `receive`, `clone` or `flush`",
+            "it names no purpose: `send`, `receive`, `clone` or `flush`",
         ));
     }
     check_pair_key(&pair.key).map_err(|reason| invalid_pair_error(&reason))
@@ -215,7 +215,9 @@ fn check_pair_name(name: &str) -> io::Result<()> {
     let is_plain =
         |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
     if name.is_empty() || name.len() > 100 || !name.chars().all(is_plain) {
-        return Err(invalid_pair_error("a pair's name has 1 to 100 letters, digits, `-` and `_`"));
+        return Err(invalid_pair_error(
+            "a pair name must have 1 to 100 letters, digits, `-` and `_`",
+        ));
     }
     Ok(())
 }
@@ -227,11 +229,11 @@ fn check_pair_name(name: &str) -> io::Result<()> {
 pub fn check_pair_key(key: &str) -> Result<(), String> {
     if key.chars().count() < MIN_PAIR_KEY_CHARACTERS {
         return Err(format!(
-            "a key has at least {MIN_PAIR_KEY_CHARACTERS} characters; have a new one made"
+            "a key must have at least {MIN_PAIR_KEY_CHARACTERS} characters; have a new one generated"
         ));
     }
     if !key.chars().all(|character| character.is_ascii_graphic() || character == ' ') {
-        return Err("a key has letters, digits and signs of ASCII in one line".to_owned());
+        return Err("a key must consist of printable ASCII characters in one line".to_owned());
     }
     Ok(())
 }

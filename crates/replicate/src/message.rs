@@ -74,7 +74,7 @@ impl WireDocument {
 }
 
 pub(crate) fn parse_chunk_id(text: &str) -> Result<ChunkId> {
-    text.parse().map_err(|_| Error::Malformed(format!("`{text}` is no chunk id")))
+    text.parse().map_err(|_| Error::Malformed(format!("`{text}` is not a chunk id")))
 }
 
 /// Encodes chunks as frames: each is its length in four bytes, big-endian, followed by its bytes.
@@ -92,7 +92,7 @@ pub(crate) fn encode_framed_chunks<'a>(chunks: impl IntoIterator<Item = &'a [u8]
 /// # Errors
 /// [`Error::Malformed`] if a length exceeds the remaining bytes.
 pub(crate) fn decode_framed_chunks(bytes: &Bytes) -> Result<Vec<Bytes>> {
-    let malformed = || Error::Malformed("a chunk is cut off".to_owned());
+    let malformed = || Error::Malformed("a chunk is truncated".to_owned());
     let mut chunks = Vec::new();
     let mut at = 0;
     while at < bytes.len() {

@@ -45,7 +45,7 @@ pub fn apply_replication(
     now: SystemTime,
 ) -> Result<AppliedMessage> {
     let action = ReplicationAction::from_name(&message.action)
-        .ok_or_else(|| Error::Malformed(format!("`{}` is no action", message.action)))?;
+        .ok_or_else(|| Error::Malformed(format!("`{}` is not an action", message.action)))?;
     // Chunks and blobs found present must not be collected before the commit references them.
     let _hold = repository.hold_blobs()?;
     check_chunks_and_blobs(repository, message)?;
@@ -228,5 +228,5 @@ pub fn store_blob(repository: &Repository, id: &str, source: &mut dyn Read) -> R
 }
 
 fn parse_blob_id(text: &str) -> Result<BlobId> {
-    text.parse().map_err(|_| Error::Malformed(format!("`{text}` is no blob id")))
+    text.parse().map_err(|_| Error::Malformed(format!("`{text}` is not a blob id")))
 }

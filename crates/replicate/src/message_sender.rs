@@ -71,7 +71,7 @@ impl MessageSender {
         Err(Error::Refused {
             target: agent.target.clone(),
             status: 409,
-            message: "it asks again for parts that were sent".to_owned(),
+            message: "it requests again parts that were sent".to_owned(),
         })
     }
 
@@ -95,7 +95,7 @@ impl MessageSender {
         };
         let path = NodePath::new(text("path")?)?;
         let action = ReplicationAction::from_name(text("action")?)
-            .ok_or_else(|| Error::Malformed("no action".to_owned()))?;
+            .ok_or_else(|| Error::Malformed("no valid action".to_owned()))?;
         let is_deep = job.properties.get("deep").and_then(Json::as_bool).unwrap_or(false);
         let mut message = ReplicationMessage {
             agent: agent.name.clone(),
@@ -297,8 +297,10 @@ impl MessageSender {
         body: B,
     ) -> Result<Request<B>> {
         let malformed = |reason: String| Error::InvalidAgent { agent: agent.name.clone(), reason };
-        let target: http::Uri =
-            agent.target.parse().map_err(|_| malformed(format!("`{}` is no URI", agent.target)))?;
+        let target: http::Uri = agent
+            .target
+            .parse()
+            .map_err(|_| malformed(format!("`{}` is not a URI", agent.target)))?;
         let (Some(scheme), Some(authority)) = (target.scheme_str(), target.authority()) else {
             return Err(malformed(format!("`{}` names no host", agent.target)));
         };
@@ -377,7 +379,7 @@ where
 
 /// Parses the lists in a 409 response.
 fn parse_missing_parts(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
-    let malformed = || Error::Malformed(format!("`{text}` does not say what is missing"));
+    let malformed = || Error::Malformed(format!("`{text}` does not list what is missing"));
     let response: Json = serde_json::from_str(text).map_err(|_| malformed())?;
     let list = |name: &str| -> Result<Vec<String>> {
         let list = response.get(name).and_then(Json::as_array).ok_or_else(malformed)?;
@@ -396,5 +398,5 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| Error::Malformed(format!("the work was ended: {error}")))
+    ended.map_err(|error| Error::Malformed(format!("the task failed: {error}")))
 }

@@ -192,7 +192,7 @@ impl OnOffTimeHandler {
         let member = |name: &str| job.properties.get(name);
         let text = |name: &str| member(name).and_then(Json::as_str).unwrap_or_default();
         let path = NodePath::new(text("path"))?;
-        let unknown = || Error::Malformed(format!("the job {} has no action", job.id));
+        let unknown = || Error::Malformed(format!("the job {} has no valid action", job.id));
         let action = ReplicationAction::from_name(text("action")).ok_or_else(unknown)?;
         let snapshot = self.replicator.repository().snapshot()?;
         let Some(node) = snapshot.node(&path)? else { return Ok(()) };
@@ -210,7 +210,7 @@ impl OnOffTimeHandler {
         let viewer = viewer_of_user(self.replicator.repository(), &job.user)?;
         match require_replicate_permission(&snapshot.as_viewer(&viewer), &request) {
             Err(Error::Content(tympan_content::Error::AccessDenied { path, .. })) => {
-                debug!(path = %path, user = job.user, "who set a time may not replicate");
+                debug!(path = %path, user = job.user, "the user who set a time may not replicate");
                 return Ok(());
             }
             permitted => permitted?,

@@ -168,7 +168,7 @@ impl RemoteStore {
         value.set_sensitive(true);
         let uri: Result<http::Uri, _> = url.parse();
         if !uri.is_ok_and(|uri| uri.authority().is_some() && uri.scheme().is_some()) {
-            return Err(fault("it is no URL".to_owned()));
+            return Err(fault("it is not a URL".to_owned()));
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -218,13 +218,13 @@ impl RemoteStore {
         match &done {
             Err(fault) if fault.is_transient && !fault.is_instance_response() => {
                 if self.circuit_breaker.failure_reason().is_none() {
-                    tracing::warn!(reason = fault.reason, target = self.url, "the base is down");
+                    tracing::warn!(reason = fault.reason, target = self.url, "base unreachable");
                 }
                 self.circuit_breaker.record_failure(&fault.reason, Instant::now());
             }
             _ => {
                 if self.circuit_breaker.failure_reason().is_some() {
-                    tracing::info!(target = self.url, "the base answers again");
+                    tracing::info!(target = self.url, "base responds again");
                 }
                 self.circuit_breaker.record_success();
             }
@@ -239,7 +239,7 @@ impl RemoteStore {
     ) -> Result<T, RemoteRequestFailure> {
         let (sender, receiver) = mpsc::sync_channel(1);
         let Some(runtime) = &self.runtime else {
-            return Err(RemoteRequestFailure::permanent("it was closed"));
+            return Err(RemoteRequestFailure::permanent("the client is closed"));
         };
         runtime.spawn(async move {
             // Sending fails if the caller's thread has ended; the result is then not needed.
@@ -247,7 +247,7 @@ impl RemoteStore {
         });
         receiver
             .recv()
-            .unwrap_or_else(|_| Err(RemoteRequestFailure::permanent("the request was ended")))
+            .unwrap_or_else(|_| Err(RemoteRequestFailure::permanent("the request was canceled")))
     }
 
     /// Sends a request until there is a response or a further retry cannot help.
@@ -263,7 +263,7 @@ impl RemoteStore {
                     tokio::time::timeout(RESPONSE_TIMEOUT, sent).await.unwrap_or_else(|_| {
                         let waited = RESPONSE_TIMEOUT.as_secs();
                         Err(RemoteRequestFailure::transient(format!(
-                            "its answer was not complete after {waited} s"
+                            "its response was not complete after {waited} s"
                         )))
                     });
                 match response {
@@ -400,7 +400,7 @@ async fn send_once(
             Err(RemoteRequestFailure::permanent(error.to_string()))
         }
         Err(error) => {
-            Err(RemoteRequestFailure::transient(format!("the answer broke off: {error}")))
+            Err(RemoteRequestFailure::transient(format!("the response was interrupted: {error}")))
         }
     }
 }
@@ -462,7 +462,7 @@ impl ReadChunks for RemoteStore {
             let Some((id, frame)) = pairs.next() else { break };
             let bytes = frame.ok_or(Error::ChunkMissing { id: *id })?;
             if ChunkId::hash_of(&bytes) != *id {
-                let fault = "what came for it has another hash";
+                let fault = "the received content does not match its hash";
                 return Err(Error::ChunkDamaged { id: *id, fault });
             }
             let parsed = Chunk::parse(bytes)?;
@@ -484,9 +484,9 @@ impl BaseStore for RemoteStore {
             let body =
                 self.post_body("/chunks/lacking", encode_chunk_ids(part), part.len() as u64)?;
             if body.len() != part.len() {
-                return Err(
-                    self.malformed_response_error("the answer is not as long as the question")
-                );
+                return Err(self.malformed_response_error(
+                    "the response does not have the length of the request",
+                ));
             }
             present.extend(body.iter().map(|lacks| *lacks == 0));
         }
@@ -497,7 +497,7 @@ impl BaseStore for RemoteStore {
         let frames = self.read_frames("/blobs/read", ids, encode_blob_ids)?;
         for (id, bytes) in ids.iter().zip(&frames) {
             if bytes.as_ref().is_some_and(|bytes| BlobId::hash_of(bytes) != *id) {
-                let fault = "what came for it has another hash";
+                let fault = "the received content does not match its hash";
                 return Err(Error::BlobDamaged { id: *id, fault });
             }
         }
@@ -638,7 +638,9 @@ impl ReadBlobs for RemoteStore {
                 Ok(Some(BlobContent::File { file, length: id.length() }))
             }
             Ok((_, actual)) => Err(self
-                .malformed_response_error(format!("for the blob {id} came {actual}"))
+                .malformed_response_error(format!(
+                    "the blob {id} was requested, but {actual} was received"
+                ))
                 .into()),
             Err(RemoteRequestFailure { status: Some(StatusCode::NOT_FOUND), .. }) => Ok(None),
             Err(fault) => Err(self.unavailable_error(fault).into()),

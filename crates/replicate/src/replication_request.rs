@@ -287,7 +287,7 @@ pub async fn store_held_jobs(
     let nobody = |reason: String| Error::InvalidAgent { agent: "author".to_owned(), reason };
     if agents.is_empty() {
         let reason =
-            "no enabled agent talks to a publisher; add one below `/etc/replication/agents.author`";
+            "no enabled agent sends to a publisher; add one below `/etc/replication/agents.author`";
         return Err(nobody(reason.to_owned()));
     }
     let mut job_parts = Vec::new();
@@ -300,7 +300,7 @@ pub async fn store_held_jobs(
         if takers.is_empty() {
             let path = &request.path;
             return Err(nobody(format!(
-                "no enabled agent takes `{path}`: each is for other paths"
+                "no enabled agent accepts `{path}`: all of them are for other paths"
             )));
         }
         if in_parts.contains(&number) {

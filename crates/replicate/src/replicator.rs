@@ -172,7 +172,7 @@ impl Replicator {
     pub async fn split_shared_follower(&self, publishers: &[String]) -> Result<()> {
         let names: Vec<String> = publishers.iter().map(|name| flush_follower_name(name)).collect();
         if self.state.queues.split_follower(SHARED_FLUSH_FOLLOWER, &names).await? {
-            info!(publishers = publishers.len(), "each publisher keeps its own place from now on");
+            info!(publishers = publishers.len(), "each publisher now keeps its own position");
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Replicator {
                 Ok(Some(pause)) => pause,
                 Ok(None) => continue,
                 Err(error) => {
-                    warn!(agent = name, reason = %error, "replication queue cannot be worked off");
+                    warn!(agent = name, reason = %error, "cannot process a replication queue");
                     IDLE_POLL_INTERVAL
                 }
             };
@@ -375,7 +375,7 @@ impl Replicator {
                     "job delivered"
                 );
                 if self.state.blocked_agents.lock().remove(&agent.name).is_some() {
-                    info!(agent = agent.name, "replication goes on");
+                    info!(agent = agent.name, "replication resumed");
                 }
                 mark_superseded(queues, &earlier, job).await?;
                 queues.finish_job(job.id, &self.state.process_name).await?;
@@ -409,7 +409,7 @@ impl Replicator {
     fn block_agent(&self, agent: &str, reason: &str) {
         let was = self.state.blocked_agents.lock().insert(agent.to_owned(), reason.to_owned());
         if was.is_none() {
-            warn!(agent, reason, "replication is blocked");
+            warn!(agent, reason, "replication blocked");
         }
     }
 
@@ -422,7 +422,7 @@ impl Replicator {
         let all = run_blocking(move || read_agents(&repository.snapshot()?, role)).await??;
         let missing = || Error::InvalidAgent {
             agent: name.to_owned(),
-            reason: format!("there is none below `/etc/replication/agents.{role}`"),
+            reason: format!("there is no such agent below `/etc/replication/agents.{role}`"),
         };
         all.into_iter().find(|agent| agent.name == name).ok_or_else(missing)
     }
@@ -559,7 +559,7 @@ impl Replicator {
         })
         .await;
         read.and_then(|agents| agents).unwrap_or_else(|error| {
-            warn!(reason = %error, "replication agents cannot be read");
+            warn!(reason = %error, "cannot read replication agents");
             Vec::new()
         })
     }

@@ -439,7 +439,7 @@ impl Replicator {
                 Err(error) => {
                     warn!(
                         reason = format_error_chain(&error),
-                        "a tree cannot be activated or deactivated further"
+                        "cannot continue to activate or deactivate a tree"
                     );
                     IDLE_POLL_INTERVAL
                 }
@@ -505,7 +505,7 @@ impl Replicator {
         agents: &[ReplicationAgent],
         now: SystemTime,
     ) -> Result<()> {
-        let malformed = || Error::Malformed(format!("job {} says no tree", job.id));
+        let malformed = || Error::Malformed(format!("job {} names no tree", job.id));
         let tree = RequestedTree::from_job(job).ok_or_else(malformed)?;
         let (repository, path) = (self.repository().clone(), tree.path.clone());
         let (action, activated) = (tree.action, tree.later_activations.to_json());
@@ -546,7 +546,7 @@ impl Replicator {
                     .with_subject_path(path.clone()),
             );
         } else {
-            info!(path = %path, action = action.name(), "a tree was carried out");
+            info!(path = %path, action = action.name(), "tree replicated");
         }
         self.queues().add_jobs(jobs, now).await?;
         Ok(self.queues().finish_job(job.id, self.process_name()).await?)

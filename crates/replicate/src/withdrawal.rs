@@ -241,7 +241,7 @@ impl Replicator {
         })
         .await??;
         drop(turn);
-        info!(jobs = count, "what was removed or moved is taken away from visitors");
+        info!(jobs = count, "withdrawals of removed or moved content queued");
         self.wake_agent_workers();
         Ok(count)
     }

@@ -135,7 +135,7 @@ impl IndexDocumentWriter<'_> {
             drop(sender);
             for worker in workers {
                 let worked = worker.join();
-                let panicked = || Err(Error::Damaged("a thread that indexes panicked".to_owned()));
+                let panicked = || Err(Error::Damaged("an indexing thread panicked".to_owned()));
                 outcome = outcome.and(worked.unwrap_or_else(|_| panicked()));
             }
             outcome
@@ -209,8 +209,11 @@ impl IndexDocumentWriter<'_> {
         let digested =
             catch_unwind(AssertUnwindSafe(|| self.document_builder.build_document(node)));
         digested.unwrap_or_else(|_| {
-            tracing::error!(path = %node.path(), "document cannot be indexed: the program panicked");
-            Ok((self.document_builder.build_unreadable(node.path(), "reading it made the program panic"), true))
+            tracing::error!(path = %node.path(), "indexing a document panicked");
+            Ok((
+                self.document_builder.build_unreadable(node.path(), "reading it caused a panic"),
+                true,
+            ))
         })
     }
 }

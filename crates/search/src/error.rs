@@ -32,10 +32,10 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The files of the index are damaged; it has to be rebuilt.
-    #[error("the full-text index is damaged: {0}; it is built anew")]
+    #[error("the full-text index is damaged: {0}; it is being rebuilt")]
     Damaged(String),
     /// The request is invalid.
-    #[error("the full-text query is refused: {0}")]
+    #[error("the full-text query cannot be run: {0}")]
     Refused(&'static str),
     /// Content cannot be read.
     #[error(transparent)]

@@ -233,7 +233,8 @@ impl SearchIndex {
                     verify_checksums(&shared, build);
                 }
                 Err(error) => {
-                    tracing::warn!(reason = %crate::error::join_causes(&error), "full-text index is built anew");
+                    tracing::warn!(reason = %crate::error::join_causes(&error), "rebuilding the full-text \
+                        index");
                 }
             }
         }
@@ -295,7 +296,7 @@ impl SearchIndex {
         if let Some(thread) = thread
             && thread.join().is_err()
         {
-            tracing::error!("the thread that follows content panicked");
+            tracing::error!("the content follower thread panicked");
         }
     }
 
@@ -416,7 +417,10 @@ fn reopen_current_build(shared: &SearchIndexState, name: &str) -> Result<ServedB
         let damaged = unsynced_directory::find_damaged_files(&build.index);
         let damaged = damaged.map_err(|error| Error::index_access("read", &build.dir, error))?;
         if let Some(file) = damaged.first() {
-            return Err(Error::Damaged(format!("`{}` is not as it was written", file.display())));
+            return Err(Error::Damaged(format!(
+                "`{}` does not match its checksum",
+                file.display()
+            )));
         }
     }
     let snapshot = shared.repository().snapshot_at(root)?;
@@ -432,7 +436,7 @@ fn verify_checksums(shared: &Arc<SearchIndexState>, build: Arc<SearchIndexBuild>
             && !damaged.is_empty()
             && shared.served_build().is_some_and(|served| served.build.name == build.name)
         {
-            tracing::error!(file = ?damaged, "full-text index is damaged; it is built anew");
+            tracing::error!(file = ?damaged, "full-text index damaged; rebuilding it");
             shared.request_rebuild();
             shared.wake_follower();
         }

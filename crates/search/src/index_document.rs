@@ -330,8 +330,10 @@ impl IndexDocumentContent<'_> {
             return Err(crate::Error::Content(wait));
         }
         self.record_failure(
-            failure
-                .map_or_else(|| "its body cannot be read".to_owned(), |error| join_causes(error)),
+            failure.map_or_else(
+                || "its body cannot be decoded".to_owned(),
+                |error| join_causes(error),
+            ),
         );
         Ok(())
     }

@@ -120,11 +120,11 @@ impl SearchIndexFolder {
         let directory = (self.open_directory)(&dir).map_err(|error| damaged(error.to_string()))?;
         let index = tantivy::Index::open(directory).map_err(|error| damaged(error.to_string()))?;
         if index.schema() != build_schema().0 {
-            return Err(damaged("it has other fields".to_owned()));
+            return Err(damaged("its fields differ".to_owned()));
         }
         let metas = index.load_metas().map_err(|error| damaged(error.to_string()))?;
         let root = metas.payload.as_deref().and_then(parse_commit_payload);
-        let root = root.ok_or_else(|| damaged("it is of another format".to_owned()))?;
+        let root = root.ok_or_else(|| damaged("it has a different format".to_owned()))?;
         Ok((SearchIndexBuild::new(name, dir, index)?, root))
     }
 
@@ -149,7 +149,7 @@ impl SearchIndexFolder {
     /// Removes a build. If that fails, the rest is removed at the next start.
     pub(crate) fn remove_build(&self, name: &str) {
         if let Err(error) = fs::remove_dir_all(self.dir.join(name)) {
-            tracing::debug!(file = %name, %error, "build of the full-text index not removed");
+            tracing::debug!(file = %name, %error, "cannot remove a build of the full-text index");
         }
     }
 

@@ -102,7 +102,7 @@ impl SearchIndexFollower {
         if let Err(error) =
             unsynced_directory::sync_build(&self.shared.folder.dir, &served.build.dir)
         {
-            tracing::debug!(%error, "full-text index not written to disk");
+            tracing::debug!(%error, "cannot write the full-text index to disk");
         }
     }
 
@@ -160,7 +160,10 @@ impl SearchIndexFollower {
             Ok(paths) => paths,
             Err(error) if error.is_transient() => return Err(error.into()),
             Err(error) => {
-                return Err(Error::Damaged(format!("its state is gone: {}", join_causes(&error))));
+                return Err(Error::Damaged(format!(
+                    "its content state no longer exists: {}",
+                    join_causes(&error)
+                )));
             }
         };
         let build = served.build.clone();
@@ -183,7 +186,7 @@ impl SearchIndexFollower {
         // A writer that failed is not kept; a new one is opened at the last commit.
         self.writer = Some(writer);
         self.shared.counters.commits.fetch_add(1, Ordering::Relaxed);
-        tracing::debug!(root = %new.root_id(), documents = paths.len(), "full-text index followed");
+        tracing::debug!(root = %new.root_id(), documents = paths.len(), "full-text index updated");
         Ok(Some(ServedBuild::new(build, new)))
     }
 
@@ -237,7 +240,7 @@ impl SearchIndexFollower {
     /// Records a failure, and waits before the next attempt.
     fn record_failure(&mut self, error: &Error) {
         let reason = join_causes(error);
-        tracing::warn!(reason = %reason, "full-text index does not follow");
+        tracing::warn!(reason = %reason, "cannot update the full-text index");
         self.writer = None;
         if matches!(error, Error::Damaged(_)) {
             self.shared.request_rebuild();
@@ -267,7 +270,8 @@ impl SearchIndexFollower {
             root,
             now + ROOT_LEASE_DURATION,
         ) {
-            tracing::debug!(root = %root, reason = %join_causes(&error), "root of the full-text index not leased");
+            tracing::debug!(root = %root, reason = %join_causes(&error), "cannot lease the root of the \
+                full-text index");
         }
     }
 }

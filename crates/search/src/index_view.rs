@@ -119,7 +119,7 @@ impl SearchIndexView {
         self.index_state.counters.queries.fetch_add(1, Ordering::Relaxed);
         let result = catch_unwind(AssertUnwindSafe(run));
         let result =
-            result.unwrap_or_else(|_| Err(Error::Damaged("reading it panicked".to_owned())));
+            result.unwrap_or_else(|_| Err(Error::Damaged("reading it caused a panic".to_owned())));
         result.map_err(|error| {
             self.index_state.counters.failed_queries.fetch_add(1, Ordering::Relaxed);
             if matches!(error, Error::Damaged(_)) {

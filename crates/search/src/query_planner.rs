@@ -374,7 +374,7 @@ impl TextQueryPlanner<'_> {
             let words = words.map_err(|error| self.query_error(error))?;
             if self.remaining_scans.get() == 0 {
                 return Err(Error::Refused(
-                    "its patterns look at too many words; begin them with more letters, or search for fewer",
+                    "its patterns cover too many words; begin them with more letters, or search for fewer",
                 ));
             }
             if let Some(text_query) = self.plan_any_word(&location, words)? {
@@ -427,7 +427,7 @@ fn check_expression_size(
     words: &mut usize,
 ) -> Result<()> {
     if depth > MAX_EXPRESSION_DEPTH {
-        return Err(Error::Refused("its parts are nested too deep"));
+        return Err(Error::Refused("its parts are nested too deeply"));
     }
     match expression {
         FullTextExpression::And(parts) | FullTextExpression::Or(parts) => {

@@ -76,7 +76,7 @@ impl SearchIndexRebuild {
     /// # Errors
     /// The error of the rebuild.
     pub(crate) fn join(self) -> Result<Option<CompletedBuild>> {
-        let panicked = || Err(Error::Damaged("the thread that builds it panicked".to_owned()));
+        let panicked = || Err(Error::Damaged("the rebuild thread panicked".to_owned()));
         self.thread.join().unwrap_or_else(|_| panicked())
     }
 }

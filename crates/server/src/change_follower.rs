@@ -116,13 +116,15 @@ impl ChangeFollowers {
     ) -> Result<ChangeFollower> {
         let of_user = self.user_permits.acquire(user).ok_or_else(|| {
             let message = format!(
-                "{MAX_FOLLOWERS_PER_USER} clients of `{user}` follow the changes already; come again later"
+                "the limit of {MAX_FOLLOWERS_PER_USER} change feed clients of `{user}` is reached; try again \
+                 later"
             );
             RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| {
-            let message =
-                format!("{MAX_FOLLOWERS} clients follow the changes already; come again later");
+            let message = format!(
+                "the limit of {MAX_FOLLOWERS} change feed clients is reached; try again later"
+            );
             RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
         })?;
         let mut is_watched = self.is_polling.lock();

@@ -76,12 +76,12 @@ impl Instance {
             };
             let report = report.map_err(|error| tympan_jobs::format_error_chain(&error))?;
             let failed = report.findings.iter().filter(|finding| finding.is_failure() && is_new);
-            failed.for_each(|finding| tracing::warn!(reason = %finding, "not exported"));
+            failed.for_each(|finding| tracing::warn!(reason = %finding, "export failed"));
             if report.written + report.removed > 0 {
                 tracing::debug!(
                     files = report.written,
                     removed = report.removed,
-                    "exported files follow a change"
+                    "exported files updated"
                 );
             }
             Ok(report.failure_count())
@@ -111,7 +111,7 @@ pub(crate) async fn handle_missing_file(
     let query = parts.uri.query().unwrap_or_default();
     let Some((uri, file_query)) = missing_file_of(query) else {
         return Err(RequestFailure::bad_request(
-            "`exporturi` is missing: the URL of the file that is not there",
+            "`exporturi` is missing: the URL of the missing file",
         ));
     };
     let uri = match uri.starts_with("%2F") || uri.starts_with("%2f") {
@@ -152,9 +152,9 @@ fn export_missing_file(
         tracing::warn!(
             file = uri,
             reason = tympan_jobs::format_error_chain(&error),
-            "not exported"
+            "export failed"
         );
-        let message = "the page cannot be exported now; the error log says why";
+        let message = "cannot export the page now; see the error log of the server";
         RequestFailure {
             retry_after_seconds: Some(5),
             ..RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -175,8 +175,8 @@ fn export_missing_file(
         }
         OnDemandResponse::Missing => return Err(RequestFailure::not_found(uri)),
         OnDemandResponse::Failed(reason) => {
-            tracing::warn!(file = uri, reason, "not exported");
-            let message = "the page cannot be drawn; the error log says why";
+            tracing::warn!(file = uri, reason, "export failed");
+            let message = "cannot render the page; see the error log of the server";
             return Err(RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message));
         }
     };

@@ -63,8 +63,7 @@ impl RequestFailure {
 
     /// Creates a failure for damaged stored data, with a hint for its repair.
     pub(crate) fn damaged_data(hint: &str) -> Self {
-        let message =
-            format!("what is stored of this is damaged, and nothing of it is sent: {hint}");
+        let message = format!("the stored data is damaged and was not sent: {hint}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
@@ -73,7 +72,8 @@ impl RequestFailure {
     fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         if is_disk_full(error) {
             tracing::error!(reason = %error, "the disk is full");
-            let message = "the disk is full: nothing was saved, and reading goes on; make room, then try again";
+            let message = "the disk is full: nothing was saved, but reads still work; free some space, then \
+                try again";
             return Self::new(StatusCode::INSUFFICIENT_STORAGE, message);
         }
         // The stream reader of a blob can return only this type of error.
@@ -88,19 +88,22 @@ impl RequestFailure {
             let reason = joined_error_messages(error);
             // Logged at debug level only, to avoid flooding the log: `/health` and the readers of the base report the
             // error.
-            tracing::debug!(reason, "the base cannot be read");
+            tracing::debug!(reason, "cannot read the base store");
             let message =
-                format!("{reason}; what was read before is still served, try again later");
+                format!("{reason}; content that was read before is still served, try again later");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
         let is_busy = error.downcast_ref().is_some_and(tympan_content::Error::is_transient);
         if is_busy || is_state_unavailable(error) {
-            tracing::warn!(reason = %error, "request put off");
+            tracing::warn!(reason = %error, "request refused temporarily");
             let message = format!("{error}; nothing was saved, try again in a moment");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
         tracing::error!(reason = joined_error_messages(error), "request failed");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its error log says why")
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal server error; see the error log of the server",
+        )
     }
 
     /// Converts to a response with problem details (RFC 9457), as in the JSON API.
@@ -274,8 +277,9 @@ impl From<tympan_content::Error> for RequestFailure {
             Error::ConstraintViolations(violations) => Self { violations, ..failure },
             Error::NotUnique { property, path, existing_path } => {
                 let kind = ConstraintViolationKind::DuplicateIdentifier;
-                let detail = existing_path
-                    .map_or_else(String::new, |existing_path| format!("{existing_path} has it"));
+                let detail = existing_path.map_or_else(String::new, |existing_path| {
+                    format!("{existing_path} already has it")
+                });
                 let (referrers, others) = (Vec::new(), Vec::new());
                 let violation = ConstraintViolation {
                     path,

@@ -218,7 +218,7 @@ impl Instance {
         create_private_folder(&options.log_folder)?;
         let installed = options.repository.install_initial_policies(now);
         if installed.map_err(std::io::Error::other)? {
-            tracing::info!("the initial policies are installed");
+            tracing::info!("initial policies installed");
         }
         options.repository.assign_account_identifiers(now).map_err(std::io::Error::other)?;
         let tag_key = Sha256::digest(format!("entity tags\n{}", options.replication_key)).into();
@@ -314,7 +314,7 @@ impl Instance {
         if self.is_administrator(viewer)? {
             return Ok(());
         }
-        let message = format!("only administrators may {action}: join the group `administrators`");
+        let message = format!("only administrators may {action}; join the group `administrators`");
         Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
     }
 
@@ -362,7 +362,8 @@ impl Instance {
         // Do not use the pool that renders pages: metrics are needed when it is full.
         tokio::task::spawn_blocking(move || {
             let viewer = instance.viewer_of(Some(&identity))?;
-            let action = "see the figures of an instance without a token of `tympan user token --scope monitor`";
+            let action = "read the metrics of an instance without a token created by `tympan user token \
+                --scope monitor`";
             instance.require_administrator(&viewer, action)
         })
         .await?
@@ -377,7 +378,7 @@ impl Instance {
         let identified = self.logins.identify(client, SessionUse::Request, SystemTime::now());
         let identity = tokio::time::timeout(IDENTIFY_TIMEOUT, identified).await;
         let identity = identity.unwrap_or_else(|_| {
-            let message = "the database with the logins does not answer; try again in a moment";
+            let message = "the login database does not respond; try again in a moment";
             Err(RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message))
         });
         identity.inspect_err(|failure| self.metrics.count_failed_login(failure))

@@ -82,7 +82,8 @@ impl RequestIdentity {
         match self.scope {
             LoginTokenScope::All => Ok(()),
             LoginTokenScope::Read => {
-                let message = "this token is for reading only; `tympan user token` without `--scope read` makes others";
+                let message = "this token is read-only; create another one with `tympan user token` without \
+                    `--scope read`";
                 Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
             }
             LoginTokenScope::Monitor => self.require_content_scope(),
@@ -94,7 +95,8 @@ impl RequestIdentity {
         match self.scope {
             LoginTokenScope::All | LoginTokenScope::Read => Ok(()),
             LoginTokenScope::Monitor => {
-                let message = "this token is for `/health`, `/metrics` and `/manager/status` only; `tympan user token` with another `--scope` makes others";
+                let message = "this token is valid for `/health`, `/metrics` and `/manager/status` only; \
+                    create one with another `--scope` with `tympan user token`";
                 Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
             }
         }
@@ -171,8 +173,7 @@ impl Logins {
         attempt: PasswordAttempt<'_>,
         now: SystemTime,
     ) -> Result<NewSession> {
-        let wrong =
-            || RequestFailure::new(StatusCode::UNAUTHORIZED, "user name and password do not match");
+        let wrong = || RequestFailure::new(StatusCode::UNAUTHORIZED, "wrong user name or password");
         let account = self.verify_password(attempt, now).await?.ok_or_else(wrong)?;
         let (token, identity) = self.begin_session(attempt.user, &account, now).await?;
         let browser = create_browser_proof(attempt.user, &account)?;
@@ -228,7 +229,7 @@ impl Logins {
     ) -> Result<Option<RequestIdentity>> {
         if let Some(credentials) = headers.get(header::AUTHORIZATION) {
             if !peer.is_some_and(|peer| peer.is_tls || peer.is_loopback) {
-                let message = "credentials are taken over TLS or from this machine only";
+                let message = "credentials are accepted only over TLS or from this machine";
                 return Err(RequestFailure::new(StatusCode::FORBIDDEN, message));
             }
             let wrong =
@@ -390,9 +391,9 @@ fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<Stri
         reason,
     };
     let mut salt = [0; 16];
-    getrandom::fill(&mut salt).map_err(|_| failed("the system gives no random bytes"))?;
+    getrandom::fill(&mut salt).map_err(|_| failed("cannot get random bytes from the system"))?;
     let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
-    Ok(hash.map_err(|_| failed("it cannot be hashed"))?.to_string())
+    Ok(hash.map_err(|_| failed("hashing failed"))?.to_string())
 }
 
 /// Checks that a write that a browser could be tricked into sending repeats the CSRF token.
@@ -403,7 +404,8 @@ pub(crate) fn check_csrf_token(identity: &RequestIdentity, token: Option<&str>) 
     if is_right {
         Ok(())
     } else {
-        let message = "the CSRF token is missing or wrong; send the one of `/api/v1/me` in the header X-CSRF-Token";
+        let message = "the CSRF token is missing or wrong; send the token of `/api/v1/me` in the header \
+            X-CSRF-Token";
         Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
     }
 }
@@ -419,7 +421,7 @@ pub(crate) fn check_request_origin(identity: &RequestIdentity, headers: &HeaderM
     if identity.is_sent_by_browser && (is_foreign_fetch || is_foreign_origin) {
         return Err(RequestFailure::new(
             StatusCode::FORBIDDEN,
-            "this write comes from another site",
+            "cross-site writes are not allowed",
         ));
     }
     Ok(())

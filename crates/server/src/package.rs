@@ -349,7 +349,7 @@ pub(crate) async fn receive_package(
         return Ok(ReceivedPackage { file, name: "the package".into() });
     }
     package_from_form(form::read_form(headers, body, limit, &instance.spool_folder).await?)
-        .ok_or_else(|| RequestFailure::bad_request("the form holds no package file"))
+        .ok_or_else(|| RequestFailure::bad_request("the form contains no package file"))
 }
 
 /// Returns the package in a form: its first file.
@@ -385,10 +385,10 @@ fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailur
     if is_body_too_large(error) {
         RequestFailure::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the package is larger than this server takes",
+            "the package is larger than this server accepts",
         )
     } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "the package stopped arriving")
+        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the package")
     } else {
         RequestFailure::bad_request(format!("the package cannot be received: {error}"))
     }

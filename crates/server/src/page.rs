@@ -84,7 +84,7 @@ pub(crate) async fn failure_response(
             let page_request = page_request?;
             let snapshot = instance.repository.snapshot()?.as_viewer(&page_request.viewer);
             let request = RenderRequest { method: "GET", ..RenderRequest::get(&page_request.path) };
-            let message = "This is not for you to see or do.";
+            let message = "You are not allowed to view this page or do this.";
             let render_response =
                 instance.renderer.render_fault(&snapshot, &request, "403", message);
             to_http_response(

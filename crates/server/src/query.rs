@@ -110,7 +110,7 @@ pub(crate) fn require_queries_allowed(instance: &Instance) -> Result<()> {
     match instance.are_visitor_queries_allowed() {
         true => Ok(()),
         false => {
-            let message = "queries are for those who have logged in; log in first";
+            let message = "queries require a login; log in first";
             Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
         }
     }
@@ -228,12 +228,12 @@ fn variable_value(value: &Value) -> Result<Stored> {
             (Some(number), _) => Stored::Long(number),
             (None, Some(number)) => Stored::Double(number),
             (None, None) => {
-                return Err(RequestFailure::bad_request("a parameter is no number of 64 bits"));
+                return Err(RequestFailure::bad_request("a parameter is not a 64-bit number"));
             }
         },
         _ => {
             return Err(RequestFailure::bad_request(
-                "a parameter must be a text, a number or a truth value",
+                "a parameter must be a string, a number or a Boolean",
             ));
         }
     })
@@ -255,7 +255,7 @@ fn check_snapshot_readable(snapshot: &Snapshot) -> Result<()> {
     match snapshot.failure() {
         Some(error) => {
             tracing::error!(reason = %error, "query failed");
-            let message = "the server failed; its error log says why";
+            let message = "internal server error; see the error log of the server";
             Err(RequestFailure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
         }
         None => Ok(()),
@@ -437,8 +437,8 @@ fn hit_json(node: &Node, built: &BuilderQuery, left: &mut usize) -> Result<Value
 
 fn full_hit_json(node: &Node, depth: u32, left: &mut usize) -> Result<Value> {
     *left = left.checked_sub(1).ok_or_else(|| {
-        let message = "the hits are too many nodes for one answer; ask for fewer with `p.limit`, or for fewer levels with \
-                       `p.nodedepth`";
+        let message =
+            "the hits have too many nodes for one response; reduce `p.limit` or `p.nodedepth`";
         RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     })?;
     let mut hit = Map::new();

@@ -162,7 +162,7 @@ async fn serve_resource(State(instance): State<Arc<Instance>>, request: Request)
         Method::PUT => sling_put::serve_put(State(instance), request).await,
         _ => RequestFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "this server answers GET, HEAD, POST and PUT",
+            "this server supports only GET, HEAD, POST and PUT",
         )
         .into_response(),
     }

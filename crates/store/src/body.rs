@@ -120,7 +120,7 @@ fn walk_body(
             ChunkKind::BodyList => {
                 piece_count += chunk.chunk_ref_count();
                 if piece_count > MAX_BODY_CHUNKS {
-                    let fault = "the body has more pieces than a body can have";
+                    let fault = "the body has more pieces than allowed";
                     return Err(Error::ChunkDamaged { id, fault });
                 }
                 let ids: Vec<ChunkId> = chunk.chunk_refs().collect();
@@ -169,15 +169,15 @@ fn write_body_list(batch: &mut ChunkBatch, pieces: &[BodyPiece]) -> BodyPiece {
 pub(crate) fn check_body_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     if chunk.kind() == ChunkKind::Body {
         if chunk.chunk_ref_count() > 0 {
-            return Err("a body refers to no chunks");
+            return Err("a body refers to chunks");
         }
         return Ok(());
     }
     if chunk.blob_ref_count() > 0 || chunk.payload().len() != LIST_PAYLOAD_BYTES {
-        return Err("a body list holds no blobs and two numbers");
+        return Err("a body list refers to blobs, or does not contain two numbers");
     }
     if !(1..=MAX_LIST_REFS).contains(&chunk.chunk_ref_count()) {
-        return Err("a body list has 1 to 1,024 pieces");
+        return Err("a body list does not have 1 to 1,024 pieces");
     }
     Ok(())
 }

@@ -77,17 +77,17 @@ impl Chunk {
     pub fn parse(bytes: Bytes) -> Result<Self> {
         let malformed = |fault| Error::ChunkMalformed { fault };
         if bytes.len() > MAX_CHUNK_BYTES {
-            return Err(malformed("longer than a chunk can be"));
+            return Err(malformed("longer than the maximum"));
         }
         let Some(&[kind, version, c0, c1, b0, b1]) = bytes.first_chunk::<CHUNK_HEADER_BYTES>()
         else {
             return Err(malformed("shorter than the header"));
         };
         if version != CHUNK_FORMAT_VERSION {
-            return Err(malformed("of another format version"));
+            return Err(malformed("unsupported format version"));
         }
         let chunk = Self {
-            kind: ChunkKind::from_code(kind).ok_or_else(|| malformed("of an unknown kind"))?,
+            kind: ChunkKind::from_code(kind).ok_or_else(|| malformed("unknown kind"))?,
             chunk_ref_count: u16::from_le_bytes([c0, c1]),
             blob_ref_count: u16::from_le_bytes([b0, b1]),
             bytes,

@@ -53,7 +53,7 @@ impl ChunkDiskCache {
         };
         let old = open_generation(&near.dir.join(OLD_FOLDER));
         let young = open_generation(&near.dir.join(YOUNG_FOLDER)).inspect_err(|error| {
-            tracing::warn!(reason = %error, "chunks are not cached beside the process");
+            tracing::warn!(reason = %error, "cannot open the chunk disk cache");
         });
         let young = young.ok()?;
         let young_bytes = folder_bytes(&near.dir.join(YOUNG_FOLDER));
@@ -150,7 +150,7 @@ impl ChunkDiskCache {
         let (young, old) = (self.dir.join(YOUNG_FOLDER), self.dir.join(OLD_FOLDER));
         let turned = remove_folder(&old).and_then(|()| std::fs::rename(&young, &old));
         if let Err(error) = turned {
-            tracing::warn!(reason = %error, "the chunk cache beside the process is cleared");
+            tracing::warn!(reason = %error, "cannot rotate the chunk disk cache; clearing it");
             remove_folder(&young).ok();
         }
         halves.old = open_generation(&old).ok();
@@ -158,7 +158,7 @@ impl ChunkDiskCache {
     }
 
     fn reset_young(&self, error: &Error) {
-        tracing::warn!(reason = %error, "the chunk cache beside the process is cleared");
+        tracing::warn!(reason = %error, "chunk disk cache failed; clearing it");
         let mut halves = self.generations.write();
         *halves = CacheGenerations::default();
         for half in [YOUNG_FOLDER, OLD_FOLDER] {

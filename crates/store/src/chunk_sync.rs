@@ -107,7 +107,7 @@ pub fn sync_chunks(
         new = below.into_iter().filter(|id| walk.visited.insert(*id)).collect();
     }
     let root = roots.first().copied().unwrap_or(ChunkId::from_bytes([0; 32]));
-    Err(Error::ChunkDamaged { id: root, fault: "what it reaches is nested too deeply" })
+    Err(Error::ChunkDamaged { id: root, fault: "its descendants are nested too deeply" })
 }
 
 struct ChunkSyncWalk<'a> {
@@ -174,7 +174,10 @@ impl ChunkSyncWalk<'_> {
         for (id, chunk) in ids.iter().zip(chunks) {
             // The id is computed from the bytes, so that the source cannot substitute one chunk for another.
             if batch.add_chunk(chunk.bytes().clone()) != *id {
-                return Err(Error::ChunkDamaged { id: *id, fault: "its bytes have another hash" });
+                return Err(Error::ChunkDamaged {
+                    id: *id,
+                    fault: "its content does not match its hash",
+                });
             }
             self.report.fetched_chunks += 1;
             self.report.fetched_bytes += chunk.bytes().len() as u64;
@@ -203,7 +206,7 @@ impl ChunkSyncWalk<'_> {
             self.report.round_trips += 1;
             for (id, bytes) in part.iter().zip(blobs) {
                 let bytes = bytes.filter(|bytes| BlobId::hash_of(bytes) == *id);
-                let fault = "its source does not hold it, or other bytes in its place";
+                let fault = "its source does not have it, or has different content";
                 let bytes = bytes.ok_or(Error::BlobDamaged { id: *id, fault })?;
                 self.report.fetched_blobs += 1;
                 self.report.fetched_bytes += bytes.len() as u64;

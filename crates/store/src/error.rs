@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another writer moved the ref. Read it again, rebase, and commit again.
-    #[error("ref `{name}` moved meanwhile: expected {}, found {}", describe_root(.expected), describe_root(.actual))]
+    #[error("ref `{name}` was moved concurrently: expected {}, found {}", describe_root(.expected), describe_root(.actual))]
     RefMoved {
         /// The name of the ref.
         name: String,
@@ -32,8 +32,8 @@ pub enum Error {
     },
     /// Neither a composite store nor its base holds the chunk.
     #[error(
-        "chunk `{id}` is missing from `{base}`, where the lease `{holder}` should keep it; see whether the lease has \
-         expired or was removed, and clone again"
+        "chunk `{id}` is missing from `{base}`, where the lease `{holder}` should keep it; check whether the \
+         lease has expired or was removed, and clone again"
     )]
     BaseChunkMissing {
         /// The chunk.
@@ -45,8 +45,8 @@ pub enum Error {
     },
     /// The base no longer retains the state that a composite store is layered over.
     #[error(
-        "the lease `{holder}` has expired and `{base}` no longer keeps the root `{root}`: \
-         what is written here stays, what is read from there may be gone; clone again"
+        "the lease `{holder}` has expired and `{base}` no longer retains the root `{root}`: local writes are \
+         kept, but content of the base may be gone; clone again"
     )]
     LeaseLost {
         /// The base.
@@ -115,7 +115,7 @@ pub enum Error {
         expected: &'static str,
     },
     /// A key, value, name or blob exceeds the limits of the format.
-    #[error("{what} of {length} bytes is too long: at most {limit} are possible")]
+    #[error("{what} of {length} bytes is too long: at most {limit} are allowed")]
     TooLong {
         /// The thing that is too long.
         what: &'static str,
@@ -148,15 +148,15 @@ pub enum Error {
     },
     /// An earlier failure closed the store for writing.
     #[error(
-        "the store accepts no more writes: {reason}; reading goes on; \
-         restart, then run `tympan repo check`"
+        "the store no longer accepts writes: {reason}; reads still work; restart, then run `tympan repo \
+         check`"
     )]
     WriteDisabled {
         /// The earlier failure.
         reason: String,
     },
     /// Another collection is running on this store.
-    #[error("a collection is running already")]
+    #[error("a garbage collection is already running")]
     CollectionRunning,
     /// A file cannot be written; the write is undone.
     #[error("cannot write `{file}`")]
@@ -184,9 +184,10 @@ pub enum Error {
     },
     /// The file of the state database is damaged.
     #[error(
-        "`{}` is damaged: {reason}; it holds jobs, logins and what publish has drawn, but no content: restore it from a \
-         backup, or move it away together with the files `-wal` and `-shm` beside it, and start again: then a new one is \
-         made, everybody has to log in again, jobs that waited are gone, and the caches of dispatchers have to be flushed",
+        "`{}` is damaged: {reason}; it contains jobs, logins and the pages that publish has rendered, but no \
+         content: restore it from a backup, or move it away together with the files `-wal` and `-shm` beside \
+         it, and restart to create a new one: everyone then has to log in again, waiting jobs are lost, and \
+         the caches of dispatchers have to be flushed",
         file.display()
     )]
     StateDatabaseDamaged {
@@ -197,8 +198,8 @@ pub enum Error {
     },
     /// The database of small mutable state was used by a newer program.
     #[error(
-        "the tables of `{table_group}` are at step {applied_steps}, and this program knows {known_steps}: \
-         a newer program has used this home; start that one"
+        "the tables of `{table_group}` are at migration step {applied_steps}, but this program knows only \
+         {known_steps}: a newer program has used this home; start that one"
     )]
     StateDatabaseNewer {
         /// The name of the table group.
@@ -221,8 +222,8 @@ pub enum Error {
     },
     /// The connection to the database was lost during a commit, and the database cannot be queried for the result.
     #[error(
-        "the connection to the database was lost during a commit, and it is not known yet whether \
-         that is done; the store finds out when the database is back; read `{name}` then"
+        "the connection to the database was lost during a commit, and it is not known yet whether the commit \
+         succeeded; the store finds out when the database is back; read `{name}` then"
     )]
     OutcomeUnknown {
         /// The first ref that the commit updates.
@@ -242,7 +243,7 @@ pub enum Error {
         server_limit: u32,
     },
     /// The settings of the database are invalid.
-    #[error("the database settings cannot be used: {fault}")]
+    #[error("invalid database settings: {fault}")]
     DatabaseSettings {
         /// The fault of the settings, without the password.
         fault: String,

@@ -85,11 +85,11 @@ fn check_limit(what: &'static str, length: usize, limit: usize) -> Result<()> {
 /// Checks the structure of a root chunk; the error states the fault.
 pub(crate) fn check_root_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     if chunk.blob_ref_count() > 0 {
-        return Err("a root refers to no blobs");
+        return Err("a root refers to blobs");
     }
     let names = parse_map_names(chunk.payload())?;
     if names.len() != chunk.chunk_ref_count() {
-        return Err("as many maps as references");
+        return Err("the number of maps differs from the number of references");
     }
     if !names.is_sorted_by(|left, right| left < right) {
         return Err("names of maps are not in ascending order");

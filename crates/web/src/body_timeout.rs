@@ -37,7 +37,7 @@ impl MinReadRate {
 
 /// The peer sent no data of the body for too long; the response is 408, and the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no byte of the body arrived for {} s", elapsed.as_secs())]
+#[error("no bytes of the body arrived for {} s", elapsed.as_secs())]
 pub struct BodyIdleTimeout {
     /// The time spent waiting for the body.
     pub elapsed: Duration,
@@ -45,7 +45,7 @@ pub struct BodyIdleTimeout {
 
 /// The body arrives too slowly; the response is 408, and the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the body brought only {received_bytes} bytes in {} s", elapsed.as_secs())]
+#[error("only {received_bytes} bytes of the body arrived in {} s", elapsed.as_secs())]
 pub struct BodyTooSlow {
     /// Number of bytes received.
     pub received_bytes: u64,

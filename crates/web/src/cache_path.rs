@@ -28,19 +28,19 @@ pub enum CanonicalPathError {
     #[error("the path does not begin with a slash")]
     NotAbsolute,
     /// A `%` is not followed by two hexadecimal digits.
-    #[error("the path holds a malformed percent escape")]
+    #[error("the path contains a malformed percent escape")]
     BadEscape,
     /// An escape stands for `/`.
-    #[error("the path holds an encoded slash")]
+    #[error("the path contains an encoded slash")]
     EncodedSlash,
     /// An escape stands for NUL.
-    #[error("the path holds a NUL character")]
+    #[error("the path contains a NUL character")]
     Nul,
     /// The decoded bytes are not UTF-8.
     #[error("the path is not UTF-8")]
     NotUtf8,
     /// The path leaves the root.
-    #[error("the path climbs above the root")]
+    #[error("the path escapes the root")]
     AboveRoot,
 }
 

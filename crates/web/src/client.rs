@@ -83,7 +83,7 @@ pub enum ClientError {
         source: ClientBoxError,
     },
     /// The head of the response did not arrive in time.
-    #[error("`{host}` did not answer within {} ms", timeout.as_millis())]
+    #[error("`{host}` did not respond within {} ms", timeout.as_millis())]
     Timeout {
         /// Host and port.
         host: String,
@@ -91,7 +91,7 @@ pub enum ClientError {
         timeout: Duration,
     },
     /// The connection ended or the response was malformed after at least a part of the request was sent.
-    #[error("the connection to `{host}` broke before the answer was complete")]
+    #[error("the connection to `{host}` was lost before the response was complete")]
     Broken {
         /// Host and port.
         host: String,
@@ -99,7 +99,7 @@ pub enum ClientError {
         source: ClientBoxError,
     },
     /// The host, or the address of its name, is not allowed. Nothing was sent.
-    #[error("`{host}` may not be asked: {reason}")]
+    #[error("requests to `{host}` are not allowed: {reason}")]
     NotAllowed {
         /// Host and port.
         host: String,
@@ -175,7 +175,7 @@ impl HttpClient {
             None => {
                 return Err(ClientError::Request {
                     uri: request.uri().to_string(),
-                    reason: "the URI names no host".to_owned(),
+                    reason: "the URI has no host".to_owned(),
                 });
             }
         };
@@ -183,7 +183,7 @@ impl HttpClient {
             && !outgoing
                 .allows_host(request.uri().host().unwrap_or_default(), uri_port(request.uri()))
         {
-            let reason = "no entry of `hosts` below `[outgoing]` in `tympan.toml` names it";
+            let reason = "it matches no entry of `hosts` in `[outgoing]` of `tympan.toml`";
             return Err(ClientError::NotAllowed { host, reason: reason.to_owned() });
         }
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
@@ -233,7 +233,7 @@ struct ClientConnector {
 impl ClientConnector {
     async fn connect(self, uri: Uri) -> Result<ClientStream, ClientBoxError> {
         let is_tls = uri.scheme_str() == Some("https");
-        let host = uri.host().ok_or("the URI names no host")?;
+        let host = uri.host().ok_or("the URI has no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri_port(&uri);
         let stream = match &self.outgoing_policy {

@@ -123,10 +123,10 @@ impl FlushNumbering {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlushMessageError {
     /// `CQ-Action` is not a known action.
-    #[error("unknown action `{0}`; known are Activate, Deactivate, Delete, Test and Reorder")]
+    #[error("unknown action `{0}`; expected Activate, Deactivate, Delete, Test or Reorder")]
     Action(String),
     /// `CQ-Handle` is missing, relative, contains `..`, or contains control characters.
-    #[error("the handle must be an absolute path without `..` segments and control characters")]
+    #[error("the handle must be an absolute path without `..` segments or control characters")]
     Handle,
     /// A URI to re-fetch contains a line break or does not begin with a slash.
     #[error("cannot re-fetch `{0}`: expected an absolute path on one line")]

@@ -74,7 +74,7 @@ where
                 biased;
                 () = OFFER.scope(Arc::clone(&offer), stream) => {}
                 // h2 resets a stream when its last handle is dropped.
-                () = offer.wait_overdue(after) => debug!("an answer was given up, as its client takes nothing of it"),
+                () = offer.wait_overdue(after) => debug!("response aborted; the client stopped reading it"),
             }
         });
     }
@@ -98,11 +98,11 @@ pub(crate) struct StreamMonitor {
 /// The reason to close a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Http2CloseReason {
-    #[error("the client asked nothing for a while")]
+    #[error("the client sent no requests for too long")]
     Idle,
-    #[error("the client takes nothing of its answers")]
+    #[error("the client does not read its responses")]
     WriteTimeout,
-    #[error("the client takes back most of its requests")]
+    #[error("the client cancels most of its requests")]
     CancelFlood,
 }
 

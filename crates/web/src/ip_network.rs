@@ -13,7 +13,7 @@ pub struct IpNetwork {
 
 /// The text is not an address range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no address and no range; write \"10.0.0.7\" or \"10.0.0.0/8\"")]
+#[error("`{text}` is not an address or a range; write \"10.0.0.7\" or \"10.0.0.0/8\"")]
 pub struct InvalidNetwork {
     /// The invalid text.
     pub text: String,

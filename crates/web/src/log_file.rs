@@ -398,7 +398,7 @@ impl LogWriter {
         let aside = self.rotated_path();
         self.day = today;
         if let Err(error) = std::fs::rename(&self.path, &aside) {
-            tracing::warn!(file = %self.path.display(), reason = %error, "cannot put a log aside");
+            tracing::warn!(file = %self.path.display(), reason = %error, "cannot rotate the log");
             // After a failure, retry after the same number of bytes, not with each line.
             self.file_bytes = 0;
             return;

@@ -79,7 +79,8 @@ enum HostPattern {
 /// The text is not a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no host; write \"api.example.com\", \"api.example.com:8443\", \"*.example.com\" or \"10.0.0.7:8080\""
+    "`{text}` is not a host; write \"api.example.com\", \"api.example.com:8443\", \"*.example.com\" or \
+     \"10.0.0.7:8080\""
 )]
 pub struct InvalidHost {
     /// The invalid text.
@@ -157,15 +158,16 @@ impl OutgoingPolicy {
 
     /// Returns the reason why an address is not allowed.
     pub(crate) fn refusal_reason(&self, address: IpAddr) -> String {
-        let listed = "is in no network of `networks` below `[outgoing]` in `tympan.toml`";
+        let listed = "is not in `networks` in `[outgoing]` of `tympan.toml`";
         if self.configured_host.is_none() {
-            return format!("its name leads to {address}, which is not public and {listed}");
+            return format!("its name resolves to {address}, which is not public and {listed}");
         }
         if is_cloud_metadata_address(address) {
-            return format!("it is at {address}, where a machine is told secrets, which {listed}");
+            return format!("its address is {address}, a cloud metadata address, which {listed}");
         }
         format!(
-            "its name leads to {address} now, nearer to this machine than at first, which {listed}"
+            "its name now resolves to {address}, which is closer to this machine than its first address and \
+             {listed}"
         )
     }
 

@@ -53,7 +53,7 @@ pub async fn read_proxy_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<P
         }
         line.push(stream.read_u8().await?);
     }
-    parse_v1_line(&line).ok_or_else(|| invalid_header_error("the PROXY line cannot be read"))
+    parse_v1_line(&line).ok_or_else(|| invalid_header_error("the PROXY line is malformed"))
 }
 
 async fn read_v2_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<ProxyHeader> {
@@ -67,7 +67,7 @@ async fn read_v2_header<T: AsyncRead + Unpin>(stream: &mut T) -> Result<ProxyHea
     let mut rest = vec![0; length];
     stream.read_exact(&mut rest).await?;
     parse_v2_header(version, family, &rest)
-        .ok_or_else(|| invalid_header_error("the PROXY header cannot be read"))
+        .ok_or_else(|| invalid_header_error("the PROXY header is malformed"))
 }
 
 /// Parses a complete header; for tests with arbitrary bytes.

@@ -12,16 +12,16 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// HTTP/1.1 without `Host`.
-    #[error("the request names no host")]
+    #[error("the request has no host")]
     MissingHost,
     /// More than one `Host`, or one that contradicts the authority of HTTP/2.
-    #[error("the request names two hosts")]
+    #[error("the request has more than one host")]
     ConflictingHosts,
     /// A `Host` that is not a name or address with an optional port.
-    #[error("the host cannot be read")]
+    #[error("the host is malformed")]
     MalformedHost,
     /// A target that is neither a path nor an HTTP URL: `index.html`, which reads as a host, or `ftp://host/`.
-    #[error("the target is neither a path nor a URL of HTTP")]
+    #[error("the target is neither a path nor an HTTP URL")]
     InvalidTarget,
     /// `CONNECT`, which requests a tunnel.
     #[error("`CONNECT` is not supported")]

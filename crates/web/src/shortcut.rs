@@ -153,7 +153,7 @@ pub(crate) async fn send_ready_response(
                 let rest = Duration::from_millis(end_ms.saturating_sub(now_ms));
                 let writable = tokio::time::timeout(rest, stream.writable()).await;
                 writable.map_err(|_| {
-                    Error::new(ErrorKind::TimedOut, "the peer reads nothing, or too slowly")
+                    Error::new(ErrorKind::TimedOut, "the peer does not read, or reads too slowly")
                 })??;
             }
             Err(error) => return Err(error),

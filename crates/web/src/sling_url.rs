@@ -37,16 +37,16 @@ pub enum MalformedUrl {
     #[error("the path does not begin with `/`")]
     NotAbsolute,
     /// A percent escape does not decode to UTF-8.
-    #[error("a percent escape is broken")]
+    #[error("the path contains a malformed percent escape")]
     InvalidEscape,
     /// The path has a `.` or `..` segment.
     #[error("the path has a `.` or `..` segment")]
     Traversal,
     /// The path contains a control character.
-    #[error("the path holds a control character")]
+    #[error("the path contains a control character")]
     ControlCharacter,
     /// A quoted path parameter is not terminated.
-    #[error("a quoted path parameter does not end")]
+    #[error("a quoted path parameter is not terminated")]
     UnclosedQuote,
 }
 

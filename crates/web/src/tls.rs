@@ -170,7 +170,7 @@ fn is_chacha(suite: CipherSuite) -> bool {
 
 fn server_config(offering: &TlsServerSettings<'_>) -> Result<ServerConfig> {
     if offering.identities.is_empty() {
-        return Err(Error::Tls { item: "certificate", reason: "there is none".to_owned() });
+        return Err(Error::Tls { item: "certificate", reason: "none is configured".to_owned() });
     }
     let fault = |item| move |error: rustls::Error| Error::Tls { item, reason: error.to_string() };
     let provider = Arc::new(crypto_provider());
@@ -303,7 +303,8 @@ impl TlsTrust {
         let certificates = rustls_native_certs::load_native_certs();
         let (added, _ignored) = roots.add_parsable_certificates(certificates.certs);
         if added == 0 {
-            let reason = "the system has no certificates; install `ca-certificates`".to_owned();
+            let reason =
+                "the system has no root certificates; install `ca-certificates`".to_owned();
             return Err(Error::Tls { item: "roots", reason });
         }
         Self::from_roots(roots)

@@ -71,10 +71,9 @@ impl<T> WriteTimeoutStream<T> {
             }
         }
         let Some(alarm) = &mut self.deadline_timer else { return Poll::Pending };
-        alarm
-            .as_mut()
-            .poll(cx)
-            .map(|()| Err(Error::new(ErrorKind::TimedOut, "the peer reads nothing, or too slowly")))
+        alarm.as_mut().poll(cx).map(|()| {
+            Err(Error::new(ErrorKind::TimedOut, "the peer does not read, or reads too slowly"))
+        })
     }
 }
 

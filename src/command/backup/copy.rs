@@ -30,11 +30,14 @@ pub(super) fn run_repository_copy(
     destination: &Path,
 ) -> CommandOutcome {
     let [name] = arguments.sources.as_slice() else {
-        return Err(CommandFault::usage("a plain copy is of one repository: name one source"));
+        return Err(CommandFault::usage(
+            "a plain copy takes exactly one repository: name one source",
+        ));
     };
     if !is_repository_source(name) {
         return Err(CommandFault::usage(format!(
-            "a plain copy is of a repository, `repo:HOME` or a URL; copy the folder `{name}` with `cp -a`, or save it into a vault"
+            "a plain copy takes a repository, `repo:HOME` or a URL; copy the folder `{name}` with `cp -a`, or \
+             save it into a vault"
         )));
     }
     let is_zip = destination.extension().is_some_and(|end| end.eq_ignore_ascii_case("zip"));
@@ -97,7 +100,7 @@ fn record_copy_run(
     if let Some(Err(error)) =
         vault_session::run_log_file(COPY_LOG_NAME).map(|file| BackupRunLog::new(file).append(&run))
     {
-        tracing::warn!(reason = %error, "a run is not in the log of runs");
+        tracing::warn!(reason = %error, "cannot record the run in the run log");
     }
 }
 
@@ -140,12 +143,12 @@ fn print_copy_report(
     }
     if !faults.is_empty() {
         say!(
-            "`{}` is no copy of the root {root}; an earlier copy there still counts",
+            "`{}` is not a complete copy of the root {root}; an earlier copy there is still valid",
             destination.display()
         );
         return;
     }
-    let kind = if *is_incremental { "brought up to" } else { "is a full copy of" };
+    let kind = if *is_incremental { "was updated to" } else { "is a full copy of" };
     say!(
         "`{}` {kind} the root {root}: {files} files written, {}, {removed} removed, {elapsed_ms} ms",
         destination.display(),

@@ -170,7 +170,7 @@ fn print_estimate(
         );
     }
     if let Some(bytes) = growth {
-        say!("  so far {} a day", indicatif::HumanBytes(bytes as u64));
+        say!("  growth so far: {} per day", indicatif::HumanBytes(bytes as u64));
     }
 }
 

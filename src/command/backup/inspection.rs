@@ -39,7 +39,10 @@ pub(super) fn list_snapshots(
         say!("{} {time} {hostname} {}{tags}", id.short(), paths.join(", "));
     }
     if !others.is_empty() && !arguments.json {
-        say!("{} snapshots of other clients are there too (`--all-clients`)", others.len());
+        say!(
+            "{} snapshots of other clients are not listed (`--all-clients` lists them)",
+            others.len()
+        );
     }
     faults.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |fault| Err(backup_fault(fault)))
 }
@@ -58,7 +61,7 @@ pub(super) fn list_clients(arguments: &VaultArgs) -> CommandOutcome {
         if arguments.json {
             say!("{}", json!({ "client": name, "snapshots": count, "last": last }));
         } else {
-            say!("{name}: {count} snapshots, the last of {last}");
+            say!("{name}: {count} snapshots, the latest from {last}");
         }
     }
     faults.into_iter().next().map_or(Ok(ExitCode::SUCCESS), |fault| Err(backup_fault(fault)))
@@ -98,7 +101,7 @@ pub(super) fn print_snapshot_stats(
         bytes(stats.restored_bytes)
     );
     say!(
-        "the vault holds {} pieces and {} folders, {}, stored in {}: {:.2} to 1",
+        "the vault contains {} pieces and {} folders, {}, stored in {}: {:.2} to 1",
         stats.pieces,
         stats.folders,
         bytes(stats.plain_bytes),
@@ -239,7 +242,8 @@ fn find_snapshot_pair(
         let named = several.iter().map(|snapshot| format!("`{}` of {}", snapshot.id.short(), snapshot.paths.join(", ")));
         let named: Vec<String> = named.collect();
         CommandFault::usage(format!(
-            "several snapshots were saved together, and none is of the same paths as the other one: name one of {}",
+            "several snapshots were saved together, and none has the same paths as the other snapshot: name \
+             one of {}",
             named.join("; ")
         ))
     })

@@ -130,7 +130,7 @@ async fn receive_signals(mut signals: Vec<(SignalKind, Signal)>) {
     }
 }
 
-#[expect(clippy::exit, reason = "whoever asks twice does not wait for what may hang")]
+#[expect(clippy::exit, reason = "a second interrupt does not wait for operations that may hang")]
 fn exit_immediately() -> ! {
     std::process::exit(INTERRUPTED_EXIT_CODE.into())
 }

@@ -36,7 +36,7 @@ pub(super) fn run_mount(
     if arguments.json {
         say!("{}", json!({ "message_type": "mounted", "path": dir }));
     } else {
-        say!("`{}` shows the snapshots; end it with Ctrl-C or `umount`", dir.display());
+        say!("mounted the snapshots at `{}`; unmount them with Ctrl-C or `umount`", dir.display());
     }
     while !mounted.is_unmounted() && !interrupt_signal::is_interrupted() {
         std::thread::sleep(UNMOUNT_POLL_INTERVAL);
@@ -51,5 +51,5 @@ pub(super) fn run_mount(
 
 #[expect(clippy::print_stderr, reason = "a command speaks to the person who called it")]
 fn print_mount_in_use(dir: &Path) {
-    eprintln!("tympan: `{}` was in use; whoever uses it gets errors now", dir.display());
+    eprintln!("tympan: `{}` was in use; processes that still use it now get errors", dir.display());
 }

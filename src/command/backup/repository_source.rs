@@ -109,7 +109,7 @@ impl SeparatelySavedBase {
         let reach = origin.open_base(home).inspect_err(|fault| {
             tracing::warn!(
                 reason = fault.message(),
-                "the base cannot be asked: what is left to it is not looked up"
+                "cannot open the base; its data is not checked"
             );
         });
         let HomeOrigin { from, holder, .. } = origin;
@@ -129,7 +129,7 @@ impl SeparatelySavedBase {
 fn leased_root(origin: &HomeOrigin, home: &Path) -> Result<ChunkId, CommandFault> {
     let root = origin.root.as_deref().and_then(|root| root.parse().ok());
     root.ok_or_else(|| {
-        CommandFault::usage(format!("`{}` does not say which state it stands on", home.display()))
+        CommandFault::usage(format!("`{}` does not record the root of its base", home.display()))
     })
 }
 
@@ -229,7 +229,7 @@ fn open_home_source(
 
 pub(crate) fn new_spool_dir() -> Result<tempfile::TempDir, CommandFault> {
     tempfile::tempdir().map_err(|error| {
-        CommandFault::cannot_run(format!("cannot make a temporary folder: {error}"))
+        CommandFault::cannot_run(format!("cannot create a temporary folder: {error}"))
     })
 }
 
@@ -262,8 +262,8 @@ fn open_instance_source(
     let secret = read_credentials(key.as_deref(), token_file.as_deref())?;
     let secret = secret.ok_or_else(|| {
         CommandFault::usage(format!(
-            "`{}` lets nobody read its store without credentials: give `--key FILE` with its replication key, or \
-             `--token-file FILE` with a token of `tympan user token admin`",
+            "`{}` does not allow reading its store without credentials: give `--key FILE` with its \
+             replication key, or `--token-file FILE` with a token of `tympan user token admin`",
             redact_address(url)
         ))
     })?;
@@ -279,7 +279,8 @@ fn open_instance_source(
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
         return Err(CommandFault::usage(
-            "a password does not belong into a URL, where other users of this machine see it: use `--key` or `--token-file`",
+            "a password must not be part of a URL, where other users of this machine can see it: use `--key` \
+             or `--token-file`",
         ));
     }
     let spool = new_spool_dir()?;

@@ -107,7 +107,8 @@ fn restore_to_folder(
     let parts = restorable_parts((vault, index), together, &arguments.path)?;
     if parts.len() > 1 && existing == ExistingFilePolicy::Mirror {
         return Err(CommandFault::usage(
-            "several snapshots were saved together, and each would remove what the others hold: name one of them, or a `--path`",
+            "several snapshots were saved together, and each would remove the files of the others: name one \
+             of them, or a `--path`",
         ));
     }
     let mut restored = RestoreReport::default();
@@ -159,11 +160,11 @@ fn print_restore_report(
         target.display()
     );
     if existing == ExistingFilePolicy::Mirror {
-        say!("removed {} items that the snapshot does not hold", restored.removed_items);
+        say!("removed {} items that the snapshot does not contain", restored.removed_items);
     }
     if restored.is_vault_damaged {
         say!(
-            "parts of the vault are damaged: `tympan backup repair --read-data` takes out what is whole"
+            "parts of the vault are damaged: `tympan backup repair --read-data` recovers the intact data"
         );
     }
 }
@@ -260,13 +261,14 @@ fn print_restored_files(names: &[String], json: bool) {
     }
     if names.iter().any(|name| name.ends_with(".saved")) {
         say!(
-            "`tympan.toml.saved` put the repository or its blobs elsewhere; this home has them in its folder: take over what \
-             still holds"
+            "`tympan.toml.saved` configured another location for the repository or its blobs; this home \
+             stores them in its own folder: copy the settings that still apply"
         );
     }
     let state = if names.iter().any(|name| name == "state.db") { "" } else { ", jobs and logins" };
     say!(
-        "not in the snapshot: earlier revisions that were not asked for, what is derived from content, logs{state}"
+        "not in the snapshot: earlier revisions that were not requested, data derived from content, \
+         logs{state}"
     );
 }
 
@@ -286,7 +288,7 @@ fn restore_to_home(
     let is_empty = std::fs::read_dir(home).map_or(true, |mut entries| entries.next().is_none());
     if !is_empty {
         return Err(CommandFault::usage(format!(
-            "`{}` is not empty; a backup becomes a new home, which can take the place of the old one afterwards",
+            "`{}` is not empty; restore into a new home, which can replace the old one afterwards",
             home.display()
         )));
     }
@@ -298,7 +300,7 @@ fn restore_to_home(
     let json = arguments.vault.json;
     let Some(reference) = reference else {
         if arguments.base.is_some() {
-            return Err(CommandFault::usage("the snapshot stands on no base; leave `--base` out"));
+            return Err(CommandFault::usage("the snapshot has no base; leave out `--base`"));
         }
         let backend = HomeChunkStore::open(home, &TympanConfig::default())?;
         let blobs = backend.open_blobs(home, &TympanConfig::default())?.store;
@@ -346,7 +348,7 @@ impl CloneRestoration {
         let secret = read_credentials(arguments.key.as_deref(), arguments.token_file.as_deref())?;
         let access = BaseAccess { credentials: secret, ca_file: ca.clone(), lease_dir: None };
         let root: ChunkId = reference.root.parse().map_err(|_| {
-            CommandFault::usage("the snapshot does not say which state of its base it stands on")
+            CommandFault::usage("the snapshot does not record the root of its base")
         })?;
         let holder = home_origin::lease_holder_name(home)?;
         let leased = home_origin::open_base_at(&from, &access, home).and_then(|opened| {
@@ -359,13 +361,17 @@ impl CloneRestoration {
         let base = match leased {
             Ok(base) => Some(base),
             Err(fault) if arguments.allow_missing => {
-                tracing::warn!(reason = fault.message(), "the home is made without its base");
+                tracing::warn!(
+                    reason = fault.message(),
+                    "cannot use the base; creating the home without it"
+                );
                 None
             }
             Err(fault) => {
                 return Err(CommandFault::usage(format!(
-                    "the snapshot holds what a clone had of its own; what it stood on, `{from}`, cannot be used: {}; name \
-                     where that is now with `--base`, or make the home without it with `--allow-missing`",
+                    "the snapshot contains only the data of a clone, and its base `{from}` cannot be used: \
+                     {}; name the present location of the base with `--base`, or create the home without it \
+                     with `--allow-missing`",
                     fault.message()
                 )));
             }
@@ -413,7 +419,7 @@ impl CloneRestoration {
         {
             tracing::warn!(
                 reason = error_chain_text(&error),
-                "a lease ends by itself, as it could not be given back"
+                "cannot release the lease; it will expire"
             );
         }
     }
@@ -451,7 +457,7 @@ fn print_restored_home(
             })
         );
     } else {
-        say!("made the home `{}`: root {root}, {chunks} chunks, {blobs} blobs", home.display());
+        say!("created the home `{}`: root {root}, {chunks} chunks, {blobs} blobs", home.display());
         if !branches.is_empty() {
             say!("with {}", branches.join(", "));
         }
@@ -459,7 +465,7 @@ fn print_restored_home(
             say!("with {revisions} earlier revisions of `{reference}`");
         }
         if let Some(base) = base {
-            say!("it stands on `{base}`, as it did when it was saved");
+            say!("its base is `{base}`, as when it was saved");
         }
         if *missing != OmittedCounts::default() {
             say!("missing: {} chunks, {} blobs", missing.chunk_count, missing.blob_count);
@@ -513,8 +519,9 @@ fn verify_findings(
 ) -> Result<Vec<String>, CommandFault> {
     let mut findings = Vec::new();
     if snapshot.is_incomplete() {
-        findings
-            .push("the snapshot lacks parts that could not be read when it was made".to_owned());
+        findings.push(
+            "the snapshot is incomplete: parts could not be read when it was created".to_owned(),
+        );
     }
     if let Some(saved) = snapshot.repository_root() {
         let path = snapshot.paths.first().map_or("", String::as_str);
@@ -527,7 +534,7 @@ fn verify_findings(
             .map(|(_, root)| root.to_string());
         if live.as_deref() != Some(saved) {
             let live = live.unwrap_or_else(|| "none".to_owned());
-            findings.push(format!("{path}: the root is {live}, and {saved} was saved"));
+            findings.push(format!("{path}: the root is {live}, but {saved} was saved"));
         }
     } else {
         let index = VaultIndex::load(&opened.vault).map_err(backup_fault)?;

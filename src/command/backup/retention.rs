@@ -39,7 +39,7 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
         keep.tags.clone_from(&arguments.keep_tag);
         if keep.keeps_everything() {
             return Err(CommandFault::usage(
-                "the rule keeps nothing in particular; write `--keep 7d,4w,12m`",
+                "the rule would keep every snapshot; write `--keep 7d,4w,12m`",
             ));
         }
         // A policy must not be applied while some snapshots cannot be read.
@@ -101,7 +101,9 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
     } else {
         let elsewhere = match elsewhere {
             0 => String::new(),
-            count => format!("; {count} of other clients stay as they are (`--all-clients`)"),
+            count => format!(
+                "; {count} of other clients are not affected (`--all-clients` includes them)"
+            ),
         };
         say!("{left} of {} snapshots are kept{elsewhere}", own.len());
     }
@@ -129,7 +131,7 @@ fn matching_snapshot_ids(
 fn refuse_append_only(arguments: &VaultArgs) -> Result<(), CommandFault> {
     if arguments.place.append_only {
         return Err(CommandFault::usage(
-            "nothing is removed from a vault that is opened append-only",
+            "cannot remove data from a vault that is opened append-only",
         ));
     }
     Ok(())
@@ -193,21 +195,21 @@ fn print_prune_report(pruned: &PruneReport, grace: Duration, json: bool) {
         );
     } else {
         say!(
-            "removed {} packs; freed {}; {} were needed in part and written anew",
+            "removed {} packs; freed {}; {} were partly needed and rewritten",
             pruned.removed_packs,
             indicatif::HumanBytes(pruned.freed_bytes),
             pruned.rewritten_packs
         );
         if pruned.marked_packs > 0 {
             say!(
-                "{} packs, {}, are marked: a prune removes them when they have been for {}",
+                "{} packs, {}, are marked for removal: a prune removes them once they have been marked for {}",
                 pruned.marked_packs,
                 indicatif::HumanBytes(pruned.marked_bytes),
                 indicatif::HumanDuration(grace)
             );
         }
         if pruned.recovered_packs > 0 {
-            say!("{} marked packs are needed after all and stay", pruned.recovered_packs);
+            say!("{} marked packs are needed again and were kept", pruned.recovered_packs);
         }
     }
 }
@@ -227,7 +229,9 @@ pub(super) fn check_vault(
                 .and_then(|(part_number, of)| Some((part_number.parse().ok()?, of.parse().ok()?)));
             match numbers {
                 Some((number, of)) if (1..=of).contains(&number) => CheckDepth::Subset(number, of),
-                _ => return Err(CommandFault::usage(format!("`{text}` is no part; write `2/7`"))),
+                _ => {
+                    return Err(CommandFault::usage(format!("`{text}` is not a part; write `2/7`")));
+                }
             }
         }
     };
@@ -254,7 +258,8 @@ pub(super) fn check_vault(
             say!("{fault}");
         }
         say!(
-            "{} snapshots, {} packs, {} of them read, {} left over by runs that did not end, {} marked for removal; {} faults",
+            "{} snapshots, {} packs, {} of them read, {} left over by unfinished runs, {} marked for removal; \
+             {} faults",
             report.snapshots,
             report.packs,
             report.packs_read,
@@ -308,10 +313,11 @@ pub(super) fn repair_vault(arguments: &VaultArgs, read_data: bool) -> CommandOut
             say!("lost: {lost}");
         }
         for (old, new) in &repaired.repaired_snapshots {
-            say!("the snapshot {} is now {}, without what is lost", old.short(), new.short());
+            say!("the snapshot {} is now {}, without the lost data", old.short(), new.short());
         }
         say!(
-            "listed {} packs anew; {} are missing, {} damaged, with {} pieces and folders whole; {} index files were damaged",
+            "added {} packs to the index; {} are missing, {} damaged, with {} pieces and folders intact; {} \
+             index files were damaged",
             repaired.added_packs,
             repaired.missing_packs,
             repaired.damaged_packs,

@@ -60,7 +60,7 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     if let Some(Err(error)) =
         options.table_dir.as_ref().map(|tables| vault.enable_index_table(tables))
     {
-        tracing::debug!(reason = %error, "what the index says is not kept here");
+        tracing::debug!(reason = %error, "cannot enable the local index table");
     }
     let vault = Arc::new(vault);
     let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
@@ -287,7 +287,7 @@ impl SourceSaver<'_> {
             &progress,
         );
         if let Some(Err(error)) = self.log.as_ref().map(|log| log.append(&run)) {
-            tracing::warn!(reason = %error, "a run is not in the log of runs");
+            tracing::warn!(reason = %error, "cannot record the run in the run log");
         }
         Ok(SavedSource {
             summary: saved?,
@@ -305,11 +305,11 @@ pub(super) fn list_runs(arguments: &VaultArgs) -> CommandOutcome {
         _ => vault_session::open_vault(arguments)?.vault.id().to_owned(),
     };
     let log = vault_session::run_log_file(&name).map(BackupRunLog::new).ok_or_else(|| {
-        CommandFault::usage("neither XDG_STATE_HOME nor HOME says where the log of runs is")
+        CommandFault::usage("cannot locate the run log: neither XDG_STATE_HOME nor HOME is set")
     })?;
     let runs = log.read();
-    let runs =
-        runs.map_err(|error| CommandFault::with_code(format!("the log of runs: {error}"), 1))?;
+    let runs = runs
+        .map_err(|error| CommandFault::with_code(format!("cannot read the run log: {error}"), 1))?;
     for run in runs {
         if arguments.json {
             say!("{}", serde_json::to_string(&run).unwrap_or_default());
@@ -319,7 +319,7 @@ pub(super) fn list_runs(arguments: &VaultArgs) -> CommandOutcome {
         let seconds = end.duration_since(*start).as_secs_f64();
         let end = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
         say!(
-            "{start:.0} {:<11} {seconds:.1} s {} looked at, {} stored, {}{end}",
+            "{start:.0} {:<11} {seconds:.1} s {} scanned, {} stored, {}{end}",
             kind.name(),
             indicatif::HumanBytes(run.bytes),
             indicatif::HumanBytes(run.stored_bytes),
@@ -452,15 +452,15 @@ impl OpenSaveSource {
             return;
         }
         let home = match (&self.repository.home, arguments.with_state) {
-            (None, _) => ", and of its home all but the repository",
+            (None, _) => ", and everything in its home except the repository",
             (Some(_), false) => ", and jobs and logins (`--with-state` saves them)",
             (Some(_), true) => "",
         };
         let history = match arguments.with_history {
-            true => "earlier revisions of other branches than `main`",
+            true => "earlier revisions of branches other than `main`",
             false => "earlier revisions of branches (`--with-history` saves those of `main`)",
         };
-        say!("left out: {history}, what is derived from content, logs{home}");
+        say!("left out: {history}, data derived from content, logs{home}");
     }
 
     fn save(
@@ -495,7 +495,7 @@ fn print_run_details(progress: &BackupProgress) {
     let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed);
     let peak = peak_memory_bytes().map(|bytes| format!("{} kB", bytes / 1024));
     say!(
-        "looked at {} things, {}; read {} of them; peak memory {}",
+        "scanned {} items, {}; read {} of them; peak memory {}",
         count(&progress.items),
         indicatif::HumanBytes(count(&progress.bytes)),
         count(&progress.read_items),
@@ -529,7 +529,7 @@ fn print_saved_source(
                 json!({ "message_type": "unchanged", "elapsed_ms": elapsed_ms, "peak_bytes": peak_memory_bytes() })
             );
         } else {
-            say!("nothing changed since the snapshot before; none was made");
+            say!("nothing changed since the previous snapshot; no snapshot was created");
         }
         return true;
     };
@@ -550,7 +550,7 @@ fn print_saved_source(
         );
     } else {
         let begin = if arguments.dry_run {
-            "would make a snapshot".to_owned()
+            "would create a snapshot".to_owned()
         } else {
             format!("snapshot {}", snapshot.id.short())
         };
@@ -564,7 +564,7 @@ fn print_saved_source(
         if saved.omitted != OmittedCounts::default() {
             let OmittedCounts { chunk_count: chunks, blob_count: blobs } = saved.omitted;
             say!(
-                "{chunks} chunks and {blobs} blobs are left to the base of the clone, whose owner saves them"
+                "{chunks} chunks and {blobs} blobs are in the base of the clone, whose owner saves them"
             );
         }
     }

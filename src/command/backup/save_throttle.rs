@@ -166,7 +166,7 @@ impl ThrottledSave {
         let log = home.join("logs").join("request.log");
         let mut tail = RequestLogTail::open(log.clone()).map_err(|error| {
             CommandFault::usage(format!(
-                "cannot read `{}`: {error}; name the home of an instance that serves",
+                "cannot read `{}`: {error}; name the home of an instance that serves requests",
                 log.display()
             ))
         })?;
@@ -251,12 +251,12 @@ impl ThrottleReport {
 impl std::fmt::Display for ThrottleReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (Some(before), Some(meanwhile)) = (self.baseline_p95, self.p95_during_save) else {
-            return f.write_str("hardly anybody was served meanwhile, so nothing was held up");
+            return f.write_str("too few requests were served during the save to measure a delay");
         };
         write!(
             f,
-            "gave way: 95 of 100 answers took at most {before:?} before and {meanwhile:?} meanwhile; {:.0} answers fewer \
-             than usual; paused for {:.1} s",
+            "throttled: response time p95 was {before:?} before and {meanwhile:?} during the save; {:.0} \
+             responses fewer than usual; paused for {:.1} s",
             self.lost_share,
             self.paused_time.as_secs_f64()
         )

@@ -83,7 +83,7 @@ pub(super) fn copy_snapshots(arguments: &CopySnapshotsArgs) -> CommandOutcome {
             (None, true) => {
                 say!("{}", json!({ "message_type": "present", "from": old.to_string() }));
             }
-            (None, false) => say!("{} of {paths} is there already", old.short()),
+            (None, false) => say!("{} of {paths} is already present", old.short()),
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -115,7 +115,7 @@ pub(super) fn tag_snapshots(arguments: &TagSnapshotsArgs) -> CommandOutcome {
     if arguments.vault.json {
         say!("{}", json!({ "message_type": "summary", "changed_snapshots": changed }));
     } else {
-        say!("changed the words of {changed} snapshots");
+        say!("changed the tags of {changed} snapshots");
     }
     Ok(ExitCode::SUCCESS)
 }

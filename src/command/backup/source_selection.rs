@@ -43,7 +43,7 @@ impl SaveSources {
             names.extend(sources_from_zero_terminated(&read_file_or_stdin(file)?, file)?);
         }
         if names.is_empty() && !lists.stdin {
-            return Err(CommandFault::usage("the files that were to name sources name none"));
+            return Err(CommandFault::usage("the given files list no sources"));
         }
         let mut sources = Self::default();
         for name in names {
@@ -67,7 +67,7 @@ fn sources_from_patterns(text: &str) -> Result<Vec<OsString>, CommandFault> {
         }
         let paths = expand_glob(line).map_err(backup_fault)?;
         if paths.is_empty() {
-            tracing::warn!(file = line, "nothing that is there fits a pattern of sources");
+            tracing::warn!(file = line, "no file matches a source pattern");
         }
         names.extend(paths.into_iter().map(PathBuf::into_os_string));
     }
@@ -80,7 +80,7 @@ fn sources_from_zero_terminated(bytes: &[u8], file: &Path) -> Result<Vec<OsStrin
             Ok(Vec::new())
         } else {
             Err(CommandFault::usage(format!(
-                "`{}` does not end with a zero byte: its last name may be cut off",
+                "`{}` does not end with a NUL byte: its last name may be truncated",
                 file.display()
             )))
         };
@@ -88,7 +88,7 @@ fn sources_from_zero_terminated(bytes: &[u8], file: &Path) -> Result<Vec<OsStrin
     bytes
         .split(|byte| *byte == 0)
         .map(|name| match name {
-            [] => Err(CommandFault::usage(format!("`{}` holds an empty name", file.display()))),
+            [] => Err(CommandFault::usage(format!("`{}` contains an empty name", file.display()))),
             name => Ok(std::ffi::OsStr::from_bytes(name).to_owned()),
         })
         .collect()
@@ -131,7 +131,7 @@ fn parse_folder_mark(text: &str) -> Result<FolderMark, CommandFault> {
     let (name, header) = text.split_once(':').unwrap_or((text, ""));
     if name.is_empty() || name.contains('/') {
         return Err(CommandFault::usage(format!(
-            "`{text}` names no file: write `NAME` or `NAME:HEADER`"
+            "`{text}` is not a file name: write `NAME` or `NAME:HEADER`"
         )));
     }
     Ok(FolderMark { name: name.to_owned(), header: header.as_bytes().to_vec() })

@@ -84,12 +84,12 @@ impl TunedSaveSettings {
         let Some(file) = settings_file(location) else { return Self::default() };
         match fs::read(&file) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
-                tracing::warn!(%error, file = %file.display(), "the settings of a vault are not understood");
+                tracing::warn!(%error, file = %file.display(), "cannot parse the settings of the vault");
                 Self::default()
             }),
             Err(error) => {
                 if error.kind() != ErrorKind::NotFound {
-                    tracing::warn!(%error, file = %file.display(), "the settings of a vault cannot be read");
+                    tracing::warn!(%error, file = %file.display(), "cannot read the settings of the vault");
                 }
                 Self::default()
             }
@@ -99,7 +99,9 @@ impl TunedSaveSettings {
     /// Stores the settings of a vault; returns the file.
     pub(super) fn write(&self, location: &str) -> Result<PathBuf, CommandFault> {
         let file = settings_file(location).ok_or_else(|| {
-            CommandFault::usage("neither XDG_CONFIG_HOME nor HOME says where settings are kept")
+            CommandFault::usage(
+                "cannot locate the settings: neither XDG_CONFIG_HOME nor HOME is set",
+            )
         })?;
         let json = serde_json::to_vec_pretty(self).unwrap_or_default();
         let folder = file.parent().map_or(Ok(()), fs::create_dir_all);

@@ -75,7 +75,7 @@ fn uncached_backend_at(
     let unknown = ["az:", "az://", "b2:", "gs:", "swift:", "azure:", "rclone:"];
     if let Some(scheme) = unknown.iter().find(|scheme| location.starts_with(**scheme)) {
         return Err(CommandFault::usage(format!(
-            "vaults at `{scheme}…` are not there; name a folder, `sftp://…`, `s3:…` or `rest:…`"
+            "vaults at `{scheme}…` are not supported; name a folder, `sftp://…`, `s3:…` or `rest:…`"
         )));
     }
     Ok(Arc::new(LocalBackend::new(location.strip_prefix("file://").unwrap_or(location))))
@@ -97,7 +97,7 @@ fn rest_backend(
                 let bytes = super::vault_session::read_password_file(file)?;
                 let text = String::from_utf8(bytes);
                 Some(text.map_err(|_| {
-                    CommandFault::usage(format!("`{}` holds no text", file.display()))
+                    CommandFault::usage(format!("`{}` is not UTF-8", file.display()))
                 })?)
             }
             None => text(["TYMPAN_REST_PASSWORD", "RESTIC_REST_PASSWORD"]),
@@ -205,6 +205,6 @@ pub(crate) fn vault_cache_dir(max_bytes: u64) -> Option<PathBuf> {
 pub(crate) fn enable_vault_cache(vault: &mut Vault, max_bytes: u64) {
     let Some(dir) = vault_cache_dir(max_bytes) else { return };
     if let Err(error) = vault.enable_cache(&dir, max_bytes) {
-        tracing::warn!(%error, file = %dir.display(), "nothing of the vault is kept here");
+        tracing::warn!(%error, file = %dir.display(), "cannot enable the local cache of the vault");
     }
 }

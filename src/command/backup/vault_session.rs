@@ -59,7 +59,10 @@ fn read_only_lock_fault(error: Error) -> CommandFault {
         return fault;
     }
     let text = fault.message();
-    CommandFault::with_code(format!("{text}; `--no-lock` reads a vault that cannot be written"), 1)
+    CommandFault::with_code(
+        format!("{text}; use `--no-lock` to read a vault that is not writable"),
+        1,
+    )
 }
 
 /// Locks a vault, waiting for other processes for at most `wait`. From now on a signal does not end the process by
@@ -183,7 +186,7 @@ fn open_vault_with(
         vault_location::enable_vault_cache(&mut vault, arguments.place.tree_cache_bytes());
     } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
         // On a remote vault the removal takes time, and is left to a prune.
-        tracing::warn!(%error, "what an earlier run left in the vault could not be removed");
+        tracing::warn!(%error, "cannot remove leftovers of an earlier run from the vault");
     }
     Ok(vault)
 }
@@ -212,7 +215,7 @@ impl VaultPassword {
     pub(crate) fn from_file(file: &Path) -> Result<Self, CommandFault> {
         Self::from_bytes(
             &read_secret_file(file)?,
-            &format!("`{}` holds no password", file.display()),
+            &format!("`{}` contains no password", file.display()),
         )
     }
 
@@ -230,7 +233,7 @@ impl VaultPassword {
             Err(Error::WrongPassword) => {
                 let opened = open(whole)?;
                 tracing::warn!(
-                    "the vault's password has blanks around it: change it to one without"
+                    "the vault's password has surrounding whitespace: change it to one without"
                 );
                 Ok(opened)
             }
@@ -247,16 +250,13 @@ fn read_vault_password(arguments: &VaultArgs) -> Result<VaultPassword, CommandFa
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stderr(std::process::Stdio::inherit());
         let output = shell.output().map_err(|error| {
-            CommandFault::usage(format!("cannot run the command for the password: {error}"))
+            CommandFault::usage(format!("cannot run the password command: {error}"))
         })?;
         if !output.status.success() {
-            let text = format!("the command for the password has failed: {}", output.status);
+            let text = format!("the password command failed: {}", output.status);
             return Err(CommandFault::usage(text));
         }
-        return VaultPassword::from_bytes(
-            &output.stdout,
-            "the command for the password wrote nothing",
-        );
+        return VaultPassword::from_bytes(&output.stdout, "the password command printed nothing");
     }
     match std::env::var(PASSWORD_VARIABLE) {
         Ok(password) if !password.is_empty() => {
@@ -273,7 +273,10 @@ fn read_vault_password(arguments: &VaultArgs) -> Result<VaultPassword, CommandFa
 /// # Errors
 /// If the file cannot be read, or has none.
 pub(crate) fn read_password_file(file: &Path) -> Result<Vec<u8>, CommandFault> {
-    first_trimmed_line(&read_secret_file(file)?, &format!("`{}` holds no password", file.display()))
+    first_trimmed_line(
+        &read_secret_file(file)?,
+        &format!("`{}` contains no password", file.display()),
+    )
 }
 
 fn read_secret_file(file: &Path) -> Result<Vec<u8>, CommandFault> {

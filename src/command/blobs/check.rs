@@ -57,8 +57,8 @@ fn check_blobs(home: &Home, rehash: bool) -> Result<BlobCheckReport, CommandFaul
             second.add_id(id)
         },
     )?;
-    let (needed, to_count) =
-        needed.ok_or_else(|| CommandFault::cannot_run("the walk was stopped"))?;
+    let (needed, to_count) = needed
+        .ok_or_else(|| CommandFault::cannot_run("the traversal of the content was stopped"))?;
     let mut present = BlobIdSorter::new(&scratch);
     for (role, storage) in &home.blobs.writable {
         let mut fault = None;
@@ -77,8 +77,7 @@ fn check_blobs(home: &Home, rehash: bool) -> Result<BlobCheckReport, CommandFaul
         find_missing_blobs(&mut |id| blobs.contains(id), needed, present, MAX_NAMED_MISSING)
             .map_err(failed)?;
     let mut report = BlobCheckReport { missing_count: count, ..BlobCheckReport::default() };
-    let reason =
-        "is missing; restore it from a backup, or take it back with `tympan blobs undelete`";
+    let reason = "is missing; restore it from a backup, or recover it with `tympan blobs undelete`";
     report.faults.extend(missing_ids.into_iter().map(|id| (id, reason.to_owned())));
     let mut last = None;
     for blob in to_count.finish().map_err(failed)? {
@@ -105,9 +104,9 @@ fn blob_damage(home: &Home, id: &BlobId) -> Option<String> {
     match home.repository.blobs().open(id) {
         Ok(Some(content)) => match compute_blob_id(&mut content.into_reader()) {
             Ok(actual) if actual == *id => None,
-            Ok(actual) => {
-                Some(format!("is damaged: its bytes are {actual}; restore it from a backup"))
-            }
+            Ok(actual) => Some(format!(
+                "is damaged: its content has the id {actual}; restore it from a backup"
+            )),
             Err(error) => Some(format!("cannot be read: {error}")),
         },
         Ok(None) => Some("is missing".to_owned()),

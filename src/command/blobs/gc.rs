@@ -36,7 +36,7 @@ pub(super) fn run_blob_gc(
 ) -> CommandOutcome {
     let [grace, window] = spans.map(|text| {
         parse_span(text).ok_or_else(|| {
-            CommandFault::usage(format!("`{text}` is no duration; write \"24h\" or \"7d\""))
+            CommandFault::usage(format!("`{text}` is not a duration; write \"24h\" or \"7d\""))
         })
     });
     let (grace, window) = (grace?, window?);
@@ -67,7 +67,7 @@ pub(super) fn run_blob_gc(
     } else {
         if let Some(marked) = &marked {
             say!("this repository needs {} blobs", marked.blob_count);
-            marked.unreachable_owners.iter().for_each(|reason| say!("not told: {reason}"));
+            marked.unreachable_owners.iter().for_each(|reason| say!("not notified: {reason}"));
         }
         swept.iter().for_each(|(role, swept)| print_sweep(role, swept, mode));
     }
@@ -79,7 +79,7 @@ fn print_sweep(role: &str, swept: &SweepReport, mode: BlobGcMode) {
     let would = if mode == BlobGcMode::DryRun { "would " } else { "" };
     if let Some(until) = swept.occupied_until {
         say!(
-            "{role}: another process sweeps, at most until {}; come again then",
+            "{role}: another process is sweeping, until {} at the latest; retry then",
             format_time(until)
         );
         return;
@@ -94,24 +94,24 @@ fn print_sweep(role: &str, swept: &SweepReport, mode: BlobGcMode) {
         ..
     } = swept;
     say!("{role}: {} blobs, {} bytes are needed", live.blob_count, live.bytes);
-    say!("  {} blobs, {} bytes {would}go to the trash", discarded.blob_count, discarded.bytes);
-    say!("  {} blobs, {} bytes {would}go for good", purged.blob_count, purged.bytes);
+    say!("  {} blobs, {} bytes {would}move to the trash", discarded.blob_count, discarded.bytes);
+    say!("  {} blobs, {} bytes {would}leave the trash for good", purged.blob_count, purged.bytes);
     say!("  {} blobs, {} bytes stay in the trash", in_trash.blob_count, in_trash.bytes);
     if restored.blob_count > 0 {
         say!(
-            "  {} blobs, {} bytes {would}come back, as they are needed",
+            "  {} blobs, {} bytes {would}return from the trash, as they are needed",
             restored.blob_count,
             restored.bytes
         );
     }
     if young.blob_count > 0 {
-        say!("  {} blobs, {} bytes are too young to tell", young.blob_count, young.bytes);
+        say!("  {} blobs, {} bytes are too recent to be swept", young.blob_count, young.bytes);
     }
     if let Some((name, mark_time)) = &swept.oldest_marks {
-        say!("  the oldest marks are those of {name}, of {}", format_time(*mark_time));
+        say!("  the oldest marks are those of {name}, from {}", format_time(*mark_time));
     }
     for name in &swept.unmarked_members {
-        say!("  nothing goes before {name} has said what it needs");
+        say!("  nothing is removed until {name} has marked the blobs that it needs");
     }
 }
 

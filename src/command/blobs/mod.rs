@@ -69,7 +69,7 @@ fn print_blob_stats(home: &Path, json: bool) -> CommandOutcome {
         say!("  in the trash: {} blobs, {} bytes", counts.trash.blob_count, counts.trash.bytes);
         for member in &counts.members {
             let marked = member.last_marks.as_ref().map_or_else(
-                || "has never said what it needs".to_owned(),
+                || "has never marked the blobs that it needs".to_owned(),
                 |marked| {
                     format!(
                         "needed {} blobs at {}",
@@ -120,7 +120,7 @@ fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
             count += u64::from(storage.undelete(&id).map_err(|error| storage_fault(role, &error))?);
         }
     }
-    say!("{count} blobs are back");
+    say!("{count} blobs restored");
     if !all && count < requested_ids.len() as u64 {
         return Err(CommandFault::with_code(
             "not all of them are in the trash",
@@ -142,7 +142,7 @@ fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
         let members = list_members(&**storage).unwrap_or_default();
         member_ids.extend(members.into_iter().map(|member| member.member.id));
         if unregister_member(&**storage, repository).map_err(failed)? {
-            say!("`{repository}` is taken out of `{role}`");
+            say!("removed `{repository}` from `{role}`");
             is_known = true;
         }
     }
@@ -150,7 +150,7 @@ fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
         return Ok(ExitCode::SUCCESS);
     }
     Err(CommandFault::usage(format!(
-        "no repository `{repository}` shares the blobs; there are: {}",
+        "no repository `{repository}` shares the blobs; those that do: {}",
         member_ids.join(", ")
     )))
 }

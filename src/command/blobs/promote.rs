@@ -58,9 +58,9 @@ pub(super) fn run_blob_promote(promotion: &PromoteBlobsArgs) -> CommandOutcome {
     if promotion.json {
         say!("{}", json!({ "blobs": blobs, "bytes": bytes, "present": present, "small": small }));
     } else {
-        say!("{blobs} blobs, {bytes} bytes copied; {present} were there");
+        say!("{blobs} blobs, {bytes} bytes copied; {present} already present");
         if small > 0 {
-            say!("{small} small ones lie with the content: they go with the package");
+            say!("{small} small blobs are stored in the content and are part of the package");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -117,14 +117,14 @@ fn promote_to_instance(
 ) -> Result<BlobPromotionReport, CommandFault> {
     let file = promotion.key.as_ref().ok_or_else(|| {
         CommandFault::usage(
-            "an instance takes blobs from who knows its replication key: give `--key FILE`",
+            "sending blobs to an instance requires its replication key: give `--key FILE`",
         )
     })?;
     let key = std::fs::read_to_string(file).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
     })?;
     let mut key = HeaderValue::from_str(key.trim())
-        .map_err(|_| CommandFault::usage(format!("`{}` holds no key", file.display())))?;
+        .map_err(|_| CommandFault::usage(format!("`{}` contains no key", file.display())))?;
     key.set_sensitive(true);
     create_runtime(4)?.block_on(async {
         let client =
@@ -150,7 +150,7 @@ fn promote_to_instance(
                 == StatusCode::NOT_FOUND
             {
                 return Err(CommandFault::usage(format!(
-                    "`{}` is no instance that receives",
+                    "`{}` is not an instance that receives blobs",
                     promotion.to
                 )));
             }
@@ -192,7 +192,7 @@ impl PromotionTarget {
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(KEY_HEADER, &self.replication_key)
             .body(body)
-            .map_err(|error| CommandFault::usage(format!("`{url}` is no URL: {error}")))?;
+            .map_err(|error| CommandFault::usage(format!("`{url}` is not a URL: {error}")))?;
         let response = self.client.send(request).await;
         let response =
             response.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;

@@ -60,7 +60,7 @@ impl ConfigReloadWatcher {
                 }
                 Err(fault) => {
                     tracing::error!(file = %files.config.display(), reason = %fault.message(),
-                    "the changed configuration cannot be used; the old one stays")
+                    "cannot use the changed configuration; keeping the old one")
                 }
             }
         }

@@ -46,7 +46,7 @@ pub(super) fn run_cache_export(
         (Some(file), _) => export_to_file(&export, file)?,
         (None, Some(folder)) => export_to_folder(&export, folder)?,
         (None, None) => {
-            return Err(CommandFault::usage("say where to: --tar FILE or --folder DIR"));
+            return Err(CommandFault::usage("no destination: give --tar FILE or --folder DIR"));
         }
     };
     print_export(&exported, json, is_piped);
@@ -72,7 +72,9 @@ fn find_farm<'a>(
         several => {
             let names: Vec<&str> = several.iter().map(|farm| farm.name.as_str()).collect();
             let names = names.join(", ");
-            Err(CommandFault::usage(format!("say which farm with --farm: {names}")))
+            Err(CommandFault::usage(format!(
+                "several farms have a cache; name one with --farm: {names}"
+            )))
         }
     }
 }
@@ -106,7 +108,7 @@ fn export_to_folder(
     if !is_free {
         let folder = folder.display();
         return Err(CommandFault::usage(format!(
-            "`{folder}` is not empty; name a folder that is, or a new one"
+            "`{folder}` is not empty; name an empty folder or a new one"
         )));
     }
     let part = partial_path(folder);
@@ -149,7 +151,8 @@ fn create_fault(part: &Path, error: &std::io::Error) -> CommandFault {
     }
     let part = part.display();
     CommandFault::usage(format!(
-        "`{part}` is in the way; another export writes it, or one that ended early left it: remove it then"
+        "`{part}` already exists: another export is writing it, or an interrupted export left it; in that \
+         case, remove it"
     ))
 }
 
@@ -170,14 +173,11 @@ fn print_export(exported: &ExportSummary, json: bool, is_piped: bool) {
     let text = if json {
         serde_json::to_value(exported).unwrap_or_default().to_string()
     } else {
-        let changing = if *unsteady > 0 {
-            format!(", {unsteady} as they changed all the time")
-        } else {
-            String::new()
-        };
+        let changing =
+            if *unsteady > 0 { format!(", {unsteady} that kept changing") } else { String::new() };
         format!(
-            "{files} pages with {bytes} bytes; left out: {stale} that are out of date, {unserved} that no visitor gets \
-             from the cache{changing}"
+            "{files} pages with {bytes} bytes; left out: {stale} that are stale, {unserved} that are not \
+             served to visitors from the cache{changing}"
         )
     };
     if is_piped {

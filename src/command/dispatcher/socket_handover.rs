@@ -69,7 +69,8 @@ impl DispatcherSockets {
             Some(path) => InheritedSockets::request_sockets(path).map_err(|error| {
                 let path = path.display();
                 CommandFault::cannot_run(format!(
-                    "the dispatcher at `{path}` does not hand over: {error}; stop it, or start this one with another --hand-over"
+                    "the dispatcher at `{path}` does not hand over its sockets: {error}; stop it, or start \
+                     this one with another --hand-over"
                 ))
             })?,
         };
@@ -114,7 +115,7 @@ impl SocketAcquisition {
                     .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?
                     .map_err(|error| {
                         CommandFault::cannot_run(format!(
-                            "the dispatcher that serves does not stop: {error}"
+                            "the running dispatcher did not stop: {error}"
                         ))
                     })?
             }
@@ -144,7 +145,8 @@ impl SocketAcquisition {
             // Serving takes priority; the next start then requires a stop of this process.
             offer
                 .inspect_err(|error| {
-                    tracing::warn!(file = %path.display(), reason = %error, "cannot offer to hand over");
+                    tracing::warn!(file = %path.display(), reason = %error, "cannot offer the sockets for \
+                        handover");
                 })
                 .ok()
         });
@@ -184,11 +186,12 @@ impl OpenSocketOffer {
                             return;
                         }
                         Err(error) => {
-                            tracing::warn!(reason = %error, "a process that asked for the sockets did not get ready; this one goes on")
+                            tracing::warn!(reason = %error, "the process that requested the sockets did not \
+                                become ready; continuing to serve")
                         }
                     },
                     Err(error) => {
-                        tracing::warn!(reason = %error, "the sockets cannot be handed over any more");
+                        tracing::warn!(reason = %error, "can no longer hand over the sockets");
                         return;
                     }
                 }
@@ -197,7 +200,7 @@ impl OpenSocketOffer {
         let Some((mut successor, _offer)) = successors.recv().await else {
             return std::future::pending().await;
         };
-        tracing::info!("another process takes over");
+        tracing::info!("handing over to another process");
         // From now on flushes go to the other process, so that this one must not cache anything that it is still
         // fetching.
         let leave = tokio::task::spawn_blocking(move || dispatcher.leave_cache());
@@ -206,7 +209,7 @@ impl OpenSocketOffer {
         stop.send_replace(true);
         drain.wait_stopped().await;
         if let Err(error) = successor.send_stopped() {
-            tracing::warn!(reason = %error, "the process that takes over is gone");
+            tracing::warn!(reason = %error, "cannot notify the process that takes over");
         }
     }
 }

@@ -57,7 +57,7 @@ fn read_token(path: &Path) -> Result<FleetToken, CommandFault> {
 fn new_token() -> Result<FleetToken, CommandFault> {
     let mut random = [0; 32];
     getrandom::fill(&mut random).map_err(|error| {
-        CommandFault::cannot_run(format!("the system gives no random bytes: {error}"))
+        CommandFault::cannot_run(format!("cannot get random bytes from the system: {error}"))
     })?;
     Ok(FleetToken::new(random))
 }
@@ -76,7 +76,7 @@ pub(super) fn create_fleet(arguments: &LabAgentsArgs) -> Result<Option<AgentFlee
     let count = agents.parse::<usize>().ok();
     if count.is_some_and(|count| count == 0 || count > MAX_AGENT_COUNT) {
         return Err(CommandFault::usage(format!(
-            "--agents is a number from 1 to {MAX_AGENT_COUNT}, or hosts"
+            "--agents must be a number from 1 to {MAX_AGENT_COUNT}, or hosts"
         )));
     }
     let mut fleet = AgentFleet {
@@ -128,7 +128,7 @@ pub(super) fn create_remote_engine_fleet(
         hosts.split(',').map(str::trim).filter(|host| !host.is_empty()).collect();
     if hosts.is_empty() {
         return Err(CommandFault::usage(
-            "no remote host is named: give -R HOST,HOST, or the property remote_hosts with -r",
+            "no remote host: give -R HOST,HOST, or the property remote_hosts with -r",
         ));
     }
     let placement = |host: &&str| AgentPlacement::Ssh {
@@ -152,10 +152,10 @@ fn print_agent_address(listener: &TcpListener, token: Option<&FleetToken>) {
     let Ok(address) = listener.local_addr() else { return };
     match token {
         Some(token) => eprintln!(
-            "agents dial in with: TYMPAN_LAB_TOKEN={} tympan lab agent {address}",
+            "start agents with: TYMPAN_LAB_TOKEN={} tympan lab agent {address}",
             token.reveal()
         ),
-        None => eprintln!("agents dial in at {address}"),
+        None => eprintln!("agents connect to {address}"),
     }
 }
 
@@ -235,13 +235,14 @@ pub(super) fn print_manifest(arguments: &LabRunArgs, run: &RunOptions) -> Comman
         [&output.report, &output.junit, &output.markdown].iter().any(|file| file.is_some());
     if has_files || run.result_file.is_some() || run.traces_per_label > 0 {
         return Err(CommandFault::usage(
-            "what a cluster writes into files is lost with its pods: leave out `--report`, `--junit`, `--markdown`, `--jtl` and \
-             `--trace`, and read the result from the log of the controller",
+            "files written in a cluster are lost with its pods: leave out `--report`, `--junit`, \
+             `--markdown`, `--jtl` and `--trace`, and read the result from the log of the controller",
         ));
     }
     if !arguments.logs.watch_log.is_empty() {
         return Err(CommandFault::usage(
-            "the pods of a cluster see no log of the target: watch it with a run of your own, without `--watch-log` here",
+            "the pods of a cluster cannot read the log of the target: watch it with a separate run, without \
+             `--watch-log` here",
         ));
     }
     let plan = load_plan(&arguments.plan, &run.excluded_classes)?;

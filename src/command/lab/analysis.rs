@@ -82,7 +82,7 @@ fn compare_sites(
     if is_plan_file(&arguments.what) {
         if !verify.headers.is_empty() {
             return Err(CommandFault::usage(
-                "a plan brings its own headers; -H is for lists of requests",
+                "a plan has its own headers; -H is for lists of requests",
             ));
         }
         let plan = load_plan(&arguments.what, &arguments.allowed.allow_ignore)?;
@@ -124,7 +124,7 @@ fn print_site_comparison(verdict: &SiteComparisonResult, logged: &[LogWatchResul
         say!("{line}");
     }
     say!(
-        "{} requests compared: {} changes, {} unstable, {} without an answer, {} lines of errors logged",
+        "{} requests compared: {} changes, {} unstable, {} without a response, {} error lines logged",
         verdict.compared_count,
         verdict.changes.len(),
         verdict.unstable_differences.len(),
@@ -133,7 +133,8 @@ fn print_site_comparison(verdict: &SiteComparisonResult, logged: &[LogWatchResul
     );
     if !verdict.unstable_differences.is_empty() {
         say!(
-            "unstable: a site differs from itself there; name what varies with --rule or --ignore-header"
+            "unstable: responses of the same site differ there; name the varying parts with --rule or \
+             --ignore-header"
         );
     }
 }

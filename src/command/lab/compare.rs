@@ -87,7 +87,7 @@ fn compare_programs(
     runs: usize,
 ) -> Result<Vec<MetricComparison>, CommandFault> {
     if runs == 0 {
-        return Err(CommandFault::usage("--runs is at least 1"));
+        return Err(CommandFault::usage("--runs must be at least 1"));
     }
     let metric = tune::parse_metric(arguments.metric.as_deref())?;
     let program = |line: &str| MeasuredProgram {
@@ -151,7 +151,7 @@ fn read_number_columns(path: &Path) -> Result<(Vec<String>, Vec<Vec<f64>>), Comm
         }
     }
     if columns.is_empty() {
-        return Err(CommandFault::usage(format!("`{}` holds no numbers", path.display())));
+        return Err(CommandFault::usage(format!("`{}` contains no numbers", path.display())));
     }
     Ok((names, columns))
 }

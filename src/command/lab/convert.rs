@@ -72,7 +72,7 @@ fn output_path(
 fn refuse_existing(path: &Path, force: bool) -> Result<(), CommandFault> {
     if path.exists() && !force {
         return Err(CommandFault::usage(format!(
-            "`{}` exists; --force replaces it",
+            "`{}` already exists; --force replaces it",
             path.display()
         )));
     }

@@ -169,7 +169,7 @@ fn print_inventory(inventory: &PlanInventory, is_jmx: bool) {
             None => say!("    {count:>5} {name}"),
         }
     }
-    say!("    {:>5} listeners that have nothing to do here", inventory.ignored_listeners);
+    say!("    {:>5} ignored listeners", inventory.ignored_listeners);
 }
 
 pub(super) fn report_results(arguments: &LabReportArgs) -> CommandOutcome {
@@ -192,12 +192,13 @@ pub(super) fn report_results(arguments: &LabReportArgs) -> CommandOutcome {
         .map_err(|error| lab_fault(&error))?;
     if results.server_log_join.as_ref().is_some_and(|joined| joined.marked_samples == 0) {
         return Err(CommandFault::usage(format!(
-            "no row of `{name}` has a mark, so nothing is found in a request.log: run with --mark and --jtl"
+            "no row of `{name}` has a mark, so none can be matched with a request.log: run with --mark and \
+             --jtl"
         )));
     }
     if results.labels.is_empty() && results.transactions.is_empty() {
         return Err(CommandFault::cannot_run(format!(
-            "`{name}` holds no samples: nothing was measured"
+            "`{name}` contains no samples: nothing was measured"
         )));
     }
     if let Some(path) = &arguments.out {
@@ -238,7 +239,7 @@ fn read_server_logs(paths: &[PathBuf]) -> Result<Option<ServerLogJoin>, CommandF
 fn report_several_runs(arguments: &LabReportArgs, paths: &[PathBuf]) -> CommandOutcome {
     if arguments.output.goals.is_some() {
         return Err(CommandFault::usage(
-            "--goals is for a single result file: runs that were kept were judged when they ran",
+            "--goals is for a single result file: stored runs were judged when they ran",
         ));
     }
     if !arguments.request_log.is_empty() {
@@ -323,7 +324,7 @@ pub(super) fn summarize_request_log(arguments: &LabLogArgs) -> CommandOutcome {
 /// Prints where the time is spent: `most` paths, types, and the latency goal.
 fn print_log_summary(log: &RequestLog, rows: &[LatencyGoalRow], most: usize) {
     say!("\nat most {} requests at a time", log.max_concurrent);
-    say!("\nmost time in all:");
+    say!("\nmost total time:");
     let totals = log.path_totals();
     let all: Duration = totals.iter().map(|total| total.total_elapsed).sum();
     for total in totals.iter().take(most) {
@@ -343,7 +344,7 @@ fn print_log_summary(log: &RequestLog, rows: &[LatencyGoalRow], most: usize) {
     }
     for row in rows {
         let verdict_text = match (row.has_enough_samples, row.is_met()) {
-            (false, _) => "cannot be judged from so few requests",
+            (false, _) => "too few requests to judge",
             (true, true) => "met",
             (true, false) => "missed",
         };
@@ -360,7 +361,8 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
     if let (Some(total), Some(reached)) = (arguments.total, arguments.reached) {
         if total == 0 || reached > total {
             return Err(CommandFault::usage(
-                "--total is above 0, and --reached counts those of them that a cache did not answer",
+                "--total must be above 0, and --reached must be the number of those requests that a cache did \
+                 not answer",
             ));
         }
         say!(
@@ -390,12 +392,12 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
     }
     if report.total_requests == 0 {
         return Err(CommandFault::usage(
-            "no line of --access is one of an access.log, so there is no ratio",
+            "--access contains no line of an access.log, so there is no ratio",
         ));
     }
     say!("{}", report.cache_ratio());
     if malformed > 0 {
-        say!("{malformed} lines were not understood and do not count");
+        say!("{malformed} malformed lines were ignored");
     }
     print_ratio_table("extension", &report.counts_per_extension);
     print_ratio_table("folder", &report.counts_per_folder);
@@ -406,7 +408,8 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
     }
     if report.publisher_requests > report.total_requests {
         return Err(CommandFault::cannot_run(
-            "more requests reached publish than came in: the logs are not of the same time, or others ask publish, too",
+            "more requests reached publish than came in: the logs cover different times, or other clients \
+             send requests to publish, too",
         ));
     }
     Ok(ExitCode::SUCCESS)
@@ -419,7 +422,7 @@ fn print_ratio_table(name: &str, rows: &BTreeMap<String, (u64, u64)>) {
         let ratio =
             calculator::CacheHitRatio { total_requests: total, publisher_requests: reached };
         say!(
-            "{name:<10} {key:<32} {total:>9} asked {reached:>9} reached publish {:>6.1} %",
+            "{name:<10} {key:<32} {total:>9} requests {reached:>9} reached publish {:>6.1} %",
             ratio.hit_share() * 100.0
         );
     }
@@ -428,7 +431,7 @@ fn print_ratio_table(name: &str, rows: &BTreeMap<String, (u64, u64)>) {
 pub(super) fn calculate_users(arguments: &LabUsersArgs) -> CommandOutcome {
     let every = duration_from_text(&arguments.every)?;
     if every.is_zero() {
-        return Err(CommandFault::usage("--every is a time above 0"));
+        return Err(CommandFault::usage("--every must be a time above 0"));
     }
     let users = calculator::VisitorLoad {
         user_count: arguments.users,
@@ -442,15 +445,15 @@ pub(super) fn calculate_users(arguments: &LabUsersArgs) -> CommandOutcome {
 pub(super) fn calculate_upload_goal(arguments: &LabUploadGoalArgs) -> CommandOutcome {
     let number = |text: &str| -> Result<f64, CommandFault> {
         let digits = text.split('/').next().unwrap_or_default().trim_end_matches("MB").trim();
-        digits.parse().map_err(|_| CommandFault::usage(format!("`{text}` is no number")))
+        digits.parse().map_err(|_| CommandFault::usage(format!("`{text}` is not a number")))
     };
     let window = duration_from_text(&arguments.spread.window)?;
     let (share, time) = arguments.spread.skew.split_once('/').ok_or_else(|| {
-        CommandFault::usage("--skew is such as 80/20: percent of the work / percent of the time")
+        CommandFault::usage("--skew has the form 80/20: percent of the work / percent of the time")
     })?;
     let (share, time) = (number(share)?, number(time)?);
     if window.is_zero() || time <= 0.0 {
-        return Err(CommandFault::usage("the window and the time of --skew are above 0"));
+        return Err(CommandFault::usage("the window and the time of --skew must be above 0"));
     }
     let uploads = calculator::UploadWorkload {
         assets_per_window: number(&arguments.assets)?,

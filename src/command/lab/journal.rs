@@ -29,7 +29,7 @@ pub(super) fn run_journal_command(arguments: &LabJournalArgs) -> CommandOutcome 
         (Some(LabJournalCommand::Show(show)), _) => self::show_journal(show),
         (None, Some(file)) => print_ab_diary(file),
         (None, None) => {
-            Err(CommandFault::usage("`journal` takes `add`, `show`, or a file with texts of ab"))
+            Err(CommandFault::usage("`journal` takes `add`, `show`, or a file with outputs of ab"))
         }
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn run_journal_command(arguments: &LabJournalArgs) -> CommandOutcome 
 fn print_ab_diary(file: &Path) -> CommandOutcome {
     let runs = ab::parse_ab_reports(&read_text(file)?);
     if runs.is_empty() {
-        return Err(CommandFault::usage(format!("`{}` holds no text of ab", file.display())));
+        return Err(CommandFault::usage(format!("`{}` contains no output of ab", file.display())));
     }
     for (number, run) in runs.iter().enumerate() {
         let before = number.checked_sub(1).and_then(|before| runs.get(before));
@@ -135,14 +135,14 @@ fn invalid_measurement_reason(report: &Value) -> String {
     let failed = report.pointer("/total/reasons").and_then(Value::as_object);
     let failed = failed.into_iter().flatten();
     reasons.extend(failed.map(|(reason, count)| format!("{count} x {reason}")));
-    if reasons.is_empty() { "the target never answered".to_owned() } else { reasons.join("; ") }
+    if reasons.is_empty() { "the target never responded".to_owned() } else { reasons.join("; ") }
 }
 
 /// Stores a step's complete report in the folder next to the journal, for `lab compare`.
 fn store_step_report(journal: &Path, number: usize, report: &Value) -> Result<(), CommandFault> {
     let folder = journal.with_extension("runs");
     std::fs::create_dir_all(&folder).map_err(|error| {
-        CommandFault::cannot_run(format!("cannot make `{}`: {error}", folder.display()))
+        CommandFault::cannot_run(format!("cannot create `{}`: {error}", folder.display()))
     })?;
     write_text(&folder.join(format!("step-{number:03}.json")), &report.to_string())
 }
@@ -293,7 +293,7 @@ fn load_command_settings(lab: &LabCommand) -> Result<BTreeMap<String, String>, C
         LabCommand::Proof(LabAnalysisCommand::Replay(replay)) => settings.add_replay(replay)?,
         _ => {
             return Err(CommandFault::usage(
-                "a step is measured with `get`, `ab`, `run` or `replay`; what others ask for cannot be told yet",
+                "a step is measured with `get`, `ab`, `run` or `replay`; other commands are not supported yet",
             ));
         }
     }
@@ -331,7 +331,7 @@ fn show_journal(arguments: &JournalShowArgs) -> CommandOutcome {
     let steps = journal::read_steps(&arguments.book.journal).map_err(|error| lab_fault(&error))?;
     if steps.is_empty() {
         return Err(CommandFault::usage(format!(
-            "`{}` holds no step",
+            "`{}` contains no steps",
             arguments.book.journal.display()
         )));
     }

@@ -29,7 +29,7 @@ use crate::say;
 pub(super) fn run_breakpoint(arguments: &LabBreakpointArgs) -> CommandOutcome {
     let growth = parse_load_growth(&arguments.step)?;
     if !(arguments.from.is_finite() && arguments.from > 0.0) {
-        return Err(CommandFault::usage("--from is a load above 0"));
+        return Err(CommandFault::usage("--from must be a load above 0"));
     }
     let search = breakpoint::BreakpointSearch {
         start_level: arguments.from,
@@ -44,7 +44,7 @@ pub(super) fn run_breakpoint(arguments: &LabBreakpointArgs) -> CommandOutcome {
     };
     refuse_goals(
         &arguments.subject,
-        "a breaking point has its own rules; bound the times with `--p95`",
+        "a breakpoint search has its own rules; limit the response times with `--p95`",
     )?;
     run_phase_test(&arguments.subject, |subject, _, tell| {
         breakpoint::search_breakpoint(subject, &search, tell).map_err(|error| lab_fault(&error))
@@ -58,7 +58,7 @@ pub(super) fn run_endurance(arguments: &LabEndureArgs) -> CommandOutcome {
         None => (offer.duration / 10).min(Duration::from_secs(300)),
     };
     if warm_up >= offer.duration {
-        return Err(CommandFault::usage("the warm-up is as long as the whole run"));
+        return Err(CommandFault::usage("the warm-up must be shorter than the run"));
     }
     let trend = parse_percent(&arguments.trend)?;
     run_phase_test(&arguments.subject, |subject, goals, tell| {
@@ -87,7 +87,7 @@ pub(super) fn run_go_live(arguments: &LabGoliveArgs) -> CommandOutcome {
         _ => return Err(CommandFault::usage("give --avg and --peak, or --peak-from")),
     };
     if !(arguments.factor.is_finite() && arguments.factor > 0.0) {
-        return Err(CommandFault::usage("--factor is a number above 0"));
+        return Err(CommandFault::usage("--factor must be a number above 0"));
     }
     let hold = parse_positive_duration("--hold", &arguments.hold)?;
     let soft = arguments.soft.as_deref().map(parse_percent).transpose()?;
@@ -123,7 +123,8 @@ pub(super) fn run_error_test(arguments: &LabErrorsArgs) -> CommandOutcome {
             let site = arguments.site.as_ref().unwrap_or(&arguments.subject.plan);
             if !is_http_url(site) {
                 return Err(CommandFault::usage(
-                    "name a plan of errors with --errors, or the site that the usual mistakes go to with --site",
+                    "name a plan of errors with --errors, or the site that receives the usual mistakes with \
+                     --site",
                 ));
             }
             let (origin, page) = split_url(site);
@@ -133,7 +134,7 @@ pub(super) fn run_error_test(arguments: &LabErrorsArgs) -> CommandOutcome {
                 parse_size(&arguments.upload_size).is_some_and(|size| size <= MAX_UPLOAD_BYTES);
             if upload.is_some() && !is_size {
                 return Err(CommandFault::usage(format!(
-                    "--upload-size `{}` is no size such as `64 MiB`, at most 1024 MiB",
+                    "--upload-size `{}` is not a size such as `64 MiB`, at most 1024 MiB",
                     arguments.upload_size
                 )));
             }
@@ -143,7 +144,7 @@ pub(super) fn run_error_test(arguments: &LabErrorsArgs) -> CommandOutcome {
     let mistakes = mistakes.map_err(|error| lab_fault(&error))?;
     refuse_goals(
         &arguments.subject,
-        "what errors do to healthy visitors is compared, not held against goals",
+        "the effect of errors on healthy visitors is compared, not judged by goals",
     )?;
     run_phase_test(&arguments.subject, |subject, _, tell| {
         error_trial::run_error_trial(subject, &mistakes, &trial, tell)
@@ -171,14 +172,14 @@ fn outage_options(arguments: &LabErrorsArgs) -> Result<Option<OutageOptions>, Co
             Ok((name.trim().to_owned(), OutageSwitch::parse(switch.trim())))
         }
         _ => Err(CommandFault::usage(format!(
-            "`{text}` is no outage; write it such as `crm down=systemctl stop crm`"
+            "`{text}` is not an outage; write it such as `crm down=systemctl stop crm`"
         ))),
     };
     let site = arguments.site.as_ref().unwrap_or(&arguments.subject.plan);
     let placeholder = match &arguments.placeholder {
         Some(_) if !is_http_url(site) => {
             return Err(CommandFault::usage(
-                "--placeholder is looked for on a page: name it with --site, or in place of the plan",
+                "--placeholder is searched for on a page: name the page with --site, or in place of the plan",
             ));
         }
         placeholder => placeholder.clone().map(|text| (site.clone(), text)),
@@ -194,11 +195,11 @@ fn outage_options(arguments: &LabErrorsArgs) -> Result<Option<OutageOptions>, Co
 /// Renders each component of a page alone, and the page.
 fn measure_all_components(arguments: &LabComponentArgs) -> CommandOutcome {
     let [url] = arguments.urls.as_slice() else {
-        return Err(CommandFault::usage("--all takes one page"));
+        return Err(CommandFault::usage("--all takes exactly one page"));
     };
     if arguments.kept.output.goals.is_some() {
         return Err(CommandFault::usage(
-            "--goals is of no use here: the parts are compared with the whole",
+            "--goals does not apply here: the components are compared with the page",
         ));
     }
     let profile = ComponentProfileOptions {
@@ -220,7 +221,7 @@ pub(super) fn run_component_test(arguments: &LabComponentArgs) -> CommandOutcome
     }
     if !arguments.asker.headers.is_empty() {
         return Err(CommandFault::usage(
-            "-H is for --all; a plan brings headers to addresses under load",
+            "-H is for --all; for addresses under load, set headers in a plan",
         ));
     }
     let of = |text: &Option<String>| parse_rate_per_second(text.as_deref().unwrap_or_default());
@@ -249,7 +250,7 @@ pub(super) fn run_component_test(arguments: &LabComponentArgs) -> CommandOutcome
 /// Refuses goals in tests that do not evaluate them.
 fn refuse_goals(arguments: &PhasePlanArgs, why: &str) -> Result<(), CommandFault> {
     match arguments.output.goals {
-        Some(_) => Err(CommandFault::usage(format!("--goals is of no use here: {why}"))),
+        Some(_) => Err(CommandFault::usage(format!("--goals does not apply here: {why}"))),
         None => Ok(()),
     }
 }
@@ -332,7 +333,7 @@ pub(super) fn target_properties(
 ) -> Result<Vec<(String, String)>, CommandFault> {
     if !plan.ends_with(".toml") {
         return Err(CommandFault::usage(
-            "--target is for plans in TOML; plans of JMeter name theirs by -J",
+            "--target is for plans in TOML; JMeter plans set their target with -J",
         ));
     }
     let (origin, page) = split_url(url);
@@ -340,16 +341,16 @@ pub(super) fn target_properties(
         .split_once("://")
         .filter(|(protocol, host)| matches!(*protocol, "http" | "https") && !host.is_empty())
         .ok_or_else(|| {
-            CommandFault::usage(format!("`{url}` is no address; expected `http://host[:port]`"))
+            CommandFault::usage(format!("`{url}` is not an address; expected `http://host[:port]`"))
         })?;
     if page != "/" {
-        return Err(CommandFault::usage("--target is an address without a path"));
+        return Err(CommandFault::usage("--target must be an address without a path"));
     }
     let default = if protocol == "https" { "443" } else { "80" };
     let (host, port) = match host.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok() => (host, port),
         Some((_, port)) if !port.ends_with(']') => {
-            return Err(CommandFault::usage(format!("`{port}` is no port")));
+            return Err(CommandFault::usage(format!("`{port}` is not a port")));
         }
         _ => (host, default),
     };
@@ -385,14 +386,14 @@ fn offer_text(offer: &LoadOffer) -> String {
 
 fn parse_rate_per_second(text: &str) -> Result<f64, CommandFault> {
     parse_rate(text).ok_or_else(|| {
-        CommandFault::usage(format!("`{text}` is no rate; write it such as 50/s or 30/min"))
+        CommandFault::usage(format!("`{text}` is not a rate; write it such as 50/s or 30/min"))
     })
 }
 
 fn parse_positive_duration(name: &str, text: &str) -> Result<Duration, CommandFault> {
     let time = duration_from_text(text)?;
     if time.is_zero() {
-        Err(CommandFault::usage(format!("{name} is a time above 0")))
+        Err(CommandFault::usage(format!("{name} must be a time above 0")))
     } else {
         Ok(time)
     }
@@ -405,7 +406,9 @@ fn parse_percent(text: &str) -> Result<f64, CommandFault> {
         .and_then(|number| number.trim().parse::<f64>().ok())
         .filter(|percent| percent.is_finite() && *percent >= 0.0)
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| CommandFault::usage(format!("`{text}` is no share; write it such as 20%")))
+        .ok_or_else(|| {
+            CommandFault::usage(format!("`{text}` is not a percentage; write it such as 20%"))
+        })
 }
 
 fn parse_load_growth(text: &str) -> Result<breakpoint::LoadGrowth, CommandFault> {
@@ -416,7 +419,7 @@ fn parse_load_growth(text: &str) -> Result<breakpoint::LoadGrowth, CommandFault>
         (Some(factor), _) => Ok(breakpoint::LoadGrowth::Multiply(factor)),
         (None, Some(more)) => Ok(breakpoint::LoadGrowth::Add(more)),
         (None, None) => Err(CommandFault::usage(format!(
-            "`{text}` is no step; write `x1.5` (a factor above 1) or `+10`"
+            "`{text}` is not a step; write `x1.5` (a factor above 1) or `+10`"
         ))),
     }
 }

@@ -30,7 +30,9 @@ pub(super) fn parse_headers(texts: &[String]) -> Result<Vec<(String, String)>, C
             Some((name, value)) if !name.trim().is_empty() => {
                 Ok((name.trim().to_owned(), value.trim().replace(['\r', '\n'], " ")))
             }
-            _ => Err(CommandFault::usage(format!("`{text}` is no header; expected `Name: value`"))),
+            _ => Err(CommandFault::usage(format!(
+                "`{text}` is not a header; expected `Name: value`"
+            ))),
         })
         .collect()
 }
@@ -106,7 +108,9 @@ fn refuse_with_agents(
     added: JtlExtraColumns,
 ) -> Result<(), CommandFault> {
     if added.microseconds {
-        return Err(CommandFault::usage("rows of agents tell milliseconds: leave out --jtl-us"));
+        return Err(CommandFault::usage(
+            "results of agents are in milliseconds: leave out --jtl-us",
+        ));
     }
     if added.mark {
         return Err(CommandFault::usage("samples of agents have no marks: leave out --mark"));
@@ -116,7 +120,7 @@ fn refuse_with_agents(
         return Ok(());
     }
     Err(CommandFault::usage(
-        "`--keep`, `--pid` and `--metrics` are for what this process measures itself; with agents use --report and --json",
+        "`--keep`, `--pid` and `--metrics` work only without agents; with agents use --report and --json",
     ))
 }
 
@@ -126,7 +130,7 @@ pub(super) fn parse_properties(texts: &[String]) -> Result<HashMap<String, Strin
         .map(|text| match text.split_once('=') {
             Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
             _ => Err(CommandFault::usage(format!(
-                "`-J{text}` is no property; expected -Jname=value"
+                "`-J{text}` is not a property; expected -Jname=value"
             ))),
         })
         .collect()
@@ -155,7 +159,8 @@ pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<RunOptions, C
             )?),
             false if arguments.lasts.is_some() => {
                 return Err(CommandFault::usage(
-                    "--for is the time of a load of --rate or --users; the plan itself says how long its own load lasts",
+                    "--for is the duration of a load of --rate or --users; the plan itself defines how long \
+                     its own load lasts",
                 ));
             }
             false => None,
@@ -188,8 +193,8 @@ fn new_run_mark(is_marked: bool) -> Option<String> {
 pub(super) fn load_plan(path: &Path, classes: &[String]) -> Result<TestPlan, CommandFault> {
     TestPlan::load_without_classes(path, classes).map_err(|error| match &error {
         Error::InvalidFile(findings) if !element_classes(findings).is_empty() => CommandFault::usage(format!(
-            "{error}; `tympan lab check --explain` tells what the plan is made of. Disable what cannot be run, or leave it \
-             out: --allow-ignore {}",
+            "{error}; `tympan lab check --explain` lists the elements of the plan. Disable what cannot be \
+             run, or leave it out: --allow-ignore {}",
             element_classes(findings).join(" --allow-ignore ")
         )),
         _ => lab_fault(&error),
@@ -223,7 +228,7 @@ fn parse_host_overrides(texts: &[String]) -> Result<HashMap<String, String>, Com
             Ok((name.to_owned(), address.to_owned()))
         }
         _ => Err(CommandFault::usage(format!(
-            "--resolve `{text}` is not such as shop.example=127.0.0.1"
+            "--resolve `{text}` is not of the form shop.example=127.0.0.1"
         ))),
     };
     texts.iter().map(read).collect()
@@ -234,7 +239,7 @@ pub(super) fn run_plan_command(arguments: &LabRunArgs) -> CommandOutcome {
     let has_agents = arguments.agents.agents.is_some() || arguments.agents.listen.is_some();
     if run.load_offer.is_some() && (has_agents || arguments.emit.emit.is_some()) {
         return Err(CommandFault::usage(
-            "agents follow the load that the plan itself asks for: leave out `--rate` and `--users`",
+            "agents run the load that the plan itself defines: leave out `--rate` and `--users`",
         ));
     }
     if arguments.emit.emit.is_some() {
@@ -273,10 +278,7 @@ fn execute_plan(
     };
     print_omitted_elements(&plan, &mut tell);
     if plan.inventory.ignored_listeners > 0 {
-        tell(&format!(
-            "{} listeners of the plan have nothing to do here",
-            plan.inventory.ignored_listeners
-        ));
+        tell(&format!("{} listeners of the plan are ignored", plan.inventory.ignored_listeners));
     }
     let title = if plan.name().is_empty() { "plan" } else { plan.name() };
     // Without a terminal, JMeter's summary lines show the progress.
@@ -317,7 +319,9 @@ pub(super) fn run_jmeter(arguments: &LabJmeterArgs) -> CommandOutcome {
     if arguments.report {
         output.report = jmeter_report_path(arguments);
     }
-    let Some(plan) = &arguments.plan else { return Err(CommandFault::usage("-t names no plan")) };
+    let Some(plan) = &arguments.plan else {
+        return Err(CommandFault::usage("no plan: give one with -t"));
+    };
     if arguments.deletes {
         for path in arguments.rows.iter().chain(&output.report) {
             delete_output(path)?;
@@ -332,7 +336,9 @@ pub(super) fn run_jmeter(arguments: &LabJmeterArgs) -> CommandOutcome {
     let seed = match properties_of_all.get("tympan.seed") {
         None => random_seed(),
         Some(text) => text.trim().parse().map_err(|_| {
-            CommandFault::usage(format!("the property tympan.seed is a whole number, not `{text}`"))
+            CommandFault::usage(format!(
+                "the property tympan.seed must be a whole number, not `{text}`"
+            ))
         })?,
     };
     let run = RunOptions {

@@ -67,7 +67,7 @@ pub(crate) fn run_lab_command(lab: LabCommand) -> CommandOutcome {
         LabCommand::Other(words) => {
             let subcommand = words.first().map_or("", String::as_str);
             Err(CommandFault::usage(format!(
-                "`tympan lab` knows no `{subcommand}`; `tympan lab --help` lists what it knows"
+                "`tympan lab` has no command `{subcommand}`; `tympan lab --help` lists the commands"
             )))
         }
     }
@@ -84,7 +84,7 @@ fn lab_fault(error: &tympan_lab::Error) -> CommandFault {
 fn duration_from_text(text: &str) -> Result<Duration, CommandFault> {
     parse_duration(text).ok_or_else(|| {
         CommandFault::usage(format!(
-            "`{text}` is no duration; write it with a unit, such as 30s, 150ms or 1h30m"
+            "`{text}` is not a duration; write it with a unit, such as 30s, 150ms or 1h30m"
         ))
     })
 }

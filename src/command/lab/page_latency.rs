@@ -49,7 +49,7 @@ pub(super) fn run_component_measurement(arguments: &LabComponentsArgs) -> Comman
 pub(super) fn run_slo(arguments: &LabSloArgs) -> CommandOutcome {
     if arguments.kept.output.goals.is_some() {
         return Err(CommandFault::usage(
-            "slo has goals of its own; for others use `tympan lab get --goals`",
+            "slo has its own goals; for others use `tympan lab get --goals`",
         ));
     }
     let pages = latency::SloCheck {
@@ -61,7 +61,7 @@ pub(super) fn run_slo(arguments: &LabSloArgs) -> CommandOutcome {
         admin_url: arguments.admin.clone(),
     };
     if arguments.samples == 0 {
-        return Err(CommandFault::usage("--samples is a number above 0"));
+        return Err(CommandFault::usage("--samples must be a number above 0"));
     }
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
     if arguments.watch {
@@ -95,7 +95,10 @@ fn measure_slo(
 ) -> Result<ReportSheet, CommandFault> {
     let mut sheet = latency::run_slo_check(pages).map_err(|error| lab_fault(&error))?;
     if arguments.strict && !is_true_in_sheet(&sheet, "comparable") {
-        sheet.add_verdict(ReportTone::Doubtful, "not measured: --strict wants all five conditions");
+        sheet.add_verdict(
+            ReportTone::Doubtful,
+            "not measured: --strict requires all five conditions",
+        );
     }
     Ok(sheet)
 }

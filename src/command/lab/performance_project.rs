@@ -67,7 +67,7 @@ pub(super) fn run_content_generation(arguments: &args::LabContentArgs) -> Comman
 fn content_password(arguments: &args::LabContentArgs) -> Result<String, CommandFault> {
     let path = arguments.password_file.as_deref().ok_or_else(|| {
         CommandFault::usage(
-            "give the password with --password-file; it never stands on the command line",
+            "give the password with --password-file; it is not accepted on the command line",
         )
     })?;
     Ok(read_text(path)?.trim_end_matches(['\n', '\r']).to_owned())
@@ -75,7 +75,7 @@ fn content_password(arguments: &args::LabContentArgs) -> Result<String, CommandF
 
 fn totals_text(sum: ContentTotals) -> String {
     format!(
-        "{} pages, {} images, {} tags, {} folders; {} bytes of images, {} bytes of texts",
+        "{} pages, {} images, {} tags, {} folders; {} bytes of images, {} bytes of text",
         sum.pages, sum.images, sum.tags, sum.folders, sum.image_bytes, sum.text_bytes
     )
 }
@@ -138,7 +138,7 @@ pub(super) fn run_experiments(arguments: &args::LabExperimentArgs) -> CommandOut
     let has_logged = logged.iter().any(|log| log.errors.error_count > 0);
     let is_missed = arguments.at_least.is_some_and(|min_gain| gain < min_gain);
     if is_missed && !is_quiet {
-        say!("goal MISSED: at least {}x was wanted", arguments.at_least.unwrap_or_default());
+        say!("goal MISSED: at least {}x was required", arguments.at_least.unwrap_or_default());
     }
     Ok(if is_missed || has_logged {
         ExitCode::from(CHECK_FAILED_EXIT_CODE)

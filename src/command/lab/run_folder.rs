@@ -93,7 +93,7 @@ impl TargetWatch {
 /// Warns if there are no metrics: because the process does not exist, or the metrics URL does not respond.
 fn warn_if_unobserved(watched: Vec<ProcessMetrics>) -> Vec<ProcessMetrics> {
     if watched.is_empty() {
-        tracing::warn!("nothing could be seen of the tested process");
+        tracing::warn!("no metrics of the tested process were collected");
     }
     watched
 }
@@ -147,7 +147,7 @@ pub(super) fn create_run_folder(
         // The file was parsed as a plan before, so that it is readable.
         let redacted_text = redacted_text.ok_or_else(|| {
             CommandFault::cannot_run(format!(
-                "cannot keep `{}`: it has changed meanwhile",
+                "cannot store a copy of `{}`: it has changed in the meantime",
                 plan.display()
             ))
         })?;

@@ -66,12 +66,12 @@ fn print_survey(survey: &CacheabilitySurvey, most: usize) {
         say!("NO ANSWER {reason}");
     }
     say!(
-        "{} addresses asked for, {} of them hard to cache{}",
+        "{} addresses requested, {} of them hard to cache{}",
         survey.requested_count,
         survey.hindered_count,
         match survey.skipped_count {
             0 => String::new(),
-            left => format!("; at least {left} more were not looked at (--most)"),
+            left => format!("; at least {left} more were not checked (--most)"),
         }
     );
 }
@@ -158,7 +158,7 @@ pub(super) fn run_replay(arguments: &args::LabReplayArgs) -> CommandOutcome {
     let (visits, malformed) = read_visits(&arguments.log)?;
     let speed = arguments.speed.trim_end_matches(['x', 'X']);
     let speed = speed.parse().map_err(|_| {
-        CommandFault::usage(format!("--speed `{}` is no factor, such as 2x", arguments.speed))
+        CommandFault::usage(format!("--speed `{}` is not a factor such as 2x", arguments.speed))
     })?;
     let replay = LogReplay {
         base_url: arguments.target.clone(),
@@ -177,7 +177,7 @@ pub(super) fn run_replay(arguments: &args::LabReplayArgs) -> CommandOutcome {
     drop(live);
     if !arguments.output.json {
         if malformed > 0 {
-            say!("{malformed} lines of the log were not understood and are left out");
+            say!("{malformed} malformed lines of the log are left out");
         }
         if replayed.skipped_visits > 0 {
             say!(
@@ -244,7 +244,7 @@ pub(super) fn run_recorder(arguments: &args::LabRecordArgs) -> CommandOutcome {
         },
     )
     .map_err(|error| lab_fault(&error))?;
-    say!("recording at http://{}; end with Ctrl-C", proxy.address());
+    say!("recording at http://{}; stop with Ctrl-C", proxy.address());
     let end = duration.map(|duration| Instant::now() + duration);
     let mut written = 0;
     loop {

@@ -39,7 +39,7 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     let login = arguments.login.clone().or_else(|| config.login.clone());
     if login.as_deref().is_some_and(|login| login.ends_with(&format!(":{REDACTED}"))) && !is_dry {
         return Err(CommandFault::usage(format!(
-            "`{}` was kept without its password; give `--login` or TYMPAN_LAB_LOGIN",
+            "`{}` was stored without its password; give `--login` or TYMPAN_LAB_LOGIN",
             arguments.what
         )));
     }
@@ -60,7 +60,7 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
         return Ok(std::process::ExitCode::SUCCESS);
     }
     if tough.author_url.is_empty() {
-        return Err(CommandFault::usage("`--author URL` says which author is loaded"));
+        return Err(CommandFault::usage("name the author to load with `--author URL`"));
     }
     let duration = tough.config.phases.iter().map(|phase| phase.duration).sum();
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
@@ -78,7 +78,7 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
 fn random_user_secret() -> Result<String, CommandFault> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| {
-        CommandFault::cannot_run(format!("the system gives no random bytes: {error}"))
+        CommandFault::cannot_run(format!("cannot get random bytes from the system: {error}"))
     })?;
     Ok(format!("{:032x}", u128::from_le_bytes(random)))
 }
@@ -90,7 +90,7 @@ fn run_name_or_default(requested_name: Option<&str>, kind: &str) -> Result<Strin
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name.is_empty() || !name.chars().all(is_name) {
         return Err(CommandFault::usage(format!(
-            "`{name}` is no name: letters, digits and `-` only"
+            "`{name}` is not a name: use letters, digits and `-` only"
         )));
     }
     Ok(name)
@@ -101,14 +101,14 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
         arguments.mix.split('/').filter_map(|share| share.trim().parse().ok()).collect();
     let Ok(mix) = <[u64; 3]>::try_from(mix) else {
         return Err(CommandFault::usage(format!(
-            "--mix `{}` is not such as 75/24/1",
+            "--mix `{}` is not of the form 75/24/1",
             arguments.mix
         )));
     };
     let share = arguments.load.strip_suffix('%').and_then(|share| share.trim().parse::<f64>().ok());
     let Some(share) = share else {
         return Err(CommandFault::usage(format!(
-            "--load `{}` is no share such as 80%",
+            "--load `{}` is not a percentage such as 80%",
             arguments.load
         )));
     };
@@ -134,7 +134,7 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
     impact.validate().map_err(|error| lab_fault(&error))?;
     if arguments.kept.output.goals.is_some() {
         return Err(CommandFault::usage(
-            "the impact is measured, not judged: there are no --goals",
+            "--goals does not apply here: the impact is measured, not judged",
         ));
     }
     let config = config_of_suites("toughday").map_err(|error| lab_fault(&error))?;
@@ -166,7 +166,7 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
 fn override_load(arguments: &LabToughArgs, config: &mut ToughConfig) -> Result<(), CommandFault> {
     let duration = arguments.duration.as_deref().map(duration_from_text).transpose()?;
     if duration.is_some_and(|duration: Duration| duration.is_zero()) {
-        return Err(CommandFault::usage("--duration is a time above 0"));
+        return Err(CommandFault::usage("--duration must be a time above 0"));
     }
     let mode = match (arguments.concurrency, &arguments.rate) {
         (Some(users), _) => Some(ToughLoadMode::Normal {
@@ -175,7 +175,7 @@ fn override_load(arguments: &LabToughArgs, config: &mut ToughConfig) -> Result<(
         }),
         (None, Some(rate)) => {
             let rate = parse_rate(rate).ok_or_else(|| {
-                CommandFault::usage(format!("--rate `{rate}` is no rate above 0, such as 20/s"))
+                CommandFault::usage(format!("--rate `{rate}` is not a rate above 0, such as 20/s"))
             })?;
             Some(ToughLoadMode::ConstantLoad { rate: LoadRamp::constant(rate) })
         }

@@ -104,7 +104,7 @@ pub(super) fn run_tuning(arguments: &LabTuneArgs) -> CommandOutcome {
         None => None,
         Some(text) if bench.objective.uses_metric => Some(
             text.parse()
-                .map_err(|_| CommandFault::usage(format!("--goal `{text}` is no number")))?,
+                .map_err(|_| CommandFault::usage(format!("--goal `{text}` is not a number")))?,
         ),
         Some(text) => Some(duration_from_text(text)?.as_secs_f64()),
     };
@@ -133,9 +133,9 @@ pub(super) fn run_tuning(arguments: &LabTuneArgs) -> CommandOutcome {
         }
         match factor {
             Some(factor) if factor.min_speedup > 1.0 => {
-                say!("chosen   {setting}: {factor} better than where it began")
+                say!("chosen   {setting}: {factor} better than the starting point")
             }
-            _ => say!("chosen   {setting}: nothing is better beyond noise"),
+            _ => say!("chosen   {setting}: no setting is better beyond noise"),
         }
         match tuned.is_goal_reached {
             Some(true) => say!("the goal is reached"),

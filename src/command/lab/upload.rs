@@ -39,7 +39,7 @@ fn default_skew() -> String {
 
 pub(super) fn run_upload_test(arguments: &LabUploadArgs) -> CommandOutcome {
     if arguments.kept.output.goals.is_some() {
-        return Err(CommandFault::usage("the goal of uploads is --goal-from, not --goals"));
+        return Err(CommandFault::usage("upload goals are set with --goal-from, not --goals"));
     }
     let picture = arguments.file.as_deref().map(std::fs::read).transpose();
     let picture =
@@ -94,7 +94,7 @@ fn parse_number_with_unit(value: &toml::Value) -> Result<f64, CommandFault> {
         _ => None,
     };
     number.filter(|number: &f64| number.is_finite() && *number >= 0.0).ok_or_else(|| {
-        CommandFault::usage(format!("`{}` is no number of the goal", plain_value_text(value)))
+        CommandFault::usage(format!("`{}` is not a number in the goal", plain_value_text(value)))
     })
 }
 
@@ -117,11 +117,11 @@ fn parse_upload_goal(words: &UploadGoalText) -> Result<UploadWorkload, CommandFa
     });
     let Some((share, time)) = skew else {
         return Err(CommandFault::usage(
-            "the skew is such as 80/20: percent of the work / percent of the time",
+            "the skew has the form 80/20: percent of the work / percent of the time",
         ));
     };
     if window.is_zero() {
-        return Err(CommandFault::usage("the window is a time above 0"));
+        return Err(CommandFault::usage("the window must be a time above 0"));
     }
     Ok(UploadWorkload {
         assets_per_window: parse_number_with_unit(&words.assets)?,

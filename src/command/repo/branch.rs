@@ -44,7 +44,7 @@ pub(super) fn run_branch_command(command: &RepoBranchCommand) -> CommandOutcome 
         RepoBranchCommand::Delete { name, home } => {
             let home = Home::open_existing(home)?;
             home.repository.delete_branch(name, by("delete the branch")).map_err(content_fault)?;
-            say!("branch `{name}` is gone");
+            say!("deleted branch `{name}`");
         }
         RepoBranchCommand::Diff { name, details, home, json } => {
             return diff_branch(home, name, *details, *json);
@@ -89,7 +89,7 @@ fn diff_branch(home: &Path, name: &str, details: bool, json: bool) -> CommandOut
         say!("{:8} {path}", change.kind.name());
         for node in inside {
             let at = if node.path.is_empty() { "." } else { &node.path };
-            let order = if node.is_reordered { ", its children in another order" } else { "" };
+            let order = if node.is_reordered { ", children reordered" } else { "" };
             say!("    {:8} {at}{order}", node.kind.name());
             for property in node.properties {
                 let text = |value: &Option<Property>| {
@@ -169,7 +169,7 @@ fn merge_choice(arguments: &MergeBranchArgs) -> Result<MergeOptions, CommandFaul
         for text in paths {
             if decisions.insert(path(text)?, side).is_some_and(|other_side| other_side != side) {
                 return Err(CommandFault::usage(format!(
-                    "`{text}` is given both ways; decide for one"
+                    "`{text}` is in both `--mine` and `--theirs`; choose one"
                 )));
             }
         }
@@ -184,16 +184,16 @@ fn print_merge(merged: &MergeOutcome, into: &str, is_trial: bool) {
     }
     for (conflict, side) in &merged.resolved_conflicts {
         let side = if *side == MergeSide::Ours { "mine" } else { "theirs" };
-        say!("decided for {side}: {conflict}");
+        say!("resolved as {side}: {conflict}");
     }
     for conflict in &merged.conflicts {
         say!("{conflict}");
     }
     match merged.root {
         Some(root) => say!("branch `{into}` is at {root}"),
-        None if merged.conflicts.is_empty() => say!("nothing is merged: this was a trial"),
+        None if merged.conflicts.is_empty() => say!("nothing was merged: this was a dry run"),
         None if is_trial => say!("{} conflicts", merged.conflicts.len()),
-        None => say!("{} conflicts: nothing is merged", merged.conflicts.len()),
+        None => say!("{} conflicts: nothing was merged", merged.conflicts.len()),
     }
 }
 

@@ -78,7 +78,7 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
     let wrong: Vec<String> = indexes.iter().map(ToString::to_string).collect();
     match mode {
         RepoCheckMode::ReportOnly => {
-            missing.extend(wrong.iter().map(|line| format!("{line}; `--repair` makes it again")))
+            missing.extend(wrong.iter().map(|line| format!("{line}; `--repair` rebuilds it")))
         }
         RepoCheckMode::Repair => {
             stores.rebuild_index_maps(&indexes)?;
@@ -102,7 +102,7 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
             print_findings(&inspection.report);
         }
         if mode == RepoCheckMode::Repair && !wrong.is_empty() {
-            say!("indexes made again:");
+            say!("rebuilt indexes:");
             print_limited_list(&wrong);
         }
         print_limited_list(&missing);
@@ -119,7 +119,7 @@ impl HomeStores {
         let chunks = backend.chunks;
         let local = backend.local.ok_or_else(|| {
             CommandFault::usage(
-                "the repository of this home lies in a database, which checks itself",
+                "the repository of this home is stored in a database, which checks itself",
             )
         })?;
         Ok(Self { local, chunks, blobs })
@@ -143,7 +143,7 @@ impl HomeStores {
             }
         };
         done.map_err(|error| {
-            CommandFault::cannot_run(format!("the repair stopped: {}", error_chain_text(&error)))
+            CommandFault::cannot_run(format!("the repair failed: {}", error_chain_text(&error)))
         })
     }
 
@@ -188,7 +188,7 @@ fn blob_damage(expected: &BlobId, content: tympan_content::BlobContent) -> Optio
     match tympan_blobs::compute_blob_id(&mut content.into_reader()) {
         Ok(actual) if actual == *expected => None,
         Ok(actual) => Some(format!(
-            "the blob {expected} is damaged: its bytes are {actual}; restore it from a backup"
+            "the blob {expected} is damaged: its content has the id {actual}; restore it from a backup"
         )),
         Err(error) => {
             Some(format!("the blob {expected} cannot be read: {}", error_chain_text(&error)))
@@ -219,7 +219,7 @@ fn finding_lines(report: &StoreCheckReport) -> Vec<String> {
         )
     }));
     if report.unlisted_count > 0 {
-        lines.push(format!("{} more places are damaged", report.unlisted_count));
+        lines.push(format!("{} more locations are damaged", report.unlisted_count));
     }
     lines.extend(report.damaged_revisions.iter().map(|(name, count)| {
         format!("{count} of the kept revisions of `{name}` cannot be read in full")
@@ -261,9 +261,9 @@ fn repaired_part_line(part: &RepairedPart) -> String {
     let location = format!("{name} {map}: `{}`", key_path_text(key));
     match fate {
         RepairedPartOutcome::Restored { sequence } => {
-            format!("{location} as in revision {sequence}")
+            format!("{location} restored from revision {sequence}")
         }
-        RepairedPartOutcome::Lost => format!("{location} is lost: no kept revision has it whole"),
+        RepairedPartOutcome::Lost => format!("{location} is lost: no kept revision has it intact"),
         RepairedPartOutcome::Span { to, records } => {
             let to = to.as_ref().map_or_else(|| "the end".to_owned(), |to| key_path_text(to));
             let records =
@@ -282,22 +282,22 @@ fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
     lines.extend(
         done.quarantined_files.iter().map(|file| format!("damaged file set aside: {file}")),
     );
-    lines.extend(done.rebuilt_indexes.iter().map(|file| format!("index file made again: {file}")));
+    lines.extend(done.rebuilt_indexes.iter().map(|file| format!("index file rebuilt: {file}")));
     if done.moved_records > 0 {
         lines.push(format!("{} chunks and blobs moved out of damaged packs", done.moved_records));
     }
     for repaired_ref in &done.refs {
         let good = repaired_ref.last_good_revision.map_or_else(
-            || "no kept revision is whole".to_owned(),
+            || "no kept revision is intact".to_owned(),
             |(sequence, at)| {
-                format!("the newest whole revision is {sequence} of {}", format_time(at))
+                format!("the newest intact revision is {sequence} from {}", format_time(at))
             },
         );
         let now = match (repaired_ref.new_root, repaired_ref.is_restorable) {
             (Some(root), _) => format!("is `{root}` now"),
             (None, true) => "gets a new state".to_owned(),
             (None, false) => {
-                "stays: nothing of it can be read; restore it from a backup".to_owned()
+                "is unchanged: none of it can be read; restore it from a backup".to_owned()
             }
         };
         lines.push(format!(
@@ -310,9 +310,9 @@ fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
         let update = &repaired_revision.revision.update;
         let state = match (repaired_revision.new_root, mode) {
             (Some(root), _) => format!("is `{root}` now"),
-            (None, RepoCheckMode::ReportOnly) => "is mended or left out".to_owned(),
+            (None, RepoCheckMode::ReportOnly) => "is repaired or removed".to_owned(),
             (None, RepoCheckMode::Repair) => {
-                "has left the list: nothing of it can be read".to_owned()
+                "was removed from the list: none of it can be read".to_owned()
             }
         };
         lines.push(format!(
@@ -324,7 +324,7 @@ fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
         ));
     }
     lines.extend(done.released_leases.iter().map(|lease| {
-        format!("lease of `{}` ends: `{}` cannot be read in full", lease.holder, lease.root)
+        format!("lease of `{}` released: `{}` cannot be read in full", lease.holder, lease.root)
     }));
     lines.extend(done.history_faults.iter().cloned());
     print_limited_list(&lines);

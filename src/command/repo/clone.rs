@@ -260,7 +260,7 @@ impl StandbyFollower {
         match self.standby.collect_garbage(&options) {
             Ok(done) => tracing::info!(freed_bytes = done.freed_bytes, "garbage collected"),
             Err(error) => {
-                tracing::error!(reason = error_chain_text(&error), "no garbage is collected")
+                tracing::error!(reason = error_chain_text(&error), "garbage collection failed")
             }
         }
     }
@@ -295,11 +295,11 @@ impl StandbyFollower {
                     sweeps.iter().map(|(_, swept)| swept.discarded.blob_count).sum();
                 tracing::info!(needed = marked.blob_count, discarded, "blobs swept");
                 for reason in marked.unreachable_owners {
-                    tracing::error!(reason, "not told which blobs are needed");
+                    tracing::error!(reason, "cannot notify a blob owner of the needed blobs");
                 }
             }
             Ok(None) => {}
-            Err(fault) => tracing::error!(reason = fault.message(), "no blobs are swept"),
+            Err(fault) => tracing::error!(reason = fault.message(), "blob sweep failed"),
         }
     }
 
@@ -321,7 +321,7 @@ impl StandbyFollower {
             "fault": fault,
         });
         if let Err(fault) = write_status(&self.to, &status.to_string()) {
-            tracing::warn!(reason = %fault, "the status file was not written");
+            tracing::warn!(reason = %fault, "cannot write the status file");
         }
         if !is_news {
             return;
@@ -331,7 +331,7 @@ impl StandbyFollower {
             return;
         }
         let behind = age.map_or_else(
-            || "nothing is copied yet".to_owned(),
+            || "nothing was copied yet".to_owned(),
             |age| format!("complete until {age:.1} s ago, {} revisions behind", lag.revisions),
         );
         match fault {
@@ -376,7 +376,7 @@ fn base_access(clone: &RepoCloneArgs, from: &str) -> Result<BaseAccess, CommandF
 /// Returns the folder for the lease, if the home that is cloned honors leases in it.
 fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, CommandFault> {
     if home_origin::is_instance_url(from) {
-        return Err(CommandFault::usage("`--leases` is for a home that is read by its directory"));
+        return Err(CommandFault::usage("`--leases` requires a home that is given as a directory"));
     }
     let folder = fs::canonicalize(folder).map_err(|error| {
         CommandFault::usage(format!("cannot use `{}`: {error}", folder.display()))
@@ -388,8 +388,8 @@ fn lease_folder(folder: &Path, from: &str) -> Result<PathBuf, CommandFault> {
         return Ok(folder);
     }
     Err(CommandFault::usage(format!(
-        "`{from}` pays no heed to leases in `{}`: add it to `leases` in the section `[history]` of its `tympan.toml`, and \
-         restart its instance",
+        "`{from}` does not honor leases in `{}`: add it to `leases` in the section `[history]` of its \
+         `tympan.toml`, and restart its instance",
         folder.display()
     )))
 }

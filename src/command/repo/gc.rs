@@ -46,7 +46,7 @@ pub(super) fn run_repository_gc(home: &Path, dry_run: bool, json: bool) -> Comma
         say!("{body}");
     } else {
         if outdated > 0 {
-            say!("{outdated} outdated versions of nodes taken away");
+            say!("{outdated} outdated versions of nodes removed");
         }
         print_collection(&done, dry_run);
     }
@@ -63,7 +63,7 @@ fn print_collection(done: &GarbageCollectionReport, dry_run: bool) {
         done.live_records,
         done.retained_revisions,
         done.dropped_revisions,
-        if dry_run { "would go" } else { "gone" }
+        if dry_run { "would be removed" } else { "gone" }
     );
     say!(
         "{} bytes of garbage, {} {}, {} moved",

@@ -15,7 +15,7 @@ use crate::say;
 /// Makes a standby an independent home, on which `tympan author` runs.
 pub(super) fn promote_standby(home: &Path, json: bool) -> CommandOutcome {
     let origin = HomeOrigin::read_standby(home)?
-        .ok_or_else(|| CommandFault::usage(format!("`{}` is no standby", home.display())))?;
+        .ok_or_else(|| CommandFault::usage(format!("`{}` is not a standby", home.display())))?;
     // A running follower holds the lock: it must have stopped before anything is decided.
     let own = open_own_packs(home)?;
     let failed = |error: tympan_store::Error| {
@@ -27,7 +27,7 @@ pub(super) fn promote_standby(home: &Path, json: bool) -> CommandOutcome {
     };
     let root = own.read_ref("main").map_err(failed)?.ok_or_else(|| {
         CommandFault::cannot_run(format!(
-            "`{}` holds no complete state of `{}` yet; follow it until it says `ready`",
+            "`{}` does not have a complete state of `{}` yet; keep following until it prints `ready`",
             home.display(),
             origin.from
         ))
@@ -43,9 +43,9 @@ pub(super) fn promote_standby(home: &Path, json: bool) -> CommandOutcome {
             json!({ "root": root.to_string(), "from": origin.from, "complete_until": until })
         );
     } else {
-        say!("`{}` is a home of its own at root {root}", home.display());
+        say!("`{}` is now an independent home at root {root}", home.display());
         if let Some(until) = until.as_f64() {
-            say!("it holds what `{}` acknowledged before {until:.3} (Unix time)", origin.from);
+            say!("it contains what `{}` acknowledged before {until:.3} (Unix time)", origin.from);
         }
         say!("run it with `tympan author --home {}`", home.display());
     }

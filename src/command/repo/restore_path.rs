@@ -49,7 +49,7 @@ pub(super) fn run_restore_path(arguments: &RestorePathArgs) -> CommandOutcome {
         let path = to.as_str();
         say!("{}", json!({ "path": path, "from": from, "root": root.to_string() }));
     } else {
-        say!("`{to}` is as in {from}; branch `{}` is at {root}", repository.branch());
+        say!("restored `{to}` from {from}; branch `{}` is at {root}", repository.branch());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -41,7 +41,7 @@ impl BackendWrapper for AppendOnlyBackend {
     fn write(&self, kind: VaultFileKind, id: &VaultObjectId, bytes: &[u8]) -> io::Result<()> {
         // The config is the only file whose name is not the hash of its bytes.
         if kind == VaultFileKind::Config && self.inner.contains(kind, id)? {
-            return Err(append_only_error("its `config` stays as it is"));
+            return Err(append_only_error("its `config` cannot be replaced"));
         }
         self.inner.write(kind, id, bytes)
     }
@@ -70,7 +70,7 @@ impl BackendWrapper for AppendOnlyBackend {
         kinds: &[VaultFileKind],
     ) -> io::Result<Vec<io::Result<VaultFileListing>>> {
         if staged.kind == VaultFileKind::Config {
-            return Err(append_only_error("its `config` stays as it is"));
+            return Err(append_only_error("its `config` cannot be replaced"));
         }
         self.inner.reveal_then_list(staged, kinds)
     }
@@ -82,11 +82,11 @@ impl BackendWrapper for AppendOnlyBackend {
     fn remove(&self, kind: VaultFileKind, id: &VaultObjectId) -> io::Result<()> {
         match kind {
             VaultFileKind::Lock => self.inner.remove(kind, id),
-            _ => Err(append_only_error("nothing is removed from it")),
+            _ => Err(append_only_error("nothing can be removed from it")),
         }
     }
 
     fn remove_folders(&self) -> io::Result<()> {
-        Err(append_only_error("nothing is removed from it"))
+        Err(append_only_error("nothing can be removed from it"))
     }
 }

@@ -145,7 +145,8 @@ impl LocalBackend {
         match self.file_system.sync_folder(folder) {
             Err(error) if is_unsupported(&error) => {
                 if !self.has_warned_of_sync.swap(true, Ordering::Relaxed) {
-                    warn!(file = %folder.display(), %error, "the file system syncs no folders: a loss of power may cost what was saved last");
+                    warn!(file = %folder.display(), %error, "the file system cannot sync folders: a power \
+                        loss may lose the data that was saved last");
                 }
                 Ok(())
             }

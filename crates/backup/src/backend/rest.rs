@@ -76,12 +76,12 @@ fn parse_rest_address(rest: &str) -> Result<RestAddress, &'static str> {
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if path.contains(['?', '#']) || path.contains('@') && authority.contains(':') {
-        return Err("has a sign in its path that it may not have");
+        return Err("has a character in its path that is not allowed");
     }
     let (user, host) = match authority.rsplit_once('@') {
         Some((user, _)) if user.contains(':') => {
             return Err(
-                "has a password in it, which others would see; give it by a file or the environment",
+                "contains a password, which others could see; pass it in a file or the environment",
             );
         }
         Some((user, host)) => (Some(user.to_owned()), host),
@@ -237,7 +237,7 @@ impl RestBackend {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<T> {
-        let over = || io::Error::new(ErrorKind::Interrupted, "the program ends");
+        let over = || io::Error::new(ErrorKind::Interrupted, "the program is shutting down");
         let runtime = self.runtime.as_ref().ok_or_else(over)?;
         let (done, receiver) = sync_channel(1);
         runtime.spawn(async move {
@@ -314,7 +314,10 @@ async fn send_once(client: &HttpClient, ask: RestRequest) -> Result<RestResponse
     let body =
         limit_body(response.into_body(), longest).with_idle_timeout(IDLE_TIMEOUT).collect().await;
     let body = body.map_err(|error| RestFailure {
-        error: io::Error::new(ErrorKind::ConnectionReset, format!("the answer broke off: {error}")),
+        error: io::Error::new(
+            ErrorKind::ConnectionReset,
+            format!("the response was interrupted: {error}"),
+        ),
         is_transient: true,
     })?;
     Ok(RestResponse { status, length, is_from_rclone: is_of_rclone, body: body.to_bytes() })
@@ -332,12 +335,12 @@ fn status_error(status: StatusCode) -> io::Error {
         StatusCode::NOT_FOUND => return ErrorKind::NotFound.into(),
         StatusCode::UNAUTHORIZED => (
             ErrorKind::PermissionDenied,
-            "the server wants another user and password: TYMPAN_REST_USER, and TYMPAN_REST_PASSWORD or `--rest-password-file`",
+            "the server rejected the user or the password; set TYMPAN_REST_USER, and TYMPAN_REST_PASSWORD or \
+             `--rest-password-file`",
         ),
-        StatusCode::FORBIDDEN => (
-            ErrorKind::PermissionDenied,
-            "the server does not allow it; it may only take what is new",
-        ),
+        StatusCode::FORBIDDEN => {
+            (ErrorKind::PermissionDenied, "the server does not allow it; it may be append-only")
+        }
         status if is_transient_status(status) => (ErrorKind::ResourceBusy, "the server failed"),
         _ => (ErrorKind::Other, "the server failed"),
     };
@@ -390,7 +393,7 @@ impl VaultBackend for RestBackend {
             // status is a failure: treating it as a vault without snapshots, or without locks, would lose data.
             StatusCode::NOT_FOUND if !response.is_from_rclone => return Ok(Vec::new()),
             StatusCode::NOT_FOUND => {
-                return Err(io::Error::other("rclone cannot list the place (HTTP 404)"));
+                return Err(io::Error::other("rclone cannot list the location (HTTP 404)"));
             }
             status if !status.is_success() => return Err(status_error(status)),
             _ => {}

@@ -28,7 +28,7 @@ impl ZipCopyWriter {
     pub(super) fn create(path: &Path) -> Result<Self> {
         if path.exists() {
             let text = format!(
-                "`{}` is there already; a ZIP file is always a full copy: name a new one",
+                "`{}` already exists; a ZIP file is always a full copy, so give a new name",
                 path.display()
             );
             return Err(Error::InvalidRequest(text));

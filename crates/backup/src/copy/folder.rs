@@ -41,7 +41,7 @@ impl CopyFolder {
         let handle = rustix::fs::open(dir, flags, Mode::empty());
         let handle = handle.map_err(|error| failed(error.into()))?;
         if rustix::fs::flock(&handle, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let text = format!("another copy into `{}` is under way", dir.display());
+            let text = format!("another copy into `{}` is running", dir.display());
             return Err(Error::InvalidRequest(text));
         }
         let facts = dir.join(METADATA_FILE_NAME);
@@ -157,7 +157,8 @@ impl CopyFolder {
 
 fn foreign_folder_error(dir: &Path) -> Error {
     Error::InvalidRequest(format!(
-        "`{}` holds something else than a copy; name a new folder, an empty one, or one with an earlier copy",
+        "`{}` contains something other than a copy; use a new folder, an empty one, or one with an earlier \
+         copy",
         dir.display()
     ))
 }

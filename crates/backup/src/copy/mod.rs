@@ -300,7 +300,7 @@ impl<'a, P: CopySink> RepositoryCopier<'a, P> {
         let mut reader = HashCheckingReader::new(content.into_reader(), *id.digest());
         match self.write_file(&name, id.length(), &mut reader) {
             Err(_) if reader.has_mismatch => {
-                self.faults.add(format!("blob {id}"), &"its bytes have another hash");
+                self.faults.add(format!("blob {id}"), &"its content does not match its hash");
                 Ok(())
             }
             result => result,
@@ -308,7 +308,7 @@ impl<'a, P: CopySink> RepositoryCopier<'a, P> {
     }
 
     fn record_missing_blob(&self, id: &BlobId) {
-        self.faults.add(format!("blob {id}"), &"the repository refers to it and does not hold it");
+        self.faults.add(format!("blob {id}"), &"the repository refers to it, but it is missing");
     }
 
     fn write_file(&mut self, name: &str, length: u64, content: &mut dyn Read) -> Result<()> {

@@ -190,7 +190,7 @@ impl SnapshotFileSystem {
     fn open_file(&self, number: INodeNo) -> Result<FileHandle, Errno> {
         let node = self.find_node(number)?;
         let Some(starts) = self.snapshots.piece_offsets(&node) else {
-            warn!(file = %node.text_name(), "the vault lacks a part of a file");
+            warn!(file = %node.text_name(), "part of a file is missing from the vault");
             return Err(Errno::EIO);
         };
         let file =
@@ -251,7 +251,7 @@ impl SnapshotFileSystem {
 
 fn log_read_error(error: &crate::Error) -> Errno {
     let reason = crate::join_error_causes(error);
-    warn!(reason, "a part of the vault cannot be read");
+    warn!(reason, "cannot read part of the vault");
     Errno::EIO
 }
 

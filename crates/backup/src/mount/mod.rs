@@ -79,7 +79,7 @@ pub fn mount_vault(
         return Err(Error::InvalidRequest(text));
     }
     if let Err(source) = fs::metadata(FUSE_DEVICE) {
-        let advice = "this machine has no FUSE; load the kernel's module `fuse`";
+        let advice = "this machine has no FUSE; load the kernel module `fuse`";
         return Err(Error::Mount { dir, advice, source });
     }
     let options = [
@@ -104,7 +104,8 @@ pub fn mount_vault(
                 "users other than root need `fusermount3`, of the package `fuse3`"
             }
             ErrorKind::PermissionDenied => {
-                "users other than root need `fusermount3`, and `user_allow_other` in `/etc/fuse.conf` for others to look"
+                "users other than root need `fusermount3`, and `user_allow_other` in `/etc/fuse.conf` to give \
+                 others access"
             }
             _ => "the system does not allow it",
         };
@@ -142,7 +143,7 @@ impl VaultMount {
         }
         match thread.join() {
             Ok(ended) => ended.map(|()| UnmountOutcome::Idle),
-            Err(_) => Err(io::Error::other("the thread that answered has failed")),
+            Err(_) => Err(io::Error::other("the thread that served the mount panicked")),
         }
     }
 }
@@ -157,7 +158,7 @@ fn detach_mount(dir: &Path) -> io::Result<()> {
 impl Drop for VaultMount {
     fn drop(&mut self) {
         if let Err(error) = self.unmount_once() {
-            tracing::warn!(%error, file = %self.dir.display(), "a mounted vault is not taken down");
+            tracing::warn!(%error, file = %self.dir.display(), "cannot unmount the vault");
         }
     }
 }

@@ -86,7 +86,7 @@ impl MountedSnapshots {
             match looked {
                 Ok(snapshots) => state.snapshots = Arc::new(snapshots),
                 Err(error) => {
-                    tracing::warn!(%error, "the vault cannot be looked at; what was seen before is shown");
+                    tracing::warn!(%error, "cannot refresh the mounted snapshots; showing the earlier ones");
                 }
             }
         }

@@ -55,9 +55,9 @@ impl BaseStoreReference {
         let refused =
             |text: String| Error::InvalidRequest(format!("`{BASE_STORE_FILE_NAME}` {text}"));
         let stores: BaseStoreFile = serde_json::from_slice(json)
-            .map_err(|error| refused(format!("cannot be understood: {error}")))?;
+            .map_err(|error| refused(format!("cannot be parsed: {error}")))?;
         if stores.format != BASE_STORE_FORMAT_VERSION {
-            return Err(refused("has a format that this version does not know".to_owned()));
+            return Err(refused("has an unsupported format version".to_owned()));
         }
         Ok(stores.base)
     }
@@ -207,7 +207,7 @@ impl<'a> OmissionTracker<'a> {
             Err(error) if error.is_transient() => {
                 if !self.is_base_unreachable.swap(true, Ordering::Relaxed) {
                     let reason = crate::join_error_causes(&error);
-                    warn!(reason, "the base cannot be asked: what is left to it is not looked up");
+                    warn!(reason, "cannot reach the base; its data is not checked");
                 }
                 Ok(None)
             }

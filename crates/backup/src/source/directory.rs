@@ -519,7 +519,9 @@ impl DirectorySaver<'_> {
     fn add_attributes(&self, path: &Path, node: &mut SnapshotNode) {
         match read_attributes(path) {
             Ok(attributes) => node.extended_attributes = attributes,
-            Err(error) => self.faults.add(path, &format!("its extended attributes: {error}")),
+            Err(error) => {
+                self.faults.add(path, &format!("cannot read its extended attributes: {error}"))
+            }
         }
     }
 

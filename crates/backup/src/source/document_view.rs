@@ -158,7 +158,7 @@ pub(super) fn save_view(
         Err(error @ (Error::Document { .. } | Error::Store(_))) if !error.is_transient() => {
             warn!(
                 reason = crate::join_error_causes(&error),
-                "the snapshot has no folder for people"
+                "cannot render the documents; the snapshot has no `content` folder"
             );
             Ok(None)
         }
@@ -268,7 +268,10 @@ impl ViewRenderer<'_> {
             Ok(files) => files,
             Err(error @ (Error::Store(_) | Error::Document { .. })) if !error.is_transient() => {
                 let reason = crate::join_error_causes(&error);
-                warn!(path, reason, "a document is left out of the folder for people");
+                warn!(
+                    path,
+                    reason, "cannot render a document; it is missing from the `content` folder"
+                );
                 self.unrendered.lock().insert(path_or_root(path).to_owned());
                 return Ok(Vec::new());
             }
@@ -412,7 +415,9 @@ impl DocumentFolder {
             at = at.folders.entry(folder.clone()).or_default();
         }
         if at.files.insert(name.to_vec(), file).is_some() {
-            warn!("two files of a document have one name in the snapshot; the last is kept");
+            warn!(
+                "two files of a document have the same name in the snapshot; the last one is kept"
+            );
         }
     }
 

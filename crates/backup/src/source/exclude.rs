@@ -84,9 +84,7 @@ impl ExcludeRules {
     /// [`Error::InvalidRequest`] for a malformed expression.
     pub fn with_expressions(mut self, expressions: &[String]) -> Result<Self> {
         self.expressions = RegexSetBuilder::new(expressions).build().map_err(|error| {
-            Error::InvalidRequest(format!(
-                "cannot understand a regular expression to exclude: {error}"
-            ))
+            Error::InvalidRequest(format!("invalid regular expression for excludes: {error}"))
         })?;
         Ok(self)
     }
@@ -131,8 +129,8 @@ impl ExcludeRules {
 
 fn malformed_pattern_error(MalformedPattern { pattern }: MalformedPattern) -> Error {
     Error::InvalidRequest(format!(
-        "cannot understand the pattern `{pattern}`: a `[` needs its `]` and at least one character, and `\\` one that \
-         follows"
+        "invalid pattern `{pattern}`: a `[` needs a closing `]` and at least one character, and a `\\` needs \
+         a following character"
     ))
 }
 

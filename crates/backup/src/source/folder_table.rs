@@ -183,7 +183,7 @@ impl<'a> FolderTableFile<'a> {
         let expected = (&self.name_digest, tree, index.files());
         let table = plain.and_then(|plain| FolderTable::parse(&plain, expected));
         if table.is_none() {
-            debug!(file = %self.path.display(), "the table of folders is out of date");
+            debug!(file = %self.path.display(), "folder table is out of date");
         }
         table.unwrap_or_default()
     }
@@ -210,7 +210,7 @@ impl<'a> FolderTableFile<'a> {
             plain.extend_from_slice(facts);
         }
         if let Err(error) = self.store_table(&plain) {
-            debug!(file = %self.path.display(), %error, "the table of folders is not kept");
+            debug!(file = %self.path.display(), %error, "cannot store the folder table");
         }
     }
 

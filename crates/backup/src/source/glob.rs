@@ -21,9 +21,8 @@ pub fn expand_glob(pattern: &str) -> Result<Vec<PathBuf>> {
     let start = if pattern.starts_with('/') { "/" } else { "" };
     let mut paths = vec![PathBuf::from(start)];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        let name = NamePattern::parse(part).ok_or_else(|| {
-            Error::InvalidRequest(format!("cannot understand the pattern `{pattern}` of sources"))
-        })?;
+        let name = NamePattern::parse(part)
+            .ok_or_else(|| Error::InvalidRequest(format!("invalid source pattern `{pattern}`")))?;
         paths = match name.as_literal() {
             Some(literal) => {
                 let below =

@@ -100,7 +100,7 @@ pub fn import_snapshot(
     let facts = find_path(vault, index, snapshot, METADATA_FILE_NAME);
     let facts = facts.map_err(|_| {
         Error::InvalidRequest(format!(
-            "the snapshot `{}` is not of a repository; restore it into a folder with `--to`",
+            "the snapshot `{}` was not made from a repository; restore it into a folder with `--to`",
             snapshot.id.short()
         ))
     })?;
@@ -287,7 +287,7 @@ pub fn import_folder(
                     Err(error @ (Error::Source { .. } | Error::InvalidRequest(_)))
                         if is_unfinished =>
                     {
-                        warn!(%error, file = %path.display(), "passed over in an unfinished copy");
+                        warn!(%error, file = %path.display(), "skipped a file of an unfinished copy");
                     }
                     result => result?,
                 }
@@ -339,14 +339,14 @@ impl<'a> SnapshotImporter<'a> {
     ) -> Result<Self> {
         let refused = |text: &str| Error::InvalidRequest(format!("`{METADATA_FILE_NAME}` {text}"));
         let facts: SavedRepositoryMetadata =
-            serde_json::from_slice(facts).map_err(|_| refused("cannot be understood"))?;
+            serde_json::from_slice(facts).map_err(|_| refused("cannot be parsed"))?;
         if facts.format != REPOSITORY_FORMAT_VERSION {
-            return Err(refused("has a format that this version does not know"));
+            return Err(refused("has an unsupported format version"));
         }
-        let root: VaultObjectId = facts.root.parse().map_err(|_| refused("names no root"))?;
+        let root: VaultObjectId = facts.root.parse().map_err(|_| refused("has an invalid root"))?;
         let root = ChunkId::from_bytes(*root.as_bytes());
         if !target.list_refs()?.is_empty() {
-            let text = "the home has a repository already; restore into a new one";
+            let text = "the home already has a repository; restore into a new one";
             return Err(Error::InvalidRequest(text.to_owned()));
         }
         let (name, missing) = (facts.name.clone(), OmittedCounts::default());
@@ -427,7 +427,7 @@ impl<'a> SnapshotImporter<'a> {
                 }
                 _ => {
                     return Err(Error::InvalidRequest(format!(
-                        "`{name}` holds what no backup has written"
+                        "`{name}` contains a frame of an unknown kind"
                     )));
                 }
             }
@@ -505,10 +505,7 @@ impl<'a> SnapshotImporter<'a> {
                 match self.count_missing_below(vec![root], &whole, &mut visited) {
                     Ok(missing) if missing == OmittedCounts::default() => whole.extend(visited),
                     Ok(_) | Err(Error::InvalidRequest(_)) => {
-                        warn!(
-                            root = revision.root,
-                            "an earlier state lacks something and is left out"
-                        );
+                        warn!(root = revision.root, "skipped an incomplete earlier state");
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -602,10 +599,10 @@ impl<'a> SnapshotImporter<'a> {
 
     fn missing_content_error(&self, subject: &str) -> Error {
         Error::InvalidRequest(match &self.base_reference {
-            None => format!("the backup is incomplete: it lacks {subject}; nothing was restored"),
+            None => format!("the backup is incomplete: {subject} is missing; nothing was restored"),
             Some(BaseStoreReference { from, .. }) => {
                 format!(
-                    "the backup stands on `{from}`, which lacks {subject}; nothing was restored"
+                    "the backup depends on `{from}`, which lacks {subject}; nothing was restored"
                 )
             }
         })

@@ -600,7 +600,7 @@ impl RepositorySaver<'_> {
                 }
                 Err(error) if error.is_source_error() => {
                     let root = &facts.root;
-                    warn!(%error, root, "an earlier state of the repository is not saved");
+                    warn!(%error, root, "cannot save an earlier state of the repository");
                 }
                 Err(error) => return Err(error),
             }
@@ -771,7 +771,7 @@ impl RepositorySaver<'_> {
             ids.iter().zip(there).partition(|(_, is_there)| *is_there);
         let absent: Vec<ChunkId> = absent.into_iter().map(|(id, _)| *id).collect();
         for id in self.omissions.omit_chunks(&absent)? {
-            let fault = "neither the repository nor what it stands on holds it";
+            let fault = "neither the repository nor its base has it";
             self.faults.add(lost_chunk_name(&id), &fault);
         }
         Ok(own.into_iter().map(|(id, _)| *id).collect())
@@ -1110,7 +1110,7 @@ impl RepositorySaver<'_> {
     /// Leaves a blob to the base; otherwise records a fault.
     fn record_missing_blob(&self, id: &BlobId) -> Result<()> {
         if !self.omissions.omit_blob(id)? {
-            let fault = "the repository refers to it and does not hold it";
+            let fault = "the repository refers to it, but it is missing";
             self.faults.add(format!("blob {id}"), &fault);
         }
         Ok(())
@@ -1152,7 +1152,7 @@ impl RepositorySaver<'_> {
         self.session.progress.read_items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let (content, content_id) = self.save_content_stream(content.into_reader(), id.length())?;
         if content_id != *id {
-            self.faults.add(format!("blob {id}"), &"its bytes have another hash");
+            self.faults.add(format!("blob {id}"), &"its content does not match its hash");
             return Ok(None);
         }
         self.session.progress.add_done(1, id.length());

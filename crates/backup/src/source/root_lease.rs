@@ -82,7 +82,7 @@ fn run_with_lease_times<T>(
         done
     });
     if let Err(error) = base.release_lease(&holder) {
-        warn!(%error, "a lease on the repository ends by itself, as it could not be released");
+        warn!(%error, "cannot release a lease on the repository; it will expire");
     }
     match (done, lost.into_inner()) {
         (Err(_), Some(())) => Err(Error::RootExpired { repository: base.display_name() }),
@@ -109,13 +109,13 @@ fn renew_until_stopped(
         match renew_lease(base, &lease, (SystemTime::now(), times.lifetime)) {
             Ok(renewed) => (lease, wait) = (renewed, times.renewal_interval),
             Err(error @ StoreError::LeaseLost { .. }) => {
-                warn!(%error, "the run ends");
+                warn!(%error, "lease lost; stopping the run");
                 lost.get_or_init(|| ());
                 progress.request_stop();
                 return;
             }
             Err(error) => {
-                warn!(%error, "a lease on the repository could not be renewed; trying again");
+                warn!(%error, "cannot renew a lease on the repository; retrying");
                 wait = times.retry_interval;
             }
         }

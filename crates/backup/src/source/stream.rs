@@ -40,7 +40,7 @@ pub fn save_stream(
     }
     if node.size == 0 {
         return Err(Error::InvalidRequest(
-            "the stream gave no bytes: whatever should have written it may have failed".to_owned(),
+            "the stream is empty: the program that writes it may have failed".to_owned(),
         ));
     }
     node.content = Some(content);
@@ -68,14 +68,14 @@ fn stream_file_path(name: &str) -> Result<PathBuf> {
             Component::Normal(part) => path.push(part),
             _ => {
                 return Err(Error::InvalidRequest(format!(
-                    "`{name}` is no name for a file below `/`"
+                    "`{name}` is not a valid file name below `/`"
                 )));
             }
         }
     }
     match path.file_name() {
         Some(_) => Ok(path),
-        None => Err(Error::InvalidRequest(format!("`{name}` is no name for a file"))),
+        None => Err(Error::InvalidRequest(format!("`{name}` is not a valid file name"))),
     }
 }
 

@@ -122,7 +122,7 @@ impl VaultCache {
             return;
         }
         if let Err(error) = self.try_store(kind, id, bytes) {
-            debug!(%error, "a file of the vault is not kept here");
+            debug!(%error, "cannot cache a file of the vault");
         }
     }
 

@@ -265,8 +265,8 @@ impl VaultIndex {
     fn record_damage(&mut self, file: &VaultObjectId, error: &Error) {
         let path = format!("index/{file}").into();
         let message =
-            format!("{}; `tympan backup repair` makes it anew", crate::join_error_causes(error));
-        tracing::warn!(reason = message, "what an index file lists is not known");
+            format!("{}; `tympan backup repair` rebuilds it", crate::join_error_causes(error));
+        tracing::warn!(reason = message, "cannot read an index file");
         self.damaged_files.push(BackupFault { path, message });
     }
 

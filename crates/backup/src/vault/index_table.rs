@@ -229,7 +229,7 @@ impl IndexTableFile {
         let is_there = |file: &VaultObjectId| files.binary_search(file).is_ok();
         let table = table.filter(|table| table.files.iter().all(is_there));
         if table.is_none() {
-            debug!(file = %self.0.display(), "the table of the index is out of date");
+            debug!(file = %self.0.display(), "index table is out of date");
         }
         table
     }
@@ -243,7 +243,7 @@ impl IndexTableFile {
     /// Stores a table for later runs.
     pub(super) fn write(&self, vault: &Vault, plain: Vec<u8>) {
         if let Err(error) = self.store_table(vault, plain) {
-            debug!(file = %self.0.display(), %error, "the table of the index is not kept");
+            debug!(file = %self.0.display(), %error, "cannot store the index table");
         }
     }
 

@@ -64,7 +64,7 @@ impl VaultKeyFile {
     /// Returns the parameters, the salt and the sealed key, or a description of the fault.
     pub(crate) fn decode_parts(&self) -> Result<(ScryptParameters, Vec<u8>, Vec<u8>), String> {
         if self.kdf != "scrypt" {
-            return Err("its derivation is not known".to_owned());
+            return Err("its key derivation function is unknown".to_owned());
         }
         let decode = |text: &str| STANDARD.decode(text).map_err(|error| error.to_string());
         Ok(((self.rounds, self.r, self.p), decode(&self.salt)?, decode(&self.data)?))
@@ -82,8 +82,9 @@ pub(super) fn add_key(
     let mut salt = [0; 64];
     vault_key::fill_random(&mut salt)?;
     let (rounds, r, p) = (1_u64 << cost.log_rounds.min(20), 8, 1);
-    let key = derive_key(password, &salt, (rounds, r, p))
-        .ok_or_else(|| Error::InvalidRequest("the cost of the key is out of bounds".to_owned()))?;
+    let key = derive_key(password, &salt, (rounds, r, p)).ok_or_else(|| {
+        Error::InvalidRequest("the key derivation cost is out of range".to_owned())
+    })?;
     let file = VaultKeyFile {
         created: now.to_string(),
         username: user.user.clone(),
@@ -150,9 +151,10 @@ pub(super) fn open_key_file(id: &VaultObjectId, bytes: &[u8], password: &[u8]) -
     let file = parse_key_file(id, bytes)?;
     let (parameters, salt, data) = file.decode_parts().map_err(|fault| damaged(&fault))?;
     let key = derive_key(password, &salt, parameters)
-        .ok_or_else(|| damaged("its parameters are out of bounds"))?;
+        .ok_or_else(|| damaged("its parameters are out of range"))?;
     let plain = key.open(data).ok_or(Error::WrongPassword)?;
-    VaultKey::parse(&plain).ok_or_else(|| damaged("it opens, and holds no key"))
+    VaultKey::parse(&plain)
+        .ok_or_else(|| damaged("it can be decrypted, but does not contain a key"))
 }
 
 /// Lists the keys.
@@ -177,7 +179,7 @@ fn read_key_bytes(backend: &dyn VaultBackend, id: &VaultObjectId) -> Result<Vec<
 
 fn parse_key_file(id: &VaultObjectId, bytes: &[u8]) -> Result<VaultKeyFile> {
     if VaultObjectId::of(bytes) != *id {
-        let fault = "its bytes do not have the hash that it is named by";
+        let fault = "its content does not match the hash in its name";
         return Err(Error::damaged(VaultFileKind::Key, id, &fault));
     }
     serde_json::from_slice(bytes).map_err(|error| Error::damaged(VaultFileKind::Key, id, &error))

@@ -248,7 +248,7 @@ impl Drop for VaultLock {
         if let Some(renewer) = self.renewal_thread.take()
             && renewer.join().is_err()
         {
-            warn!("the thread that renews a vault's lock has panicked");
+            warn!("lock renewal thread panicked");
         }
         let id = self.state.lock().id;
         let vault = &self.vault;
@@ -256,7 +256,7 @@ impl Drop for VaultLock {
         let (removed, ()) =
             vault.run_both(|| vault.remove_file(VaultFileKind::Lock, &id), prepared);
         if let Err(error) = removed {
-            warn!(%error, "a lock of a vault could not be removed");
+            warn!(%error, "cannot remove a lock of the vault");
         }
     }
 }
@@ -294,7 +294,7 @@ fn try_acquire(
             if let Err(left) = vault.remove_file(VaultFileKind::Lock, &id)
                 && vault.contains_file(VaultFileKind::Lock, &id).unwrap_or(true)
             {
-                warn!(error = %left, "a lock of a vault could not be removed");
+                warn!(error = %left, "cannot remove a lock of the vault");
             }
             Err(error)
         }
@@ -385,7 +385,7 @@ fn renew_until_stopped(
 ) {
     while stopped.recv_timeout(RENEWAL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         if let Err(error) = renew_lock(vault, state, user, mode) {
-            warn!(%error, "a lock of a vault could not be renewed; trying again");
+            warn!(%error, "cannot renew a lock of the vault; retrying");
         }
     }
 }
@@ -427,7 +427,7 @@ impl Vault {
             let is_stale = || match read_lock(self, &id) {
                 Ok(lock) => Ok(lock.is_some_and(|lock| lock.is_stale(user, Timestamp::now()))),
                 Err(error @ Error::Damaged { .. }) => {
-                    warn!(%error, "a lock is passed over");
+                    warn!(%error, "skipped a damaged lock");
                     Ok(false)
                 }
                 Err(error) => Err(error),

@@ -87,10 +87,10 @@ impl VaultConfig {
             |fault: &str| Error::damaged(VaultFileKind::Config, &VaultObjectId::default(), &fault);
         // Local folders and files are named by it.
         if self.id.parse::<VaultObjectId>().is_err() {
-            return Err(damaged("its id is none"));
+            return Err(damaged("its id is invalid"));
         }
         let polynomial = u64::from_str_radix(&self.chunker_polynomial, 16).ok();
-        polynomial.and_then(PieceSplitter::new).ok_or_else(|| damaged("its polynomial is none"))
+        polynomial.and_then(PieceSplitter::new).ok_or_else(|| damaged("its polynomial is invalid"))
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn unpack_file(bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, &'sta
         Some((&COMPRESSED_FILE_MARKER, packed)) => {
             decompress_unsized(packed, limit).ok_or("it cannot be decompressed")
         }
-        _ => Err("it is in no known encoding"),
+        _ => Err("its encoding is unknown"),
     }
 }
 
@@ -286,7 +286,7 @@ impl Vault {
         // The id comes from the vault: it must be a plain name, not a path.
         let is_plain = self.id().bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_plain || self.id().is_empty() {
-            return Err(io::Error::new(ErrorKind::InvalidData, "the vault's id is none"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "the id of the vault is invalid"));
         }
         Ok(dir.join(self.id()))
     }
@@ -340,10 +340,10 @@ impl Vault {
         let keys = self.keys()?;
         let mut fitting = keys.iter().filter(|key| key.id.to_string().starts_with(name));
         let (Some(fitting_key), None) = (fitting.next(), fitting.next()) else {
-            return Err(Error::InvalidRequest(format!("`{name}` names no key, or several")));
+            return Err(Error::InvalidRequest(format!("`{name}` matches no key, or several")));
         };
         if fitting_key.is_used {
-            let text = "the key that this command was opened with cannot be removed by it";
+            let text = "cannot remove the key that this command uses";
             return Err(Error::InvalidRequest(text.to_owned()));
         }
         self.remove_file(VaultFileKind::Key, &fitting_key.id)?;
@@ -560,7 +560,7 @@ impl Vault {
         }
         let bytes = self.backend.read(kind, id).map_err(Error::backend("read", kind, id))?;
         if VaultObjectId::of(&bytes) != *id {
-            let fault = "its bytes do not have the hash that it is named by";
+            let fault = "its content does not match the hash in its name";
             return Err(Error::damaged(kind, id, &fault));
         }
         if let Some(cache) = &self.cache {
@@ -572,7 +572,7 @@ impl Vault {
     fn read_unsealed_file(&self, kind: VaultFileKind, id: &VaultObjectId) -> Result<Vec<u8>> {
         let sealed = self.read_verified_file(kind, id)?;
         let damaged = |fault: &str| Error::damaged(kind, id, &fault);
-        let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
+        let bytes = self.key.open(sealed).ok_or_else(|| damaged("it cannot be decrypted"))?;
         unpack_file(bytes, MAX_UNPACKED_FILE_BYTES).map_err(damaged)
     }
 
@@ -614,14 +614,14 @@ impl Vault {
             id: *id,
             fault: fault.to_owned(),
         };
-        let bytes = self.key.open(sealed).ok_or_else(|| damaged("its seal is broken"))?;
+        let bytes = self.key.open(sealed).ok_or_else(|| damaged("it cannot be decrypted"))?;
         let plain = match location.uncompressed_length {
             0 => bytes,
             raw => decompress(&bytes, (raw as usize).min(MAX_BLOB_BYTES))
                 .ok_or_else(|| damaged("it cannot be decompressed"))?,
         };
         if VaultObjectId::of(&plain) != *id {
-            return Err(damaged("its bytes have another hash"));
+            return Err(damaged("its content does not match its hash"));
         }
         Ok(plain)
     }
@@ -638,7 +638,7 @@ impl Vault {
     ) -> Result<Vec<u8>> {
         let failed = |fault: String| Error::UnreadableBlob { what: kind.name(), id: *id, fault };
         let location =
-            index.find(kind, id).ok_or_else(|| failed("no index lists it".to_owned()))?;
+            index.find(kind, id).ok_or_else(|| failed("it is not in any index".to_owned()))?;
         let pack = index.pack_id(location);
         let (start, length) = (u64::from(location.offset), location.length as usize);
         if let Some(cache) = self.cache.as_ref().filter(|_| kind == PackBlobKind::Tree)
@@ -674,7 +674,7 @@ impl Vault {
         for _ in 1..attempts {
             match read() {
                 Err(error) if is_transient_io(&error) => {
-                    warn!(%error, blob = %pack, "a pack could not be read; trying again");
+                    warn!(%error, blob = %pack, "cannot read a pack; retrying");
                     std::thread::sleep(wait);
                     wait *= 2;
                 }

@@ -314,10 +314,10 @@ pub(super) fn check_node_names<'a>(names: impl Iterator<Item = &'a [u8]>) -> Res
     for name in names {
         if matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
             let text = String::from_utf8_lossy(name);
-            return Err(format!("`{}` is no name", text.escape_debug()));
+            return Err(format!("`{}` is not a valid name", text.escape_debug()));
         }
         if before.is_some_and(|before| before >= name) {
-            return Err("its names do not ascend".to_owned());
+            return Err("its names are not in ascending order".to_owned());
         }
         before = Some(name);
     }
@@ -354,7 +354,7 @@ mod quoted {
         }
 
         fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
-            unquote_name(text).ok_or_else(|| E::custom("a name is not quoted as it should be"))
+            unquote_name(text).ok_or_else(|| E::custom("a name is not quoted correctly"))
         }
     }
 }

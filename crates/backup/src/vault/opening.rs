@@ -68,7 +68,7 @@ pub(super) fn open_vault(
     };
     let damaged =
         |fault: &str| Error::damaged(VaultFileKind::Config, &VaultObjectId::default(), &fault);
-    let config = key.open(sealed).ok_or_else(|| damaged("its seal is broken"));
+    let config = key.open(sealed).ok_or_else(|| damaged("it cannot be decrypted"));
     match config.and_then(|plain| VaultConfig::parse(&plain)) {
         Ok(config) => {
             Ok(OpenedVault { opening_key_id: opened_with, key, config, early_lock: early })
@@ -137,7 +137,7 @@ fn open_remote_vault(
     let (id, key, bytes) = key::find_key(backend, &keys, password)?;
     prepare();
     if let Some(Err(error)) = cached_file.map(|cached_file| cached_file.store(&bytes)) {
-        debug!(%error, "the key is not kept here");
+        debug!(%error, "cannot cache the key");
     }
     Ok((config, id, key, Some(EarlyLock { locks, staged_lock: None })))
 }

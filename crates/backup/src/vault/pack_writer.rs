@@ -421,7 +421,7 @@ impl Drop for PackWriter {
         });
         if let Err(error) = listed {
             // Unlisted packs are garbage, which a prune removes.
-            debug!(%error, "what a run has written is not listed");
+            debug!(%error, "cannot write an index of the new packs");
             self.shared.record_failure(error);
         }
     }

@@ -216,7 +216,7 @@ impl Vault {
     ) -> Result<Vec<VaultSnapshot>> {
         let (snapshots, faults) = self.read_new_snapshots(listed)?;
         for error in &faults {
-            warn!(%error, "a snapshot is passed over");
+            warn!(%error, "skipped an unreadable snapshot");
         }
         Ok(snapshots)
     }

@@ -310,7 +310,8 @@ impl ReadBlobs for BlobBucket {
         let near = file.reopen().map_err(disk_error("open", file.path()))?;
         if let Err(error) = self.cache.store_file(file, &id) {
             // A full disk must not prevent serving the blob.
-            tracing::warn!(blob = %id, reason = %error, "a blob of a bucket is not kept on the disk");
+            tracing::warn!(blob = %id, reason = %error, "cannot cache the blob on the disk; serving it \
+                uncached");
         }
         Ok(Some(BlobContent::File { file: near, length: id.length() }))
     }

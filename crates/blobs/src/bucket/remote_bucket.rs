@@ -77,7 +77,7 @@ impl RemoteBucket {
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
             return Err(malformed(
-                "write `s3://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`".to_owned(),
+                "use `s3://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`".to_owned(),
             ));
         }
         let prefix =
@@ -111,9 +111,7 @@ impl RemoteBucket {
                 builder.with_http_connector(connector).build().map(|store| Arc::new(store) as _)
             }
             _ => {
-                return Err(malformed(
-                    "it begins neither with `s3://` nor with `az://`".to_owned(),
-                ));
+                return Err(malformed("the URL must begin with `s3://` or `az://`".to_owned()));
             }
         };
         let store = store.map_err(|error| malformed(error.to_string()))?;
@@ -159,7 +157,7 @@ impl RemoteBucket {
     ) -> Result<T> {
         let limit = self.request_timeout.saturating_add(transfer_time(bytes));
         let silent = || {
-            let source = format!("no answer within {} ms", limit.as_millis()).into();
+            let source = format!("no response within {} ms", limit.as_millis()).into();
             Err(self.bucket_error(action, Failure::Generic { store: "bucket", source }))
         };
         tokio::time::timeout(limit, requests).await.unwrap_or_else(|_| silent())
@@ -218,7 +216,7 @@ impl RemoteBucket {
             let done = self.upload_once(file, id).await;
             match done {
                 Err(error) if error.is_transient() && Instant::now() + wait < deadline => {
-                    tracing::debug!(blob = %id, reason = %error, "upload goes on");
+                    tracing::debug!(blob = %id, reason = %error, "upload retried");
                     tokio::time::sleep(wait).await;
                     wait = MAX_BACKOFF.min(wait * 2);
                 }
@@ -295,7 +293,7 @@ impl RemoteBucket {
         loop {
             match self.fetch_once(&mut file, id).await {
                 Err(error) if error.is_transient() && Instant::now() + wait < deadline => {
-                    tracing::debug!(blob = %id, reason = %error, "a blob is read again");
+                    tracing::debug!(blob = %id, reason = %error, "download retried");
                     tokio::time::sleep(wait).await;
                     wait = MAX_BACKOFF.min(wait * 2);
                 }

@@ -127,7 +127,8 @@ impl UploadStaging {
 
     fn record_failure(&self, id: &BlobId, error: &Error) {
         self.upload_failures.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(blob = %id, reason = %join_error_causes(error), "a staged blob was not uploaded; it waits for its next turn");
+        tracing::warn!(blob = %id, reason = %join_error_causes(error), "staged blob upload failed; it will be \
+            retried");
         self.state.lock().last_failures.insert(*id, join_error_causes(error));
         self.state_changed.notify_all();
     }

@@ -61,7 +61,7 @@ impl<'a> GuestNoteName<'a> {
                 (None, None) => None,
             };
         let id_and_note = id_and_note.filter(|(id, _)| is_id(id)).map(|(_, note)| note);
-        id_and_note.ok_or_else(|| note_refused_error(name, "no note of this name is for guests"))
+        id_and_note.ok_or_else(|| note_refused_error(name, "it is not the name of a guest note"))
     }
 }
 
@@ -94,7 +94,10 @@ impl GuestNotes {
         // Completed to a full name, so that a listing covers the marks of at most one repository.
         GuestNoteName::parse(&format!("{}.0.0", prefix.split('.').next().unwrap_or_default()))?;
         if !prefix.contains('.') {
-            return Err(note_refused_error(prefix, "only the parts of a guest's marks are listed"));
+            return Err(note_refused_error(
+                prefix,
+                "only the parts of a guest's marks can be listed",
+            ));
         }
         self.first_storage()?.list_notes(prefix)
     }
@@ -123,7 +126,7 @@ impl GuestNotes {
             }
         };
         if !is_sound {
-            return Err(note_refused_error(name, "its content makes no sense"));
+            return Err(note_refused_error(name, "its content is malformed"));
         }
         // Reads use the first storage, which is written last: what it has, all have.
         self.storages.iter().rev().try_for_each(|storage| storage.write_note(name, bytes))
@@ -135,10 +138,7 @@ impl GuestNotes {
     /// As [`GuestNotes::write`].
     pub fn remove(&self, name: &str) -> Result<bool> {
         let GuestNoteName::Part(id) = GuestNoteName::parse(name)? else {
-            return Err(note_refused_error(
-                name,
-                "a guest is taken out with `tympan blobs forget`",
-            ));
+            return Err(note_refused_error(name, "use `tympan blobs forget` to remove a guest"));
         };
         self.require_guest(id, name)?;
         let mut was_there = false;
@@ -169,13 +169,13 @@ impl GuestNotes {
     fn require_guest(&self, id: &str, name: &str) -> Result<()> {
         match self.first_storage()?.open_note(&format!("{GUEST_NOTE_PREFIX}{id}"))? {
             Some(_) => Ok(()),
-            None => Err(note_refused_error(name, "its repository is no guest")),
+            None => Err(note_refused_error(name, "its repository is not registered as a guest")),
         }
     }
 
     fn first_storage(&self) -> Result<&dyn WriteBlobs> {
         let first = self.storages.first().map(|storage| &**storage);
-        first.ok_or_else(|| Error::NoWritableDelegate { roles: "its places".to_owned() })
+        first.ok_or_else(|| Error::NoWritableDelegate { roles: "its storages".to_owned() })
     }
 }
 

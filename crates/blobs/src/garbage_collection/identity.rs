@@ -267,7 +267,7 @@ impl RepositoryIdentity {
                 return Ok((note.id, kinship));
             }
         }
-        let reason = "other processes on the database change its name all the time";
+        let reason = "other processes on the database keep changing the identity note";
         Err(Error::Source(std::io::Error::other(reason)))
     }
 }

@@ -34,7 +34,7 @@ impl Repository {
                 count += 1;
             }
         }
-        match session.commit("give accounts identifiers", at) {
+        match session.commit("assign identifiers to accounts", at) {
             Ok(_) => Ok(count),
             // Another process is assigning them at the same time.
             Err(Error::Conflicts(_)) => Ok(0),
@@ -200,7 +200,7 @@ impl Session {
     fn add_account(&mut self, folder: &str, id: &str, node: Subtree) -> Result<NodePath> {
         if RESERVED_ACCOUNT_NAMES.contains(&id) {
             let path = NodePath::new(folder)?.child(id)?;
-            let reason = "the name means somebody else";
+            let reason = "the name is reserved";
             return Err(Error::InvalidEdit { action: "add", path, reason });
         }
         if let Some(path) = self.find_account(id)? {
@@ -216,7 +216,7 @@ impl Session {
             match folder_type.as_deref() {
                 None => self.add_node(&path, "rep:AuthorizableFolder")?,
                 Some(kind) if ACCESS_CONTROL_TYPES.contains(&kind) => {
-                    let reason = "a user or a group holds no others";
+                    let reason = "a user or group cannot contain other accounts";
                     return Err(Error::InvalidEdit {
                         action: "add an account below",
                         path,

@@ -110,7 +110,7 @@ impl Snapshot {
             return Self(self.0.clone(), None);
         }
         let gate = AccessGate::open(self, viewer).unwrap_or_else(|error| {
-            tracing::error!(error = %error, "policies cannot be read");
+            tracing::error!(error = %error, "cannot read the access control policies");
             self.record_failure(error);
             Arc::new(AccessGate::deny_all())
         });

@@ -111,7 +111,7 @@ impl Snapshot {
                     let Some(stored) = stored else { return Ok(None) };
                     let damaged = || Error::Damaged {
                         path: path.clone(),
-                        reason: "its record does not decode",
+                        reason: "its record cannot be decoded",
                     };
                     ContentRecord::decode(&stored).map(Arc::new).map(Some).ok_or_else(damaged)
                 };
@@ -165,7 +165,7 @@ impl Repository {
         candidate.filter(|revision| revision.sequence == sequence).ok_or_else(|| {
             Error::InvalidBranch {
                 name: self.branch().to_owned(),
-                reason: "its history has no revision of this number",
+                reason: "its history has no revision with this number",
             }
         })
     }
@@ -219,7 +219,7 @@ impl Repository {
             let chunks = &self.0.chunks;
             let is_there = chunks.read_ref(name)?.is_some();
             if !is_there || chunks.read_ref(&launch.base_ref)? != launch.base_root {
-                return Err(branch_error(name, "it was merged or removed meanwhile"));
+                return Err(branch_error(name, "it was merged or removed concurrently"));
             }
             let merged = match choice.included_paths.is_empty() {
                 true => Some(launch.snapshot_after.root_id()),
@@ -284,7 +284,7 @@ impl Repository {
             None => self.0.chunks.read_ref(&base_ref_name(name, MAIN_BRANCH))?,
             at => at,
         };
-        let from = from.ok_or_else(|| branch_error(name, "it is not known where it was made"))?;
+        let from = from.ok_or_else(|| branch_error(name, "its merge base is unknown"))?;
         Ok((base, at, from))
     }
 
@@ -347,7 +347,7 @@ impl Session {
     ) -> Result<()> {
         let node = source.node(from)?.ok_or_else(|| Error::NodeMissing(from.clone()))?;
         let Some(parent) = to.parent() else {
-            let reason = "it is the root; revert to the state";
+            let reason = "it is the root; revert the whole state instead";
             return Err(Error::InvalidEdit { action: "restore", path: to.clone(), reason });
         };
         let kind = node.primary_type().to_owned();

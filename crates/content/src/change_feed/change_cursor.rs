@@ -69,7 +69,7 @@ impl FromStr for ChangeCursor {
     fn from_str(text: &str) -> Result<Self> {
         parse_cursor(text).ok_or_else(|| Error::ValueFormat {
             text: text.chars().take(200).collect(),
-            expected_type: "a cursor of the change feed",
+            expected_type: "a change feed cursor",
         })
     }
 }

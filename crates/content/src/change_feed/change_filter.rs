@@ -82,11 +82,11 @@ impl ChangeFilter {
 fn parse_glob(text: &str, star: usize) -> Result<ChangePathPattern> {
     let invalid = |reason| crate::Error::InvalidName {
         text: text.chars().take(200).collect(),
-        subject: "pattern of paths",
+        subject: "path pattern",
         reason,
     };
     if !text.starts_with('/') || text.chars().count() > 1000 {
-        return Err(invalid("it begins with a slash and has at most 1,000 characters"));
+        return Err(invalid("it must begin with `/` and have at most 1,000 characters"));
     }
     let mut pattern = String::from("^");
     let mut rest = text;

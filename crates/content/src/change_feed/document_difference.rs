@@ -221,8 +221,10 @@ impl<'a> ChangedDocuments<'a> {
 }
 
 fn decode_record(path: &NodePath, stored: &MapValue) -> Result<ContentRecord> {
-    ContentRecord::decode(stored)
-        .ok_or_else(|| Error::Damaged { path: path.clone(), reason: "its record does not decode" })
+    ContentRecord::decode(stored).ok_or_else(|| Error::Damaged {
+        path: path.clone(),
+        reason: "its record cannot be decoded",
+    })
 }
 
 fn read_tree(view: &SnapshotView, path: &NodePath, stored: &MapValue) -> Result<Subtree> {

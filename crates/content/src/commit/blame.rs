@@ -28,7 +28,7 @@ pub(crate) fn attribute_conflicts(
     let explained = conflicts.len().min(MAX_EXPLAINED_CONFLICTS);
     let conflicts = conflicts.get_mut(..explained).unwrap_or_default();
     if let Err(error) = search_history(shared, base, conflicts) {
-        tracing::warn!(reason = %error, "the history does not say who made a conflict");
+        tracing::warn!(reason = %error, "cannot determine who made the conflicting changes");
     }
 }
 

@@ -153,5 +153,9 @@ pub(crate) fn merge_counter(name: &str, sides: [Option<&Property>; 3]) -> Option
 }
 
 fn too_deep_error(path: &NodePath) -> Error {
-    Error::InvalidEdit { action: "count in", path: path.clone(), reason: "it is nested too deeply" }
+    Error::InvalidEdit {
+        action: "update the counter of",
+        path: path.clone(),
+        reason: "it is nested too deeply",
+    }
 }

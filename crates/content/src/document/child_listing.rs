@@ -67,7 +67,7 @@ impl Node {
         let entry = after.map(|after| self.order_map_entry(after)).transpose()?;
         let missing = || Error::Damaged {
             path: self.path().clone(),
-            reason: "its map of order keys lists a child that is not there",
+            reason: "its map of order keys lists a child that does not exist",
         };
         let child = |entry: Result<Vec<u8>>| {
             let key = siblings.entry_record_key(&entry?)?;

@@ -87,7 +87,7 @@ pub(crate) fn record_path(key: &[u8]) -> Result<NodePath> {
 /// Returns the name of the node to which a key of a record or of an entry in the order map belongs.
 pub(crate) fn record_name(key: &[u8]) -> Result<&str> {
     let name = key.rsplit(|byte| *byte == 0).next().unwrap_or_default();
-    let reason = "the content map holds a key that is no path";
+    let reason = "the content map contains a key that is not a path";
     std::str::from_utf8(name).map_err(|_| Error::Damaged { path: NodePath::root(), reason })
 }
 

@@ -26,7 +26,7 @@ impl Snapshot {
             let path = record_key::record_path(&key)?;
             match ContentRecord::decode(&stored) {
                 Some(record) => Ok(self.record_node(path, record)),
-                None => Err(Error::Damaged { path, reason: "its record does not decode" }),
+                None => Err(Error::Damaged { path, reason: "its record cannot be decoded" }),
             }
         })
     }

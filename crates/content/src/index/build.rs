@@ -235,7 +235,7 @@ impl Repository {
             session.set_property(&path, "reindex", Value::Boolean(false).into())?;
             session.set_property(&path, "reindexCount", Value::Long(count).into())?;
         }
-        match session.commit("indexes are built anew", SystemTime::UNIX_EPOCH) {
+        match session.commit("rebuild indexes", SystemTime::UNIX_EPOCH) {
             // A definition was changed concurrently; its new form is checked next.
             Err(Error::Conflicts(_)) => Ok(()),
             done => done.map(drop),
@@ -322,7 +322,7 @@ impl IndexBuild {
             return Ok(());
         };
         let reason = error.to_string();
-        tracing::warn!(reason, "an index cannot be built");
+        tracing::warn!(reason, "cannot build an index");
         let failed = self.definitions.0.iter();
         for index in failed.filter(|index| index.is_unique && index.property == *property) {
             let mut obstacles = Vec::new();

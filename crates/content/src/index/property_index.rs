@@ -283,7 +283,7 @@ impl IndexDefinitions {
         let mut maps = BTreeSet::new();
         indexes.retain(|index| maps.insert(index.map_name.clone()));
         if indexes.len() > MAX_PROPERTY_INDEXES {
-            tracing::warn!(reason = "too many property indexes", "some definitions are left out");
+            tracing::warn!(reason = "too many property indexes", "some index definitions ignored");
             indexes.truncate(MAX_PROPERTY_INDEXES);
         }
         Arc::new(Self(indexes))
@@ -427,8 +427,8 @@ fn read_index_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex
         needs_reindex: is_true("reindex"),
     };
     if terms.name_pattern.as_ref().is_some_and(|pattern| Regex::new(pattern).is_err()) {
-        let reason = "its valuePattern is no regular expression";
-        tracing::warn!(path = node.name, reason, "index definition left out");
+        let reason = "its valuePattern is not a valid regular expression";
+        tracing::warn!(path = node.name, reason, "index definition ignored");
         return Vec::new();
     }
     let names = texts("propertyNames");
@@ -437,8 +437,8 @@ fn read_index_definition(node: &Subtree, types: &NodeTypes) -> Vec<PropertyIndex
     let functions = functions.iter().filter_map(|text| {
         let read = parse_index_function(text);
         if read.is_none() {
-            let reason = "its function is none that an index can read";
-            tracing::warn!(path = node.name, reason, "index function left out");
+            let reason = "its function is not supported in an index";
+            tracing::warn!(path = node.name, reason, "index function ignored");
         }
         read
     });

@@ -31,7 +31,7 @@ pub(crate) const REBUILD_BATCH_SIZE: usize = 5_000;
 
 /// The type of the placeholder for a lost folder or page; it retains the order of children.
 const PLACEHOLDER_TYPE: &str = "sling:OrderedFolder";
-const PLACEHOLDER_TITLE: &str = "Lost; a repair has put this folder in its place";
+const PLACEHOLDER_TITLE: &str = "Lost: a repair replaced the document with this folder";
 
 /// Completes repaired states of a store.
 #[derive(Clone, Copy)]
@@ -71,7 +71,7 @@ impl<'a> IndexMapRebuilder<'a> {
             new_root: Some(new),
             updated_at: at,
             author: "system".to_owned(),
-            message: "repair: index maps made again".to_owned(),
+            message: "repair: rebuild index maps".to_owned(),
         });
         self.store.commit(batch)?;
         Ok(Some(new))
@@ -124,7 +124,7 @@ impl<'a> IndexMapRebuilder<'a> {
         loop {
             match self.build_defined_maps(content, &definitions) {
                 Err(Error::NotUnique { property, path, existing_path: existing }) => {
-                    tracing::warn!(property, path = %path, other = ?existing, "a unique index cannot be made");
+                    tracing::warn!(property, path = %path, other = ?existing, "cannot build a unique index");
                     let is_left = |index: &&Arc<_>| !is_unique_index_of(index, &property);
                     definitions = Arc::new(IndexDefinitions(
                         definitions.0.iter().filter(is_left).cloned().collect(),
@@ -208,7 +208,7 @@ impl<'a> IndexMapRebuilder<'a> {
         let mut batch = ChunkBatch::new();
         let mut edits = BTreeMap::new();
         for (key, path) in missing {
-            tracing::warn!(path = %path, "a folder stands in for a document that is lost");
+            tracing::warn!(path = %path, "lost document replaced with a folder");
             let kind = if path.is_root() { ROOT_NODE_TYPE } else { PLACEHOLDER_TYPE };
             let tree =
                 Subtree::new(path.name(), kind).with_property("jcr:title", PLACEHOLDER_TITLE);
@@ -249,11 +249,11 @@ impl<'a> IndexMapRebuilder<'a> {
         stored: &MapValue,
     ) -> Result<Option<(ContentRecord, Arc<DocumentBody>)>> {
         let Some(record) = ContentRecord::decode(stored) else {
-            tracing::error!(path = %path, "a record that does not decode is left out of the indexes");
+            tracing::error!(path = %path, "cannot decode a record; leaving it out of the indexes");
             return Ok(None);
         };
         let Some(body) = record.read_body(self.store)? else {
-            tracing::error!(path = %path, "a body that does not decode is left out of the indexes");
+            tracing::error!(path = %path, "cannot decode a body; leaving it out of the indexes");
             return Ok(None);
         };
         Ok(Some((record, body)))

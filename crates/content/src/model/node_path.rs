@@ -67,7 +67,7 @@ impl NodePath {
                     names.pop().ok_or_else(|| Error::InvalidName {
                         text: text.to_owned(),
                         subject: "path",
-                        reason: "it climbs above the root",
+                        reason: "it leads above the root",
                     })?;
                 }
                 name => names.push(name),
@@ -224,17 +224,17 @@ pub fn check_item_name(name: &str) -> Result<()> {
     let reason = if name.is_empty() {
         "it is empty"
     } else if name == "." || name == ".." {
-        "it means a place, not a name"
+        "`.` and `..` are not names"
     } else if name.len() > 256 {
         "it is longer than 256 bytes"
     } else if name.contains(['/', '[', ']', '|', '*']) {
-        "it holds one of / [ ] | *"
+        "it contains one of / [ ] | *"
     } else if name.starts_with(char::is_whitespace) || name.ends_with(char::is_whitespace) {
-        "it begins or ends with a blank"
+        "it begins or ends with whitespace"
     } else if name.chars().any(|character| !is_xml_name_character(character)) {
-        "it holds a control character"
+        "it contains a control character"
     } else if !has_valid_prefix(name) {
-        "it holds a colon that ends no prefix"
+        "it contains a colon that does not end a prefix"
     } else {
         return Ok(());
     };

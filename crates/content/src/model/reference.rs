@@ -356,19 +356,18 @@ impl Session {
                 // The property was already rewritten because of another reference in it.
                 Some(changed) if changed == property => {}
                 Some(_) if is_policy_path(path.as_str()) => {
-                    done.skipped_references.push(skip("the reference is a part of a policy"));
+                    done.skipped_references.push(skip("the reference is part of a policy"));
                 }
                 None => done
                     .skipped_references
-                    .push(skip("the spelling of the reference is not understood")),
+                    .push(skip("the form of the reference is not recognized")),
                 Some(_) if is_read_only(&node)? => {
                     done.skipped_references.push(skip("the node is checked in"));
                 }
                 Some(_)
                     if !self.can_alter_property(&path, node.primary_type(), &referrer.property) =>
                 {
-                    done.skipped_references
-                        .push(skip("the property may not be changed by the user"));
+                    done.skipped_references.push(skip("the user may not change the property"));
                 }
                 Some(changed) => {
                     drop(node);

@@ -144,7 +144,7 @@ impl Subtree {
         for child in &self.children {
             check_item_name(&child.name)?;
             if !names.insert(&child.name) {
-                let reason = "a sibling has it, and siblings of one name are not kept";
+                let reason = "a sibling already has it, and same-name siblings are not supported";
                 return Err(Error::InvalidName {
                     text: child.name.clone(),
                     subject: "name",

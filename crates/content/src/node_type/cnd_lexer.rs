@@ -131,7 +131,7 @@ impl CndLexer<'_> {
             }
             last = next;
         }
-        self.diagnostics.push(start.to_diagnostic("the comment has no end; close it with `*/`"));
+        self.diagnostics.push(start.to_diagnostic("the comment is not closed; add `*/`"));
     }
 
     fn scan_quoted(&mut self, quote: char, start: CndPosition) -> String {
@@ -155,7 +155,7 @@ impl CndLexer<'_> {
             }
         }
         self.diagnostics
-            .push(start.to_diagnostic(format!("the text has no end; close it with {quote}")));
+            .push(start.to_diagnostic(format!("the string is not closed; add a {quote}")));
         text
     }
 

@@ -289,7 +289,7 @@ impl CndParser {
             return Ok(None);
         }
         let spot = self.position();
-        let name = self.parse_text("a type of values")?;
+        let name = self.parse_text("a property type")?;
         if name.eq_ignore_ascii_case("undefined") {
             return Ok(None);
         }
@@ -297,7 +297,7 @@ impl CndParser {
             let names: Vec<String> =
                 ValueType::ALL.iter().map(|value_type| value_type.name().to_uppercase()).collect();
             spot.to_diagnostic(format!(
-                "`{name}` is no type of values; there are {}, UNDEFINED",
+                "`{name}` is not a property type; use one of {}, UNDEFINED",
                 names.join(", ")
             ))
         };
@@ -328,7 +328,7 @@ impl CndParser {
         let signs = self.parse_text("operators in quotes")?;
         query.operators = Vec::new();
         for sign in signs.split(',').map(str::trim).filter(|sign| !sign.is_empty()) {
-            let unknown = || spot.to_diagnostic(format!("`{sign}` is no operator"));
+            let unknown = || spot.to_diagnostic(format!("`{sign}` is not an operator"));
             let operator = AvailableQueryOperator::find_sign(sign).ok_or_else(unknown)?;
             if !query.operators.contains(&operator) {
                 query.operators.push(operator);

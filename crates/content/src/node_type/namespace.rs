@@ -106,13 +106,13 @@ impl NamespaceRegistry {
             return Err("OakNamespace0003: prefixes that begin with `xml` are reserved");
         }
         if prefix.is_empty() || crate::check_item_name(prefix).is_err() || prefix.contains(':') {
-            return Err("OakNamespace0004: this cannot be a prefix");
+            return Err("OakNamespace0004: the prefix is not valid");
         }
         if self.uris.contains_key(prefix) {
-            return Err("OakNamespace0001: the prefix stands for another namespace already");
+            return Err("OakNamespace0001: the prefix is already mapped to another namespace");
         }
         if uri.is_empty() || self.prefix(uri).is_some() {
-            return Err("OakNamespace0005: the namespace has another prefix already");
+            return Err("OakNamespace0005: the namespace is already mapped to another prefix");
         }
         Ok(true)
     }

@@ -406,7 +406,7 @@ impl<'a> NodeTypeValidator<'a> {
         for value in property.values().map(crate::BorrowedValue::to_value) {
             if !rule.constraints.iter().any(|constraint| constraint.matches(&value)) {
                 let allowed = rule.definition.constraints.join(", ");
-                let detail = format!("`{}` is none of {allowed}", value.to_text());
+                let detail = format!("`{}` matches none of {allowed}", value.to_text());
                 self.report_violation(path, ConstraintViolationKind::ValueConstraint, name, detail);
             }
         }

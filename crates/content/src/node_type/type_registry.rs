@@ -311,7 +311,7 @@ impl<'a> NodeTypeResolver<'a> {
             }
             if definition.flags.is_mixin && !is_mixin(supertype) {
                 self.report_error(format!(
-                    "the mixin `{name}` cannot come from `{supertype}`, a primary type"
+                    "the mixin `{name}` cannot extend `{supertype}`, a primary type"
                 ));
                 return None;
             }
@@ -351,13 +351,15 @@ impl<'a> NodeTypeResolver<'a> {
             if Value::parse(value_type, text).is_err() {
                 let type_name = value_type.name();
                 self.report_error(format!(
-                    "the default `{text}` of `{name}` of `{owner}` is no {type_name}"
+                    "the default `{text}` of `{name}` of `{owner}` is not a valid {type_name}"
                 ));
                 return None;
             }
         }
         if property.flags.is_autocreated && name == RESIDUAL_NAME {
-            self.report_error(format!("`{owner}` creates properties without a name; name them"));
+            self.report_error(format!(
+                "`{owner}` has an autocreated property without a name; give it a name"
+            ));
             return None;
         }
         Some(PropertyRule { definition: property.clone(), constraints })
@@ -375,7 +377,10 @@ impl<'a> NodeTypeResolver<'a> {
         let flags = child.flags;
         if flags.is_autocreated && (child.name == RESIDUAL_NAME || child.default_type.is_none()) {
             let child = &child.name;
-            self.report_error(format!("the child `{child}` of `{owner}` cannot be created: it needs a name and a default type"));
+            self.report_error(format!(
+                "the child `{child}` of `{owner}` cannot be autocreated: it needs a \
+                name and a default type"
+            ));
         }
     }
 }

@@ -36,7 +36,9 @@ impl ValueConstraint {
         Ok(match value_type {
             None | Some(ValueType::String | ValueType::Uri) => {
                 let pattern = Regex::new(&format!("^(?:{text})$"));
-                Self::Pattern(pattern.map_err(|error| format!("`{text}` is no pattern: {error}"))?)
+                Self::Pattern(
+                    pattern.map_err(|error| format!("`{text}` is not a valid pattern: {error}"))?,
+                )
             }
             Some(ValueType::Boolean | ValueType::Name) => Self::Text(text.to_owned()),
             Some(ValueType::Path) => {
@@ -47,7 +49,7 @@ impl ValueConstraint {
             }
             Some(ValueType::Reference | ValueType::WeakReference) => Self::Any,
             Some(number) => parse_range(number, text)
-                .ok_or_else(|| format!("`{text}` is no range such as `[1,5)`"))?,
+                .ok_or_else(|| format!("`{text}` is not a range such as `[1,5)`"))?,
         })
     }
 

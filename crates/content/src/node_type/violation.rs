@@ -155,17 +155,17 @@ impl ConstraintViolationKind {
             Self::UnknownProperty => "no definition matches the property {}",
             Self::ValueConstraint => "the value of {} is not allowed",
             Self::RequiredType => "the property {} is not of the required type",
-            Self::InvalidIdentifier => "the value of {} is no UUID",
+            Self::InvalidIdentifier => "the value of {} is not a UUID",
             Self::MandatoryProperty => "the mandatory property {} is missing",
             Self::MandatoryPropertyRemoved => "the mandatory property {} cannot be removed",
             Self::MandatoryChild => "the mandatory child {} is missing",
             Self::MandatoryChildRemoved => "the mandatory child {} cannot be removed",
             Self::Protected => "the property {} is protected",
-            Self::DuplicateIdentifier => "the identifier {} is taken",
-            Self::DuplicateAccount => "the name {} is another user's or group's",
-            Self::UnknownPrefix => "the prefix {} stands for no namespace",
-            Self::InvalidName => "{} is no name",
-            Self::Referenced => "the node with the identifier {} is referred to",
+            Self::DuplicateIdentifier => "the identifier {} is already in use",
+            Self::DuplicateAccount => "the name {} is used by another user or group",
+            Self::UnknownPrefix => "the prefix {} is not mapped to a namespace",
+            Self::InvalidName => "{} is not a valid name",
+            Self::Referenced => "the node with the identifier {} is referenced",
             Self::DanglingReference => "the property {} refers to a node that does not exist",
         }
     }
@@ -205,7 +205,7 @@ impl fmt::Display for ConstraintViolation {
 /// Summarizes the violations of a commit: the first in full, and the number of others.
 pub(crate) fn summarize_violations(violations: &[ConstraintViolation]) -> String {
     match violations {
-        [] => "a rule of the node types is broken".to_owned(),
+        [] => "a node type constraint is violated".to_owned(),
         [only] => only.to_string(),
         [first, others @ ..] => format!("{first} (and {} more)", others.len()),
     }

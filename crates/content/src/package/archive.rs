@@ -173,18 +173,19 @@ impl<R: Read + Seek> PackageArchive<R> {
             Ok(ArchiveEntryCount::Exact(count)) => count,
             Ok(ArchiveEntryCount::TooMany(count)) => {
                 let message =
-                    format!("{count} entries are more than the limit of {}", limits.max_entries);
+                    format!("the {count} entries exceed the limit of {}", limits.max_entries);
                 return Err(file.to_error(0, message));
             }
             Ok(ArchiveEntryCount::DirectoryTooLarge) => {
-                let message = format!("its directory is longer than {MAX_DIRECTORY_BYTES} bytes");
+                let message =
+                    format!("its central directory is longer than {MAX_DIRECTORY_BYTES} bytes");
                 return Err(file.to_error(0, message));
             }
             Err(error) => return Err(unreadable(&error)),
         };
         let zip = ZipArchive::new(reader).map_err(|error| unreadable(&error))?;
         if zip.len() > count {
-            return Err(file.to_error(0, "it has two directories"));
+            return Err(file.to_error(0, "it has two central directories"));
         }
         if zip.has_duplicate_names() {
             return Err(file.to_error(0, "two entries have the same name"));
@@ -216,9 +217,7 @@ impl<R: Read + Seek> PackageArchive<R> {
         ranges.sort_unstable();
         let overlaps = |pair: &[(u64, u64)]| matches!(pair, [(_, end), (begin, _)] if end > begin);
         if ranges.windows(2).any(overlaps) {
-            return Err(self
-                .file_name
-                .to_error(0, "two entries share the same bytes of the ZIP file"));
+            return Err(self.file_name.to_error(0, "two entries overlap in the ZIP file"));
         }
         Ok(())
     }
@@ -365,7 +364,7 @@ fn read_entry_metadata<R: Read>(
     }
     // A directory entry has no content, whatever its mode says.
     if entry.is_symlink() && !is_directory {
-        return refuse("is a symbolic link; packages hold files and folders only");
+        return refuse("is a symbolic link; packages may contain only files and folders");
     }
     if !matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
         return refuse("is compressed by a method other than deflate");
@@ -379,13 +378,13 @@ fn unsafe_name_reason(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.starts_with('/') {
         Some("is an absolute path; names in a package are relative")
     } else if name.contains('\\') {
-        Some("holds a backslash; names in a package are separated by `/`")
+        Some("contains a backslash; names in a package are separated by `/`")
     } else if name.contains('\0') {
-        Some("holds a NUL character")
+        Some("contains a NUL character")
     } else if name.as_bytes().get(1) == Some(&b':') {
-        Some("names a drive; names in a package are relative")
+        Some("contains a drive letter; names in a package are relative")
     } else if name.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
-        Some("holds an empty, `.` or `..` segment and could leave its folder")
+        Some("contains an empty, `.` or `..` segment and could leave its folder")
     } else {
         None
     }

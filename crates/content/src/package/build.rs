@@ -400,7 +400,7 @@ fn packable_folder_name(path: &NodePath) -> Result<String> {
     Err(Error::InvalidPackage {
         file: path.to_string(),
         line: 0,
-        message: "a node of this name, or one above it, cannot have files in a package; rename it"
+        message: "the name of this node or of an ancestor cannot be used in a package; rename it"
             .into(),
     })
 }

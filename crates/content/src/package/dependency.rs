@@ -36,7 +36,7 @@ impl PackageDependency {
         let (first, second) = (parts.next().unwrap_or_default(), parts.next());
         let (group, name) = second.map_or(("", first), |name| (first, name));
         if name.is_empty() {
-            return Err(format!("the dependency `{text}` names no package"));
+            return Err(format!("the dependency `{text}` does not name a package"));
         }
         let range = VersionRange::parse(parts.next().unwrap_or_default())?;
         Ok(Self { group: group.to_owned(), name: name.to_owned(), version_range: range })

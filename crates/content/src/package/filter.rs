@@ -111,11 +111,12 @@ impl PackageFilterRule {
         let regex = budget.compile_regex(&format!("^(?:{})$", translate_java_pattern(pattern)));
         let regex = regex.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => format!(
-                "the pattern `{pattern}` is too large, or all of them are; state it with `.*` in place of counts"
+                "the pattern `{pattern}` exceeds the size limit for one or for all patterns; use `.*` instead \
+                 of counts"
             ),
             _ => format!(
-                "the pattern `{pattern}` cannot be used: it is malformed, or looks ahead or back, \
-                 which is not supported; state it with further includes and excludes"
+                "the pattern `{pattern}` is malformed or uses lookaround, which is not supported; use \
+                 additional includes and excludes instead"
             ),
         })?;
         Ok(Self { is_include: includes, pattern: pattern.to_owned(), regex })
@@ -202,7 +203,7 @@ impl FilterRoot {
         let parsed = match rule.split_once(':') {
             Some(("include", pattern)) => PackageFilterRule::parse(true, pattern, budget),
             Some(("exclude", pattern)) => PackageFilterRule::parse(false, pattern, budget),
-            _ => Err(format!("the rule `{text}` begins with neither `include:` nor `exclude:`")),
+            _ => Err(format!("the rule `{text}` must begin with `include:` or `exclude:`")),
         };
         rules.0.push(parsed.map_err(|message| file.to_error(0, message))?);
         Ok(())
@@ -336,7 +337,7 @@ impl PackageFilter {
             let root = NodePath::new(text).map_err(|error| file.to_error(0, error.to_string()))?;
             let mode = child.text("mode").filter(|mode| !mode.is_empty());
             let mode = mode.map_or(Some(ImportMode::Replace), ImportMode::from_name);
-            let mode = mode.ok_or_else(|| file.to_error(0, "its mode is not known"))?;
+            let mode = mode.ok_or_else(|| file.to_error(0, "its mode is unknown"))?;
             let mut set = FilterRoot::new(root, mode);
             for value in child.properties.get("rules").map(Property::values).unwrap_or_default() {
                 set.add_rule(&file, &value.to_text(), &mut budget)?;
@@ -431,7 +432,7 @@ fn check_filter_root_element(file: &PackageFileName, element: &XmlElement) -> Re
         Ok(number) if number <= 1.0 => Ok(()),
         _ => Err(file.to_error(
             element.line,
-            format!("filters of version `{version}` are not known; 1.0 is"),
+            format!("the filter version `{version}` is not supported; use 1.0"),
         )),
     }
 }
@@ -456,7 +457,7 @@ fn read_filter_root(file: &PackageFileName, element: &XmlElement) -> Result<Filt
         None => false,
         Some("cleanup") => true,
         Some(filter_type) => {
-            let message = format!("the type `{filter_type}` is not known; `cleanup` is");
+            let message = format!("the type `{filter_type}` is not supported; use `cleanup`");
             return Err(file.to_error(element.line, message));
         }
     };
@@ -520,8 +521,5 @@ fn unexpected_element_error(
     element: &XmlElement,
     expectation: &str,
 ) -> crate::Error {
-    file.to_error(
-        element.line,
-        format!("`{}` stands where {expectation} is expected", element.name),
-    )
+    file.to_error(element.line, format!("expected {expectation}, found `{}`", element.name))
 }

@@ -79,7 +79,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
             IdentifierRule::RemoveExisting if !path.is_within(holder) => {
                 self.report
                     .warnings
-                    .push(format!("`{holder}` is removed: `{path}` has its identifier"));
+                    .push(format!("`{holder}` is removed, as `{path}` has the same identifier"));
                 self.report.subtrees_removed += 1;
                 self.target.remove(holder)
             }
@@ -91,7 +91,7 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 let fresh = uuid::Uuid::new_v4().to_string();
                 properties.insert(UUID_PROPERTY.to_owned(), Property::text(fresh));
                 self.report.warnings.push(format!(
-                    "`{path}` gets an identifier of its own: `{holder}` has the package's"
+                    "`{path}` gets a new identifier, as `{holder}` already has the one in the package"
                 ));
                 self.target.set_properties(path, properties)
             }
@@ -99,8 +99,8 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                 file: source.file_name(),
                 line: source.line(),
                 message: format!(
-                    "`{path}` has the identifier `{identifier}`, which `{holder}` has already; \
-                     give one of them another, or install with another rule for identifiers"
+                    "`{path}` has the identifier `{identifier}`, which `{holder}` already has; change one of \
+                     them, or install with another identifier rule"
                 ),
             }),
         }

@@ -102,15 +102,15 @@ impl SkipReason {
         match self {
             Self::OutsideEveryFilter => "outside every filter",
             Self::ExcludedByPattern => "excluded by the filter's patterns",
-            Self::AncestorExists => "above the filters, exists already",
-            Self::ExistsInMergeMode => "mode merge, exists already",
-            Self::ExistsWithoutFilter => "no filter, exists already",
+            Self::AncestorExists => "above the filters, already exists",
+            Self::ExistsInMergeMode => "mode merge, already exists",
+            Self::ExistsWithoutFilter => "no filter, already exists",
             Self::AccessControl => "access control, not imported by the package's acHandling",
-            Self::System => "kept by the system itself",
-            Self::Cache => "a cache that the system fills itself",
+            Self::System => "managed by the system",
+            Self::Cache => "a cache that the system fills",
             Self::Superseded => "another element describes the same node",
             Self::SameName => "a sibling has the same name; give one of them another",
-            Self::ParentMissing => "its parent is named for its order only and does not exist",
+            Self::ParentMissing => "its parent only specifies an order and does not exist",
         }
     }
 }

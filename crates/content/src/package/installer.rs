@@ -140,7 +140,7 @@ impl<R: Read + Seek> ContentPackage<R> {
         }
         for open in permissive_type::find_permissive_types(&self.root, &self.namespaces, target)? {
             report.warnings.push(format!(
-                "{}: nothing here says what the type `{}` is; it is taken as one that holds anything",
+                "{}: the type `{}` is not defined; it is registered as a type that allows any content",
                 open.first_mention, open.name
             ));
             outcomes
@@ -165,7 +165,7 @@ impl<R: Read + Seek> ContentPackage<R> {
         }
         if !self.junk_entries.is_empty() {
             warnings.push(format!(
-                "{} files that tools left behind are not stored",
+                "{} files left behind by tools are not stored",
                 self.junk_entries.len()
             ));
         }
@@ -663,9 +663,9 @@ impl<'a, R: Read + Seek> PackageInstaller<'a, R> {
                     .read_node(&stored_path)?
                     .is_some_and(|existing| existing.properties.contains_key(name));
                 if !has_value {
-                    self.report.warnings.push(format!(
-                        "`{path}/{name}` has no bytes in the package and is not set"
-                    ));
+                    self.report
+                        .warnings
+                        .push(format!("`{path}/{name}` has no data in the package and is not set"));
                 }
                 Ok(None)
             }

@@ -186,7 +186,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         };
         if filter.roots().is_empty() && self.has_content {
             self.warnings.push(
-                "the package has no filter: missing nodes are created, existing ones stay as they are".into(),
+                "the package has no filter: missing nodes are created, existing ones are not changed".into(),
             );
         }
         Ok(filter)
@@ -305,7 +305,8 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
             let declared_uri = self.namespaces.entry(prefix.clone()).or_insert_with(|| uri.clone());
             if *declared_uri != uri {
                 self.warnings.push(format!(
-                    "{file}: the prefix `{prefix}` stands for `{uri}` here and for `{declared_uri}` elsewhere"
+                    "{file}: the prefix `{prefix}` is mapped to `{uri}` here and to `{declared_uri}` \
+                     elsewhere"
                 ));
             }
         }
@@ -390,8 +391,9 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
             let package = self.read_nested(index)?;
             let handling = properties.nested_handling(package.id());
             if handling == NestedPackageHandling::Store {
-                self.warnings
-                    .push(format!("`{path}` is stored and not installed, as the package says"));
+                self.warnings.push(format!(
+                    "`{path}` is stored but not installed, as the package specifies"
+                ));
             }
             nested.push(NestedPackage { path, package, handling });
         }
@@ -403,7 +405,7 @@ impl<'a, R: Read + Seek> PackageLoader<'a, R> {
         let file = self.archive.entry_file_name(index);
         let size = self.archive.entries.get(index).map_or(0, |entry| entry.size);
         let Some(nesting) = self.limits.max_nesting.checked_sub(1) else {
-            return Err(file.to_error(0, "packages lie deeper in packages than the limit"));
+            return Err(file.to_error(0, "packages are nested deeper than the limit"));
         };
         self.memory_usage.add_nested(size, &file, self.limits)?;
         let limits = PackageLimits {
@@ -429,7 +431,7 @@ fn is_application_cnd(name: &str) -> bool {
 
 fn check_path_depth(file: &PackageFileName, path: &NodePath, limits: &PackageLimits) -> Result<()> {
     if path.depth() > limits.max_depth {
-        let message = format!("lies deeper than the limit of {} nodes", limits.max_depth);
+        let message = format!("is nested deeper than the limit of {} nodes", limits.max_depth);
         return Err(file.to_error(0, message));
     }
     Ok(())
@@ -480,7 +482,7 @@ fn add_file_entry(
         resource
     };
     if let Some(ImportProperty::Binary(_)) = resource.properties().get(DATA_PROPERTY) {
-        return Err("two entries hold the bytes of this file".into());
+        return Err("two entries contain the data of this file".into());
     }
     resource.set_property(DATA_PROPERTY, ImportProperty::Binary(entry));
     resource.set_default_property("jcr:mimeType", || Value::String(media_type.to_string()));

@@ -37,8 +37,7 @@ impl PackageMemoryUsage {
         self.nested_bytes = self.nested_bytes.saturating_add(bytes);
         if self.nested_bytes > limits.max_nested_bytes {
             let limit = limits.max_nested_bytes;
-            let message =
-                format!("packages within the package take more than the limit of {limit} bytes");
+            let message = format!("the nested packages exceed the limit of {limit} bytes");
             return Err(file.to_error(0, message));
         }
         Ok(())
@@ -55,7 +54,7 @@ impl PackageMemoryUsage {
         if self.document_bytes > limits.max_all_documents_bytes {
             let limit = limits.max_all_documents_bytes;
             let message = format!(
-                "the files that describe nodes take more than the limit of {limit} bytes; split the package"
+                "the files that describe nodes exceed the limit of {limit} bytes; split the package"
             );
             return Err(file.to_error(0, message));
         }
@@ -89,5 +88,5 @@ pub(super) fn check_counts(
         () if counts.attributes > limits.max_properties => "properties",
         () => return Ok(()),
     };
-    Err(file.to_error(line, format!("the package describes more {kind} than the limit; split it")))
+    Err(file.to_error(line, format!("the package has more {kind} than the limit; split it")))
 }

@@ -48,7 +48,8 @@ pub(super) fn install_nested<R: Read + Seek>(
         if *handling == NestedPackageHandling::Install
             && let Some(newer) = find_newer_installed(target, &package.id)?
         {
-            let message = format!("`{path}` is stored and not installed: `{newer}` is installed");
+            let message =
+                format!("`{path}` is stored but not installed, as `{newer}` is installed");
             out.warnings.push(message);
             continue;
         }

@@ -98,7 +98,7 @@ pub(super) fn parse_properties(file: &PackageFileName, text: &[u8]) -> Result<Pa
     let find = |key: &str| entries.get(key).map(|text| text.trim()).filter(|text| !text.is_empty());
     match find("packageFormatVersion").map(str::parse::<u32>) {
         None | Some(Ok(0..=2)) => {}
-        _ => return Err(refuse("packageFormatVersion", "a number up to 2")),
+        _ => return Err(refuse("packageFormatVersion", "a number from 0 to 2")),
     }
     const RULES: &str = "ignore, overwrite, merge, merge_preserve or clear";
     let rule = |key: &str| match find(key).map(AccessControlHandling::from_name) {
@@ -159,7 +159,7 @@ fn parse_property_entries(file: &PackageFileName, text: &[u8]) -> Result<BTreeMa
                     }
                     (_, tag_name) => {
                         let message = format!(
-                            "`{tag_name}` stands where `properties` with `entry` elements is expected"
+                            "expected `properties` with `entry` elements, found `{tag_name}`"
                         );
                         return Err(file.to_error(element.line, message));
                     }

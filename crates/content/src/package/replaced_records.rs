@@ -175,7 +175,7 @@ impl ReplacedRecords {
                 let (key, stored) = entry?;
                 let path = record_key::record_path(&key)?;
                 let record = ContentRecord::decode(&stored);
-                let reason = "the record that a package replaced does not decode";
+                let reason = "the record that a package replaced cannot be decoded";
                 let record = record.ok_or(Error::Damaged { path, reason })?;
                 records.insert(key.to_vec(), Arc::new(record));
             }
@@ -221,7 +221,7 @@ impl UndoRefUpdates {
         if new == expected {
             return Ok(());
         }
-        let message = format!("what the installation of {package} replaced");
+        let message = format!("records replaced by the installation of {package}");
         let update = |expected, new| RefUpdate {
             name: name.clone(),
             expected_root: expected,
@@ -248,7 +248,8 @@ impl UndoRefUpdates {
             self.rollback_updates.into_iter().for_each(|update| batch.add_ref_update(update));
             // A leftover ref only costs space: nothing marks the package as installed.
             if let Err(error) = chunks.commit(batch) {
-                tracing::warn!(reason = %error, "what a failed installation replaced is still kept");
+                tracing::warn!(reason = %error, "cannot remove the records that a failed installation \
+                    replaced");
             }
         })
     }
@@ -280,7 +281,7 @@ pub(super) fn delete_replaced(
         new_root: None,
         updated_at: stamp.time,
         author: stamp.user.clone(),
-        message: format!("{package} is not installed any more"),
+        message: format!("{package} is no longer installed"),
     });
     Ok(repository.0.chunks.commit(batch)?)
 }

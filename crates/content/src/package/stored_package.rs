@@ -319,7 +319,7 @@ impl Session {
             };
             report
                 .warnings
-                .extend(newer.map(|newer| format!("a newer version is installed, too: `{newer}`")));
+                .extend(newer.map(|newer| format!("a newer version is also installed: `{newer}`")));
             let after = self.snapshot()?;
             let replaced = ReplacedRecords::between(&before.0, &after.0, &planned_package.path)?;
             drop((before, after));
@@ -398,8 +398,8 @@ impl Session {
         let replaced = replaced_records::load_replaced(self.repository(), path)?;
         let Some(replaced) = replaced else {
             return refuse(
-                "what it replaced is not known: it came within another package, or was not installed here; \
-                 uninstall the other one"
+                "the content that it replaced is unknown: it came within another package, or was not \
+                 installed here; uninstall the other package"
                     .into(),
             );
         };
@@ -618,9 +618,10 @@ impl PackageInstallPlan {
         // The newest is last.
         match fitting().next_back().cloned() {
             Some(best) if self.packages.iter().any(|package| package.path == best.path) => Ok(()),
-            Some(best) if self.open_ids.contains(&best.id) => {
-                self.report_missing(asking, format!("`{}` and `{asking}` need each other", best.id))
-            }
+            Some(best) if self.open_ids.contains(&best.id) => self.report_missing(
+                asking,
+                format!("`{}` and `{asking}` depend on each other", best.id),
+            ),
             Some(best) if self.dependency_rule != DependencyRule::Strict => self.add_package(&best),
             Some(best) => {
                 let stored = &best.id;

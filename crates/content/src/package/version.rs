@@ -220,14 +220,14 @@ impl VersionRange {
             (Some(low), _) => (low, true),
             (None, Some(low)) => (low, false),
             (None, None) => {
-                return Err(format!("the range `{text}` begins with neither `[` nor `(`"));
+                return Err(format!("the range `{text}` must begin with `[` or `(`"));
             }
         };
         let (high, has_high) = match (high.strip_suffix(']'), high.strip_suffix(')')) {
             (Some(high), _) => (high, true),
             (None, Some(high)) => (high, false),
             (None, None) => {
-                return Err(format!("the range `{text}` ends with neither `]` nor `)`"));
+                return Err(format!("the range `{text}` must end with `]` or `)`"));
             }
         };
         let range = Self { lower_bound: bound(low, has_low), upper_bound: bound(high, has_high) };
@@ -236,7 +236,7 @@ impl VersionRange {
             match low.version.compare(&high.version) {
                 Ordering::Less => {}
                 Ordering::Equal if is_point => {}
-                _ => return Err(format!("no version lies in the range `{text}`")),
+                _ => return Err(format!("the range `{text}` contains no version")),
             }
         }
         Ok(range)

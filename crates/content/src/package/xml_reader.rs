@@ -121,7 +121,7 @@ impl<'a> XmlReader<'a> {
                 Event::Text(text) if !text.trim().is_empty() => {
                     return Err(self
                         .file_name
-                        .to_error(line, "text stands outside of the root element"));
+                        .to_error(line, "there is text outside the root element"));
                 }
                 Event::CData(data) => return Ok(XmlItem::Text(data.into_inner().into_owned())),
                 Event::GeneralRef(reference) => {
@@ -140,7 +140,7 @@ impl<'a> XmlReader<'a> {
 
     fn read_start_element(&mut self, start: &BytesStart<'a>, line: u32) -> Result<XmlElement> {
         if self.open_elements == 0 && self.has_root {
-            return Err(self.file_name.to_error(line, "a second root element begins here"));
+            return Err(self.file_name.to_error(line, "there is a second root element"));
         }
         self.open_elements += 1;
         self.has_root = true;
@@ -159,7 +159,7 @@ impl<'a> XmlReader<'a> {
             if attribute.value.contains('<') {
                 return Err(self
                     .file_name
-                    .to_error(line, format!("`{name}` holds a `<`; write `&lt;`")));
+                    .to_error(line, format!("`{name}` contains a `<`; write `&lt;`")));
             }
             let value = attribute
                 .normalized_value(XmlVersion::Implicit1_0)
@@ -178,7 +178,7 @@ impl<'a> XmlReader<'a> {
             (Some(character), _) => Ok(character.to_string()),
             (None, Some(text)) => Ok(text.to_owned()),
             (None, None) => {
-                Err(self.file_name.to_error(line, format!("the entity `&{name};` is not known")))
+                Err(self.file_name.to_error(line, format!("the entity `&{name};` is not defined")))
             }
         }
     }
@@ -192,17 +192,17 @@ impl<'a> XmlReader<'a> {
         }
         Err(self.file_name.to_error(
             line,
-            format!("the encoding `{encoding}` is not read; save the file as UTF-8"),
+            format!("the encoding `{encoding}` is not supported; save the file as UTF-8"),
         ))
     }
 
     fn finish_document(&self, line: u32) -> Result<XmlItem> {
         match (self.open_elements, self.has_root) {
             (0, true) => Ok(XmlItem::EndDocument),
-            (0, false) => Err(self.file_name.to_error(line, "the file holds no XML element")),
+            (0, false) => Err(self.file_name.to_error(line, "the file contains no XML element")),
             (open, _) => Err(self
                 .file_name
-                .to_error(line, format!("the file ends inside of {open} open elements"))),
+                .to_error(line, format!("the file ends before {open} open elements are closed"))),
         }
     }
 

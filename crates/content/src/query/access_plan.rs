@@ -229,7 +229,8 @@ pub(crate) fn plan_access(
 }
 
 fn stale_cursor_error() -> Error {
-    let reason = "its cursor belongs to an index that is gone; begin again without one";
+    let reason =
+        "its cursor belongs to an index that no longer exists; start again without a cursor";
     Error::QueryRefused { reason: reason.to_owned() }
 }
 
@@ -253,10 +254,10 @@ impl AccessPlanner<'_> {
     fn check_traversal(&self) -> Result<()> {
         match self.requirements.options.traversal {
             Some(TraversalPolicy::Fail) => Err(Error::QueryRefused {
-                reason: "no index serves it, and it says `TRAVERSAL FAIL`".to_owned(),
+                reason: "no index serves it, and it specifies `TRAVERSAL FAIL`".to_owned(),
             }),
             Some(TraversalPolicy::Warn) => {
-                tracing::warn!(reason = "no index serves it", "query traverses");
+                tracing::warn!(reason = "no index serves it", "query traverses nodes");
                 Ok(())
             }
             Some(TraversalPolicy::Ok) | None => Ok(()),
@@ -313,7 +314,7 @@ impl AccessPlanner<'_> {
         };
         let index = match changed.len() {
             0 => "full text".to_owned(),
-            count => format!("full text, and {count} documents that it does not have yet"),
+            count => format!("full text, and {count} documents that are not indexed yet"),
         };
         let search = FullTextSearch {
             request,
@@ -375,8 +376,10 @@ impl AccessPlanner<'_> {
         if !matches!(self.context.full_text_lag.get(), Some(FullTextLag::TooFar)) {
             return choice;
         }
-        let index =
-            format!("{}, as the full-text index is too far from this state", choice.index_name);
+        let index = format!(
+            "{}, as the full-text index differs too much from this state",
+            choice.index_name
+        );
         SourceCandidate { index_name: index, ..choice }
     }
 

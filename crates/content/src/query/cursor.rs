@@ -42,7 +42,7 @@ pub(crate) fn decode_cursor(
     let foreign = || {
         QuerySyntaxError::new(
             1,
-            "the cursor does not belong to this statement; begin again without one",
+            "the cursor does not belong to this statement; start again without a cursor",
         )
     };
     let bytes = decode_hex(text).ok_or_else(foreign)?;

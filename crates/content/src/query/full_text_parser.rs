@@ -33,7 +33,8 @@ impl FullTextExpression {
         match parser.peek() {
             None => Ok(expression),
             Some(_) => {
-                Err(parser.expected_error("the end of the expression; this `)` opens nowhere"))
+                Err(parser
+                    .expected_error("the end of the expression; this `)` has no matching `(`"))
             }
         }
     }
@@ -122,7 +123,7 @@ impl FullTextParser<'_> {
     fn parse_group(&mut self) -> Result<FullTextExpression, QuerySyntaxError> {
         self.depth += 1;
         if self.depth > MAX_GROUP_DEPTH {
-            return Err(self.expected_error("at most 50 groups in each other"));
+            return Err(self.expected_error("at most 50 levels of nesting"));
         }
         self.offset += 1;
         let inner = self.parse_alternatives()?;
@@ -142,7 +143,9 @@ impl FullTextParser<'_> {
             match self.peek() {
                 None => {
                     self.offset = start;
-                    return Err(self.expected_error("a `\"` that ends the phrase beginning here"));
+                    return Err(
+                        self.expected_error("a closing `\"` for the phrase that begins here")
+                    );
                 }
                 Some('"') => break,
                 Some('\\') if self.characters.get(self.offset + 1).is_some() => self.offset += 1,
@@ -219,7 +222,7 @@ impl FullTextParser<'_> {
             }
             _ => {
                 self.offset = start;
-                Err(self.expected_error("a number behind `^`"))
+                Err(self.expected_error("a number after `^`"))
             }
         }
     }

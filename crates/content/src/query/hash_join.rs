@@ -65,7 +65,9 @@ impl JoinPartners {
             if nodes.len() >= limit {
                 return Err(Error::QueryLimit {
                     limit: format!(
-                        "it has to hold more than {limit} nodes to join `{selector}` by `{property}` (`query.max_rows_in_memory`); give `{selector}` a condition, or `{property}` an index"
+                        "it needs more than {limit} nodes in memory to join `{selector}` by `{property}` \
+                         (`query.max_rows_in_memory`); add a condition on `{selector}`, or an index on \
+                         `{property}`"
                     ),
                 });
             }

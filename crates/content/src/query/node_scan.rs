@@ -141,10 +141,10 @@ impl NodeScan<'_> {
             Ok(Error::Damaged { path: record_key::record_path(key)?, reason })
         };
         let Some(record) = ContentRecord::decode(stored) else {
-            return Err(damaged("its record does not decode")?);
+            return Err(damaged("its record cannot be decoded")?);
         };
         let Some(body) = record.read_body(&self.context.chunk_reader)? else {
-            return Err(damaged("its body does not decode")?);
+            return Err(damaged("its body cannot be decoded")?);
         };
         let mut path = record_path_text(key);
         let name = path.rsplit_once('/').map_or("", |(_, name)| name);

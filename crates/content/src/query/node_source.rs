@@ -74,7 +74,8 @@ impl QueryContext<'_> {
             let limit = self.limits.max_rows_read;
             return Err(Error::QueryLimit {
                 limit: format!(
-                    "it has looked at {limit} nodes and index entries (`query.max_rows_read`); give it an index or a limit"
+                    "it has read {limit} nodes and index entries (`query.max_rows_read`); add an index or a \
+                     limit"
                 ),
             });
         }
@@ -84,7 +85,7 @@ impl QueryContext<'_> {
             let limit = self.limits.max_time.as_secs_f64();
             return Err(Error::QueryLimit {
                 limit: format!(
-                    "it has run for {limit} s (`query.max_time`); give it an index or a limit"
+                    "it has run for {limit} s (`query.max_time`); add an index or a limit"
                 ),
             });
         }

@@ -162,7 +162,7 @@ impl PredicateTranslator {
             predicate_name => {
                 let predicate_names = "path, type, nodename, property, fulltext, daterange, relativedaterange, rangeproperty, boolproperty, tagid, group";
                 return Err(builder_error(&format!(
-                    "there is no predicate `{predicate_name}`; there are {predicate_names}"
+                    "there is no predicate `{predicate_name}`; use one of {predicate_names}"
                 )));
             }
         }))
@@ -348,8 +348,10 @@ fn range_constraint(
             "<" => ComparisonOperator::Less,
             "<=" => ComparisonOperator::LessOrEqual,
             bound_text => {
-                let message =
-                    format!("`{}`: `{bound_text}` is no bound; use >, >=, < or <=", predicate.name);
+                let message = format!(
+                    "`{}`: `{bound_text}` is not a comparison operator; use >, >=, < or <=",
+                    predicate.name
+                );
                 return Err(builder_error(&message));
             }
         };
@@ -366,7 +368,7 @@ fn parse_date(predicate: &BuilderPredicate, text: &str) -> BuilderResult<Value> 
         return Ok(Value::Date(JcrDate { millis, offset_minutes: 0 }));
     }
     let date = JcrDate::parse_lenient(text)
-        .map_err(|_| builder_error(&format!("`{}`: `{text}` is no date", predicate.name)))?;
+        .map_err(|_| builder_error(&format!("`{}`: `{text}` is not a date", predicate.name)))?;
     Ok(Value::Date(date))
 }
 
@@ -378,7 +380,7 @@ fn parse_relative_date(
 ) -> BuilderResult<Value> {
     let bad = || {
         builder_error(&format!(
-            "`{}`: `{text}` is no distance such as `-1w` or `2d`",
+            "`{}`: `{text}` is not a relative date such as `-1w` or `2d`",
             predicate.name
         ))
     };
@@ -409,7 +411,7 @@ fn parse_number(
     text: &str,
     is_decimal: bool,
 ) -> BuilderResult<Value> {
-    let bad = || builder_error(&format!("`{}`: `{text}` is no number", predicate.name));
+    let bad = || builder_error(&format!("`{}`: `{text}` is not a number", predicate.name));
     match text.trim().parse() {
         Ok(number) if !is_decimal => Ok(Value::Long(number)),
         _ => Ok(Value::Double(text.trim().parse().map_err(|_| bad())?)),

@@ -717,7 +717,7 @@ fn row_from_candidate(
     };
     let Some(node) = node else { return Ok(None) };
     let Some(subject) = filtered_node(&node, candidate.score, ground) else {
-        return Err(Error::Damaged { path: candidate.path, reason: "its body cannot be read" });
+        return Err(Error::Damaged { path: candidate.path, reason: "its body cannot be decoded" });
     };
     if !is_decided && !matches_access_plan(access, subject)? {
         return Ok(None);

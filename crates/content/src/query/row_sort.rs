@@ -106,7 +106,8 @@ pub(crate) fn check_memory(ground: &QueryContext<'_>, rows: usize) -> Result<()>
     if rows > limit {
         return Err(Error::QueryLimit {
             limit: format!(
-                "it has to sort more than {limit} rows (`query.max_rows_in_memory`); give it a limit, or an index for its order"
+                "it has to sort more than {limit} rows (`query.max_rows_in_memory`); add a limit, or an index \
+                 for its order"
             ),
         });
     }

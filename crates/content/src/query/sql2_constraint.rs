@@ -198,7 +198,7 @@ impl Sql2Parser<'_> {
                 value: self.parse_literal()?,
             }
         } else if is_denied {
-            return self.expected_error("`IN` or `LIKE` behind `NOT`");
+            return self.expected_error("`IN` or `LIKE` after `NOT`");
         } else {
             let operator = self.parse_operator()?;
             QueryConstraint::Compare { operand, operator, value: self.parse_literal()? }
@@ -302,7 +302,7 @@ impl Sql2Parser<'_> {
                 let sign = if is_negative { "-" } else { "" };
                 parse_number_literal(&format!("{sign}{digits}"), column)
             }
-            _ if is_negative => self.expected_error("a number behind `-`"),
+            _ if is_negative => self.expected_error("a number after `-`"),
             Sql2TokenKind::Text(text) => {
                 self.advance();
                 Ok(QueryLiteral::from_text(text))
@@ -358,7 +358,7 @@ pub(crate) fn parse_number_literal(digits: &str, column: usize) -> QueryParseRes
     } else {
         Value::parse(ValueType::Long, digits)
     };
-    let wrong = |_| QuerySyntaxError::new(column, format!("`{digits}` is no number of 64 bits"));
+    let wrong = |_| QuerySyntaxError::new(column, format!("`{digits}` is not a 64-bit number"));
     value.map(QueryLiteral::Value).map_err(wrong)
 }
 

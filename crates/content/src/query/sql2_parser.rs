@@ -299,7 +299,8 @@ impl Sql2Parser<'_> {
             return Ok(name);
         }
         let selector_names = self.selectors.join("`, `");
-        let message = format!("there is no selector `{name}`; there is `{selector_names}`");
+        let message =
+            format!("there is no selector `{name}`; the selectors are `{selector_names}`");
         Err(QuerySyntaxError::new(column, message))
     }
 

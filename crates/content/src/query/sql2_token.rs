@@ -93,7 +93,7 @@ impl Sql2Scanner<'_> {
                 self.offset += symbol.len();
                 Ok(Sql2TokenKind::Symbol(symbol))
             }
-            None => Err(self.syntax_error("this character has no meaning here")),
+            None => Err(self.syntax_error("unexpected character")),
         }
     }
 
@@ -106,8 +106,7 @@ impl Sql2Scanner<'_> {
             match self.peek() {
                 None => {
                     self.offset = start;
-                    return Err(self
-                        .syntax_error(&format!("the `{close}` that belongs to this is missing")));
+                    return Err(self.syntax_error(&format!("the closing `{close}` is missing")));
                 }
                 Some(end) if end == close => {
                     self.offset += 1;

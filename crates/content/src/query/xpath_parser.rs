@@ -99,7 +99,7 @@ impl XPathParser<'_> {
         };
         if self.scanner.take_text("/jcr:root") {
             if !self.scanner.is_separator() {
-                return self.scanner.expected_error("`/` behind `/jcr:root`");
+                return self.scanner.expected_error("`/` after `/jcr:root`");
             }
         } else if !self.scanner.is_at("//") && !self.scanner.is_name_start() {
             return self.scanner.expected_error("`/jcr:root` or `//`");
@@ -303,7 +303,7 @@ impl XPathParser<'_> {
             QueryOperand::Property { selector, name: property } => {
                 Ok(QueryConstraint::Exists { selector, property })
             }
-            _ => self.scanner.expected_error("a comparison behind the function"),
+            _ => self.scanner.expected_error("a comparison after the function"),
         }
     }
 

@@ -139,7 +139,7 @@ impl<'a> XPathScanner<'a> {
             match self.peek() {
                 None => {
                     self.offset = start;
-                    let message = format!("the `{quote}` that belongs to this is missing");
+                    let message = format!("the closing `{quote}` is missing");
                     return Err(QuerySyntaxError::new(self.offset + 1, message));
                 }
                 Some(end) if end == quote => {

@@ -24,7 +24,7 @@ impl Session {
     /// itself.
     pub fn move_node(&mut self, from: &NodePath, to: &NodePath) -> Result<()> {
         if from.is_root() || to.is_within(from) {
-            return Err(refused_error("move", from, "a node cannot move into itself"));
+            return Err(refused_error("move", from, "a node cannot be moved into itself"));
         }
         self.clear_moved_tag(to)?;
         let histories = self.histories_from(from)?;

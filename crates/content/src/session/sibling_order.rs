@@ -40,7 +40,7 @@ impl Session {
             return Err(refused_error(
                 "order",
                 path,
-                "the children of its folder are listed by name",
+                "the children of its folder are sorted by name",
             ));
         }
         drop(parent_node);

@@ -301,7 +301,7 @@ impl Node {
         let child = |entry: Vec<u8>| {
             let key = siblings.entry_record_key(&entry)?;
             let record = view.find_record(&key)?;
-            let missing = "its map of order keys lists a child that is not there";
+            let missing = "its map of order keys lists a child that does not exist";
             let record = record.ok_or_else(|| damaged_record_error(self.path(), missing))?;
             Ok(self.node_from_record(
                 self.path().child_unchecked(record_key::record_name(&key)?),

@@ -407,7 +407,7 @@ impl Node {
             match self.snapshot.0.load_body(record, path) {
                 Ok(body) => Some(body),
                 Err(error) => {
-                    tracing::error!(path = %path, error = %error, "document cannot be read");
+                    tracing::error!(path = %path, error = %error, "cannot read a document");
                     self.snapshot.record_failure(error);
                     None
                 }

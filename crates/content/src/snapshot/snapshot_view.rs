@@ -204,7 +204,7 @@ impl SnapshotView {
         let load = || {
             record
                 .read_body(chunks)?
-                .ok_or_else(|| damaged_record_error(path, "its body does not decode"))
+                .ok_or_else(|| damaged_record_error(path, "its body cannot be decoded"))
         };
         match &record.body {
             RecordBody::Stored(id) => self.repository_state.cache.get_or_load_body(id, load),
@@ -232,7 +232,7 @@ impl RangeRecord<'_> {
 
 fn decode_record(stored: &MapValue, path: &NodePath) -> Result<ContentRecord> {
     ContentRecord::decode(stored)
-        .ok_or_else(|| damaged_record_error(path, "its record does not decode"))
+        .ok_or_else(|| damaged_record_error(path, "its record cannot be decoded"))
 }
 
 pub(super) fn damaged_record_error(path: &NodePath, reason: &'static str) -> Error {

@@ -180,7 +180,7 @@ impl Session {
         let snapshot = self.snapshot()?;
         let version = snapshot.version(path, version)?;
         if version.labels.len() >= MAX_VERSION_LABELS {
-            return Err(refused("its version has 20 labels already"));
+            return Err(refused("the version already has 20 labels"));
         }
         let versions = snapshot.versions(path)?;
         let holder = versions
@@ -191,7 +191,9 @@ impl Session {
                 return Ok(());
             }
             if clash == LabelConflictPolicy::Refuse {
-                return Err(refused("another version of it has this label; move the label"));
+                return Err(refused(
+                    "another version of the node already has this label; move the label",
+                ));
             }
             self.update_labels(holder, |labels| _ = labels.remove(label));
         }

@@ -98,7 +98,7 @@ impl Session {
             return Err(Error::InvalidEdit {
                 action: "restore a part of",
                 path: target,
-                reason: "the part is the whole; restore the version",
+                reason: "the part is the whole node; restore the version instead",
             });
         }
         let is_new = self.node(&target)?.is_none();

@@ -367,7 +367,7 @@ fn damaged_entry_error(key: &[u8]) -> Error {
     let text = String::from_utf8_lossy(key.get(1..).unwrap_or_default());
     let path = text.split('\0').next().and_then(|path| NodePath::new(path).ok());
     let path = path.unwrap_or_else(NodePath::root);
-    Error::Damaged { path, reason: "an entry of the map of versions does not decode" }
+    Error::Damaged { path, reason: "an entry of the version map cannot be decoded" }
 }
 
 #[cfg(test)]

@@ -252,6 +252,6 @@ fn entry_version(slot: Option<&VersionMapEntry>) -> Option<&StoredVersion> {
 }
 
 fn empty_change_error() -> Error {
-    let reason = "its map of versions lists a change of nothing";
+    let reason = "the version map lists an empty change";
     Error::Damaged { path: NodePath::root(), reason }
 }

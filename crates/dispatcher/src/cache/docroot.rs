@@ -267,7 +267,8 @@ impl Docroot {
         let numbers = read.ok().and_then(|_| FlushNumbers::parse(&text));
         numbers.unwrap_or_else(|| {
             let file = self.path.join(FLUSH_NUMBERS_FILE);
-            tracing::warn!(file = %file.display(), "cannot read which flushes came; the next ones count as after a loss");
+            tracing::warn!(file = %file.display(), "cannot read the flush numbers; assuming that flushes were \
+                missed");
             FlushNumbers::default()
         })
     }
@@ -340,7 +341,7 @@ impl Docroot {
                 _ => std::fs::remove_file(&path),
             };
             if let Err(error) = outcome {
-                tracing::warn!(file = %path.display(), reason = %error, "cannot remove a left-over file");
+                tracing::warn!(file = %path.display(), reason = %error, "cannot remove a leftover file");
             }
         }
     }

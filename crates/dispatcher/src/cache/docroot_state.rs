@@ -131,7 +131,7 @@ impl DocrootState {
             *open_docroot =
                 Arc::new(Docroot::open(&self.path, self.mode, Arc::clone(&self.usage))?);
             self.usage.forget_amount();
-            tracing::info!(file = %self.path.display(), "the document root was replaced and is opened anew");
+            tracing::info!(file = %self.path.display(), "document root replaced and reopened");
         }
         Ok(Arc::clone(&open_docroot))
     }

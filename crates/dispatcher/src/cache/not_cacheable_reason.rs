@@ -81,7 +81,7 @@ impl fmt::Display for NotCacheableReason {
             Self::TemporaryPathTooLong => "temporary file path too long",
             Self::NoExtension => "request URL is missing extension",
             Self::Method => "request needed to be a GET or HEAD",
-            Self::Head => "request was a HEAD, whose answer holds no page",
+            Self::Head => "request was a HEAD, whose response has no body",
             Self::Query => "request contained a query string",
             Self::SessionRequired => "session manager needs to authenticate",
             Self::SessionInvalid => "session is invalid",
@@ -101,7 +101,7 @@ impl fmt::Display for NotCacheableReason {
             Self::ParentIsFile => "parent folder is a file",
             Self::Unwritable => "cache file cannot be written",
             Self::PathParameters => "request URL has path parameters",
-            Self::TooManyVariants => "too many variants of the page were asked for",
+            Self::TooManyVariants => "too many variants of the page were requested",
         })
     }
 }

@@ -221,7 +221,8 @@ impl DispatcherState {
             }
         }
         let name = "tympan_dispatcher_flush_order_total";
-        let help = "Numbered flushes by how they followed those before; `gap`, `joined` and `back` made all pages stale.";
+        let help = "Numbered flushes by their order relative to the previous ones; `gap`, `joined` and `back` \
+            made all pages stale.";
         writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter").ok();
         for root in &roots {
             for (order, count) in root.flush_orders.counts() {
@@ -247,28 +248,32 @@ type RootMetric = (&'static str, &'static str, &'static str, fn(&DocrootState) -
 
 /// The metrics of each document root: name, kind and help text.
 const ROOT_METRICS: [RootMetric; 5] = [
-    ("cache_bytes", "gauge", "About how much the cache files take, in whole blocks.", |root| {
-        root.usage.current_amount().bytes
-    }),
+    (
+        "cache_bytes",
+        "gauge",
+        "Approximate disk usage of the cache files, in whole blocks.",
+        |root| root.usage.current_amount().bytes,
+    ),
     (
         "cache_files",
         "gauge",
-        "About how many cache files, side files and folders there are.",
+        "Approximate number of cache files, side files and folders.",
         |root| root.usage.current_amount().files,
     ),
     (
         "evicted_files_total",
         "counter",
-        "Cache files and side files evicted to make room; a steady rise means that the bound is too small.",
+        "Cache files and side files evicted to make room; a steady rise means that the limit is too small.",
         |root| root.usage.evicted_files.load(Ordering::Relaxed),
     ),
-    ("evicted_bytes_total", "counter", "What these took.", |root| {
+    ("evicted_bytes_total", "counter", "Disk usage of the evicted files.", |root| {
         root.usage.evicted_bytes.load(Ordering::Relaxed)
     }),
     (
         "disk_full_total",
         "counter",
-        "Stores that met a full disk; their pages were served and not kept. Give the cache more room.",
+        "Stores that failed because the disk was full; their pages were served but not cached. Give the cache \
+         more room.",
         |root| root.usage.disk_full_count.load(Ordering::Relaxed),
     ),
 ];
@@ -347,7 +352,8 @@ impl DiskQuotaEnforcer {
         if !self.is_stopped()
             && let Err(error) = self.check_and_evict(&self.root.last_opened(), is_full, memo)
         {
-            tracing::warn!(file = %self.root.path().display(), reason = %error, "cannot look after the document root");
+            tracing::warn!(file = %self.root.path().display(), reason = %error, "cannot enforce the disk \
+                limits of the document root");
         }
         usage.record_round_end();
     }
@@ -437,7 +443,7 @@ impl DiskQuotaEnforcer {
     fn log_insufficient_eviction(&self, goal: EvictionGoal, memo: &mut DiskQuotaEnforcerMemo) {
         if !std::mem::replace(&mut memo.is_failure_reported, true) {
             tracing::warn!(file = %self.root.path().display(), reason = goal.reason.description(), bytes = goal.required_amount.bytes,
-                "the cache holds too little that may be evicted; look what else fills the disk");
+                "too few cache files can be evicted; check what else fills the disk");
         }
     }
 }

@@ -118,7 +118,7 @@ pub(super) fn read_access_list(
         });
         let pattern = pattern.unwrap_or_else(|| {
             let coverage = if verdict == safe { "everything" } else { "nothing" };
-            reader.add_warning(at, format!("this rule has no `/glob`; it counts for {coverage}"));
+            reader.add_warning(at, format!("this rule has no `/glob`; it matches {coverage}"));
             RulePattern::Invalid
         });
         let label = item.name().map(str::to_owned);
@@ -138,7 +138,7 @@ pub(super) fn read_verdict(
         other => {
             reader.add_warning(
                 &text.position,
-                format!("`/type` is `allow` or `deny`, not `{other}`"),
+                format!("`/type` must be `allow` or `deny`, not `{other}`"),
             );
             None
         }

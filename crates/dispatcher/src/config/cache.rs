@@ -245,7 +245,7 @@ fn read_allowed_clients(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> A
     if list.rules.is_empty() && block.is_none_or(|block| !block.items.is_empty()) {
         reader.add_warning(
             entry.position(),
-            "`/allowedClients` holds no rule, so no address may flush",
+            "`/allowedClients` has no rules, so no address may flush",
         );
         list.add_safe_rule(entry.position());
     }
@@ -259,7 +259,7 @@ fn read_extension_key(reader: &mut ConfigReader, entry: &ConfigEntry<'_>, cache:
             Some("soft") => cache.flush_mode = FlushMode::Soft,
             Some(other) => reader.add_warning(
                 entry.position(),
-                format!("`/x-flushMode` is `delete` or `soft`, not `{other}`"),
+                format!("`/x-flushMode` must be `delete` or `soft`, not `{other}`"),
             ),
             None => {}
         },
@@ -269,7 +269,7 @@ fn read_extension_key(reader: &mut ConfigReader, entry: &ConfigEntry<'_>, cache:
             Some("flushed") => cache.revalidate = RevalidateMode::Flushed,
             Some(other) => reader.add_warning(
                 entry.position(),
-                format!("`/x-revalidate` is `0`, `expired` or `flushed`, not `{other}`"),
+                format!("`/x-revalidate` must be `0`, `expired` or `flushed`, not `{other}`"),
             ),
             None => {}
         },
@@ -331,14 +331,15 @@ fn read_negative_ttls(reader: &mut ConfigReader, block: &ConfigBlock) -> BTreeMa
         let status = entry.name().parse::<u16>().ok();
         let Some(status) = status.filter(|status| matches!(status, 404 | 410 | 500..=599)) else {
             let message =
-                format!("`/{}` is none of `/404`, `/410` and `/500` to `/599`", entry.name());
+                format!("`/{}` is not `/404`, `/410` or one of `/500` to `/599`", entry.name());
             reader.add_warning(entry.position(), message);
             continue;
         };
         match reader.read_seconds(&entry) {
             Some(time) if time > MAX_NEGATIVE_TTL => {
                 let seconds = MAX_NEGATIVE_TTL.as_secs();
-                let message = format!("`/{status}` is at most {seconds} seconds, which count");
+                let message =
+                    format!("`/{status}` must be at most {seconds} seconds; the maximum is used");
                 reader.add_warning(entry.position(), message);
                 negative.insert(status, MAX_NEGATIVE_TTL);
             }
@@ -353,7 +354,8 @@ fn read_size(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<u64> 
     let text = reader.read_value(entry)?;
     let size = parse_size(&text.text);
     if size.is_none() {
-        let message = format!("`/{}` is a size like `20 GiB`, not `{}`", entry.name(), text.text);
+        let message =
+            format!("`/{}` must be a size such as `20 GiB`, not `{}`", entry.name(), text.text);
         reader.add_error(&text.position, message);
     }
     size

@@ -105,7 +105,9 @@ pub fn check_config(loaded: &LoadedConfig) -> Vec<ConfigDiagnostic> {
             let name = &farm.name;
             warn(
                 &farm.position,
-                format!("/{name} has no `/clientheaders`, so renders see no header of the visitor"),
+                format!(
+                    "/{name} has no `/clientheaders`, so renders receive no headers from visitors"
+                ),
             );
         }
         check_forwarding(farm, &mut warn);
@@ -134,7 +136,7 @@ fn check_filter(farm: &FarmConfig, warn: &mut impl FnMut(&SourcePosition, String
         ),
         None if has_renders => warn(
             &farm.position,
-            format!("the filter of /{name} holds no rule, so every request is refused"),
+            format!("the filter of /{name} has no rules, so every request is refused"),
         ),
         None => {}
     }
@@ -145,7 +147,7 @@ fn check_filter(farm: &FarmConfig, warn: &mut impl FnMut(&SourcePosition, String
         if let Some(rule) = filter::deciding_filter_rule(rules, &view)
             && rule.verdict == RuleVerdict::Allow
         {
-            warn(&rule.position, format!("this rule lets `GET {url}` reach the renders"));
+            warn(&rule.position, format!("this rule allows `GET {url}` to reach the renders"));
         }
     }
 }
@@ -185,10 +187,12 @@ fn check_cache_config(
         note("anyone may flush; begin `/allowedClients` with a rule that denies `*`");
     }
     if cache.invalidate.rules.is_empty() {
-        note("`/cache` has no `/invalidate`, so pages that show a changed page stay as they are");
+        note(
+            "`/cache` has no `/invalidate`, so pages that show a changed page are not invalidated",
+        );
     } else if cache.stat_files == StatFileLayout::Level(0) {
         note(
-            "`/statfileslevel` is 0, so every flush makes all pages stale; 2 or more keeps sites apart",
+            "`/statfileslevel` is 0, so every flush makes all pages stale; use 2 or more to separate sites",
         );
     }
     if cache.allow_authorized && farm.session_management.is_some() {
@@ -196,21 +200,23 @@ fn check_cache_config(
     }
     if cache.allow_authorized && farm.auth_checker.is_none() {
         note(
-            "`/allowAuthorized` without `/auth_checker` shows to everyone what one logged-in visitor saw",
+            "`/allowAuthorized` without `/auth_checker` serves to everyone what was fetched for one logged-in \
+             visitor",
         );
     }
     let obeys_lives = cache.obeys_stale_directives || cache.revalidate == RevalidateMode::Expired;
     if obeys_lives && !cache.enable_ttl {
         note(
-            "`/x-staleDirectives` and `/x-revalidate \"expired\"` do nothing without `/enableTTL \"1\"`, as no copy expires",
+            "`/x-staleDirectives` and `/x-revalidate \"expired\"` have no effect without `/enableTTL \"1\"`, \
+             as no copy expires",
         );
     }
     let refetches = cache.refetch_hot > 0 || cache.refetch_concurrency > 1;
     if refetches && !farm.virtual_hosts.iter().any(VirtualHostPattern::is_literal_host) {
         note(
-            "pages are fetched again (`/x-refetchHot`, `/x-refetchConcurrency`), but `/virtualhosts` writes no host out; \
-             those that no visitor asked for since the start are asked for at a host that the last visitor wrote, or at \
-             the render's own",
+            "pages are fetched again (`/x-refetchHot`, `/x-refetchConcurrency`), but `/virtualhosts` has no \
+             literal host; pages that no visitor requested since the start are fetched with the host of the \
+             last visitor's request, or with the render's own",
         );
     }
     if !cache.serve_stale_on_error {
@@ -218,10 +224,12 @@ fn check_cache_config(
     }
     let ignored = &cache.ignore_url_params.rules;
     if ignored.is_empty() {
-        note("no `/ignoreUrlParams`, so every parameter that campaigns add goes to the renders");
+        note(
+            "no `/ignoreUrlParams`, so every request with a campaign parameter reaches the renders",
+        );
     } else if ignored.iter().all(|rule| rule.verdict == RuleVerdict::Deny) {
         note(
-            "`/ignoreUrlParams` ignores nothing: `deny` keeps a parameter, `allow` is what ignores one",
+            "`/ignoreUrlParams` ignores no parameter: `deny` keeps a parameter, `allow` ignores it",
         );
     }
     if !cache.invalidate.rules.is_empty()
@@ -229,8 +237,8 @@ fn check_cache_config(
         && cache.flush_window.is_zero()
     {
         note(
-            "no `/gracePeriod`, so each change of a batch makes all pages stale anew; 2 seconds, or \
-             `/x-flushWindow`, keep a batch together",
+            "no `/gracePeriod`, so each change of a batch makes all pages stale again; set 2 seconds, or \
+             `/x-flushWindow`, to treat a batch as one change",
         );
     }
 }
@@ -243,11 +251,12 @@ fn check_forwarding(farm: &FarmConfig, warn: &mut impl FnMut(&SourcePosition, St
     if farm.siblings.is_empty() {
         warn(
             &farm.position,
-            format!("/{name}: `/x-passFlushes` does nothing without `/x-siblings` that are told"),
+            format!("/{name}: `/x-passFlushes` has no effect without `/x-siblings`"),
         );
     }
     if farm.cache.as_ref().is_none_or(|cache| cache.docroot.is_none()) {
-        let message = "`/x-passFlushes` needs a `/cache` with a `/docroot`, where it keeps what siblings are told";
+        let message = "`/x-passFlushes` needs a `/cache` with a `/docroot`, where it stores the flushes for \
+            siblings";
         warn(&farm.position, format!("/{name}: {message}"));
     }
 }
@@ -271,8 +280,8 @@ fn check_nested_docroots(
             warn(
                 &farm.position,
                 format!(
-                    "the document root of /{} lies inside that of /{}; levels of `.stat` files count from \
-                     each root, so a flush at one may not reach the other",
+                    "the document root of /{} is inside that of /{}; levels of `.stat` files count from each \
+                     root, so a flush of one may not reach the other",
                     farm.name, nested_farm.name
                 ),
             );

@@ -99,15 +99,15 @@ pub fn explain_request(
     let mut explanation = RequestExplanation {
         request: format!("{} at host `{}` over {}", view.request_line(), view.host, view.scheme),
         rules,
-        farm: "none: the configuration holds no farm".to_owned(),
-        filter: "not asked".to_owned(),
-        cache: "not asked".to_owned(),
+        farm: "none: the configuration has no farm".to_owned(),
+        filter: "not consulted".to_owned(),
+        cache: "not consulted".to_owned(),
         stat: None,
         state: None,
         is_served: false,
     };
     if let Some(is_served) = ended {
-        explanation.farm = "not asked".to_owned();
+        explanation.farm = "not consulted".to_owned();
         explanation.is_served = is_served;
         return Ok(explanation);
     }
@@ -117,13 +117,15 @@ pub fn explain_request(
     let farm = decision.farm;
     let match_reason = match decision.farm_match {
         FarmMatch::Matched => "by its virtual hosts",
-        FarmMatch::Default => "as the last one, since no virtual host matches",
+        FarmMatch::Default => "as the last farm, since no virtual host matches",
     };
     explanation.farm = format!("/{} ({}), {match_reason}", farm.name, farm.position);
     explanation.filter = match &decision.action {
-        RequestAction::Flush => "not asked: the headers make it a flush".to_owned(),
-        RequestAction::Purge => "not asked: the method asks to forget the page".to_owned(),
-        RequestAction::RefuseReserved => "denied: the file belongs to the cache itself".to_owned(),
+        RequestAction::Flush => "not consulted: the headers make it a flush".to_owned(),
+        RequestAction::Purge => {
+            "not consulted: the method requests removal of the page from the cache".to_owned()
+        }
+        RequestAction::RefuseReserved => "denied: the file is reserved for the cache".to_owned(),
         _ => explain_filter(farm, &view),
     };
     match file_if_accepted(&decision.action, farm, &view) {
@@ -235,7 +237,7 @@ fn explain_cache(
         (None, true) => "obeys the nearest .stat file, but there is none yet".to_owned(),
     });
     let Ok(metadata) = std::fs::symlink_metadata(&whole) else {
-        explanation.state = Some("absent: the next visitor fetches it".to_owned());
+        explanation.state = Some("absent: the next request fetches it".to_owned());
         return;
     };
     let Ok(fetched) = metadata.modified() else {

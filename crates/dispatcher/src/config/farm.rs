@@ -227,7 +227,8 @@ pub(super) fn read_farm(
         );
     }
     if farm.renders.is_empty() {
-        reader.add_warning(&farm.position, "the farm has no `/renders`; it can only take flushes");
+        reader
+            .add_warning(&farm.position, "the farm has no `/renders`; it can only receive flushes");
     }
     farm
 }
@@ -268,7 +269,7 @@ pub(super) fn read_farm_sections(
                         "filter" | "sessionmanagement" | "auth_checker"
                     ) =>
                     {
-                        let message = format!("`/{}` has to be a block", entry.name());
+                        let message = format!("`/{}` must be a block", entry.name());
                         reader.add_error(entry.position(), message);
                     }
                     None => {}
@@ -447,7 +448,7 @@ pub(super) fn read_auth_checker(
         }
     }
     if checker.filter.rules.is_empty() {
-        let message = "`/auth_checker` has no `/filter` with rules, so every page is asked about";
+        let message = "`/auth_checker` has no `/filter` with rules, so every page is checked";
         reader.add_warning(at, message);
         checker.filter.add_safe_rule(at);
     }
@@ -486,7 +487,7 @@ fn read_percent(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<f6
         Ok(percent) if (0.0..=100.0).contains(&percent) => Some(percent),
         // A typing error must not direct visitors to a new site.
         _ => {
-            let message = format!("`/percent` is a number from 0 to 100, not `{}`", text.text);
+            let message = format!("`/percent` must be a number from 0 to 100, not `{}`", text.text);
             reader.add_error(&text.position, message);
             None
         }
@@ -532,7 +533,7 @@ fn read_statistics(
                 let at = item.position().unwrap_or(&rule.position);
                 reader.add_warning(
                     at,
-                    format!("only {MAX_CATEGORIES} categories count; this one is ignored"),
+                    format!("only {MAX_CATEGORIES} categories are supported; this one is ignored"),
                 );
                 continue;
             }

@@ -110,7 +110,7 @@ fn read_filter_rule(
         Some(_) if !elements.is_empty() => {
             reader.add_error(
                 &at,
-                "a rule has either `/glob` or single elements such as `/url`, not both",
+                "a rule must have either `/glob` or single elements such as `/url`, not both",
             );
             return None;
         }
@@ -124,7 +124,7 @@ fn read_filter_rule(
             FilterMatcher::RequestLine(pattern)
         }
         None if elements.is_empty() => {
-            reader.add_warning(&at, "this rule names nothing to match and is skipped");
+            reader.add_warning(&at, "this rule has nothing to match and is skipped");
             return None;
         }
         None => FilterMatcher::Elements(elements),

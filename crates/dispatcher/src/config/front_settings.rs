@@ -164,7 +164,10 @@ impl RequestGate {
                 Some(RequestRate::new(per_second, settings.burst.unwrap_or(usual).max(1)))
             }
             Some(_) => {
-                return Err(settings_error("front.requests_per_second", "it is a number above 0"));
+                return Err(settings_error(
+                    "front.requests_per_second",
+                    "it must be a number above 0",
+                ));
             }
         };
         let previous_limiter = old.and_then(|old| old.rate_limiter.as_ref());

@@ -296,7 +296,7 @@ impl HttpdConfigReader<'_> {
                 None if self.variables.contains_key(argument) => HttpdContainerKind::Transparent,
                 None => {
                     let message = format!(
-                        "`{argument}` is not defined, so what `<IfDefine>` holds is left out"
+                        "`{argument}` is not defined, so the content of `<IfDefine>` is left out"
                     );
                     self.diagnostics.add_warning(at, message);
                     HttpdContainerKind::Inactive
@@ -320,7 +320,7 @@ impl HttpdConfigReader<'_> {
                 HttpdContainerKind::Section
             }
             _ => {
-                self.warn_of_unsupported(at, &format!("<{name}>"), "what it holds is left out");
+                self.warn_of_unsupported(at, &format!("<{name}>"), "its content is left out");
                 HttpdContainerKind::Unconvertible
             }
         }
@@ -330,7 +330,7 @@ impl HttpdConfigReader<'_> {
         let is_open = self.containers.len() > self.file_container_base;
         let closed = if is_open { self.containers.pop() } else { None };
         if closed.as_ref().is_none_or(|closed| !closed.name.eq_ignore_ascii_case(name)) {
-            self.diagnostics.add_error(at, format!("`</{name}>` closes nothing"));
+            self.diagnostics.add_error(at, format!("`</{name}>` has no opening tag"));
         }
         if let Some(closed) = closed {
             self.finish_container(&closed);
@@ -377,8 +377,8 @@ impl HttpdConfigReader<'_> {
             }
             None => {
                 let message = format!(
-                    "`{}` is not followed: there is no `{pattern}`; name httpd's own folder with `--root`, or give the \
-                     file too",
+                    "`{}` is not followed: `{pattern}` does not exist; specify httpd's own folder with \
+                     `--root`, or pass the file too",
                     line.name
                 );
                 if line.name.eq_ignore_ascii_case("Include") {
@@ -423,13 +423,13 @@ impl HttpdConfigReader<'_> {
             .for_each(|name| self.recorded_environment.record_query(name));
         let is_lost = self.is_within(HttpdContainerKind::Unconvertible);
         let result = match self.sections.last_mut() {
-            Some(section) if !is_lost => section.read_directive(&line.name, &line.arguments, &self.known_environment).map_err(|why| {
-                format!(
-                    "{why}; what the section holds is refused until a rule of yours stands there"
-                )
-            }),
+            Some(section) if !is_lost => section
+                .read_directive(&line.name, &line.arguments, &self.known_environment)
+                .map_err(|why| {
+                    format!("{why}; requests for the section are refused until you add a rule")
+                }),
             _ if access::is_unrestricted(&line.name, &line.arguments) => Ok(()),
-            _ => Err("nothing tells which pages it is about".to_owned()),
+            _ => Err("the pages to which it applies are unknown".to_owned()),
         };
         if let Err(why) = result {
             self.diagnostics
@@ -457,13 +457,13 @@ impl HttpdConfigReader<'_> {
         let is_rule =
             is_proxy || matches!(name.as_str(), "rewritecond" | "rewriterule" | "rewritemap");
         if is_rule || name.starts_with("redirect") {
-            let message = format!("`{}` is not converted: it stands in `<{container}>`", line.name);
+            let message = format!("`{}` is not converted: it is inside `<{container}>`", line.name);
             self.diagnostics.add_error(line.position, message);
         } else if !is_httpd_only(&name) {
             self.warn_of_unsupported(
                 line.position,
                 &line.name,
-                &format!("it stands in `<{container}>`"),
+                &format!("it is inside `<{container}>`"),
             );
         }
     }
@@ -504,7 +504,7 @@ impl HttpdConfigReader<'_> {
             "rewriteoptions" => self.read_rewrite_options(line),
             "rewritemap" => self.diagnostics.add_error(
                 line.position,
-                format!("`{}` is not converted: rules do not look up tables", line.name),
+                format!("`{}` is not converted: rewrite maps are not supported", line.name),
             ),
             "rewritecond" => self.read_rewrite_condition(line),
             "rewriterule" => self.handle_rewrite_rule(line),
@@ -581,8 +581,8 @@ impl HttpdConfigReader<'_> {
                 return self.diagnostics.add_error(
                     line.position,
                     format!(
-                        "`{}` is not converted: the key in `{value}` cannot be asked for; write `use_forwarded_host = \
-                         true` where every visitor comes through the proxy that sends it",
+                        "`{}` is not converted: the key in `{value}` cannot be checked; write \
+                         `use_forwarded_host = true` if every visitor comes through the proxy that sends it",
                         line.name
                     ),
                 );
@@ -612,7 +612,7 @@ impl HttpdConfigReader<'_> {
                 self.warn_of_unsupported(
                     line.position,
                     &line.name,
-                    &format!("`{value}` is not understood"),
+                    &format!("`{value}` is not recognized"),
                 );
             }
         }
@@ -649,7 +649,8 @@ impl HttpdConfigReader<'_> {
             _ => self.warn_of_unsupported(
                 line.position,
                 &line.name,
-                "only `Header set NAME VALUE` without variables is, with no condition but `env=` of what `SetEnv` sets",
+                "only `Header set NAME VALUE` without variables is, optionally with `env=` of a variable that \
+                 `SetEnv` sets",
             ),
         }
     }
@@ -686,8 +687,8 @@ impl HttpdConfigReader<'_> {
             if !self.included_files.contains(&*rule.position.file) {
                 self.diagnostics.add_warning(
                     &rule.position,
-                    "this rewrite rule stands outside every `<VirtualHost>`, where httpd applies it to none; it is \
-                     left out",
+                    "this rewrite rule is outside every `<VirtualHost>`, where httpd applies it to no host; \
+                     it is left out",
                 );
             }
         }

@@ -139,7 +139,7 @@ fn read_config(reader: &mut ConfigReader, block: &ConfigBlock) -> DispatcherConf
     if !has_farms {
         reader.add_error(&block.position, "no `/farms` section; add one with at least one farm");
     } else if config.farms.is_empty() {
-        reader.add_error(&block.position, "`/farms` holds no farm; add one");
+        reader.add_error(&block.position, "`/farms` has no farm; add one");
     }
     config
 }
@@ -152,7 +152,7 @@ fn read_farms(reader: &mut ConfigReader, block: &ConfigBlock, farms: &mut Vec<Ar
         if farms.iter().any(|farm| farm.name == entry.name()) {
             reader.add_error(
                 entry.position(),
-                format!("a farm `/{}` exists already; rename one", entry.name()),
+                format!("a farm `/{}` already exists; rename one", entry.name()),
             );
         }
         let farm = farm::read_farm(reader, entry.key, inner);

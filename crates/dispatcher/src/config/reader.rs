@@ -82,7 +82,7 @@ impl ConfigReader {
                 let name = name.unwrap_or_default();
                 self.add_warning(
                     at,
-                    format!("the label `/{name}` occurs twice in this list; both rules count"),
+                    format!("the label `/{name}` occurs twice in this list; both rules apply"),
                 );
             }
             rules.push((item, inner));
@@ -132,7 +132,7 @@ impl ConfigReader {
             ConfigValue::Block(_) => {
                 self.add_warning(
                     entry.position(),
-                    format!("`/{}` takes one value, not a block", entry.name()),
+                    format!("`/{}` must be one value, not a block", entry.name()),
                 );
                 None
             }
@@ -149,7 +149,7 @@ impl ConfigReader {
             ConfigValue::Text(_) | ConfigValue::Absent => {
                 self.add_warning(
                     entry.position(),
-                    format!("`/{}` takes a block in braces; it is skipped", entry.name()),
+                    format!("`/{}` must be a block in braces; it is skipped", entry.name()),
                 );
                 None
             }
@@ -166,7 +166,7 @@ impl ConfigReader {
             other => {
                 self.add_warning(
                     &text.position,
-                    format!("`/{}` is `1` or `0`, not `{other}`", entry.name()),
+                    format!("`/{}` must be `1` or `0`, not `{other}`", entry.name()),
                 );
                 None
             }
@@ -179,7 +179,7 @@ impl ConfigReader {
         if number.is_none() {
             self.add_warning(
                 &text.position,
-                format!("`/{}` is a number, not `{}`", entry.name(), text.text),
+                format!("`/{}` must be a number, not `{}`", entry.name(), text.text),
             );
         }
         number
@@ -192,7 +192,7 @@ impl ConfigReader {
             let name = entry.name();
             self.add_warning(
                 entry.position(),
-                format!("`/{name}` is a number from 1 to 65535, not `{number}`"),
+                format!("`/{name}` must be a number from 1 to 65535, not `{number}`"),
             );
         }
         port
@@ -204,7 +204,7 @@ impl ConfigReader {
         if number.is_none() {
             self.add_warning(
                 &text.position,
-                format!("`/{}` is octal like `0755`, not `{}`", entry.name(), text.text),
+                format!("`/{}` must be octal such as `0755`, not `{}`", entry.name(), text.text),
             );
         }
         number

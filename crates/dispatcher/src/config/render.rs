@@ -79,7 +79,7 @@ fn read_hostname(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<S
         reader.add_warning(
             entry.position(),
             format!(
-                "`/hostname` is a name or an address alone, not `{text}`; its port stands in `/port`"
+                "`/hostname` must be only a name or an address, not `{text}`; set the port in `/port`"
             ),
         );
     }

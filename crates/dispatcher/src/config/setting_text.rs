@@ -26,7 +26,7 @@ pub(crate) fn parse_log_level(text: &str) -> Result<LogLevel, Error> {
         "debug" | "3" => LogLevel::Debug,
         "trace" | "4" => LogLevel::Trace,
         _ => {
-            let reason = format!("`{text}` is none of error, warn, info, debug and trace");
+            let reason = format!("`{text}` is not one of error, warn, info, debug and trace");
             return Err(settings_error("log_level", reason));
         }
     })
@@ -53,7 +53,7 @@ pub(crate) fn parse_statuses(text: &str) -> Result<Vec<RangeInclusive<u16>>, Err
                 }
                 _ => Err(settings_error(
                     "pass_error",
-                    format!("`{part}` is no status from 400 to 599; write \"400-404,501\""),
+                    format!("`{part}` is not a status from 400 to 599; write \"400-404,501\""),
                 )),
             }
         })
@@ -67,7 +67,7 @@ pub(crate) fn parse_error_documents(
         Ok(status) if (400..600).contains(&status) => Ok((status, document.clone())),
         _ => Err(settings_error(
             "error_documents",
-            format!("`{status}` is no status from 400 to 599"),
+            format!("`{status}` is not a status from 400 to 599"),
         )),
     };
     documents.iter().map(read).collect()
@@ -98,7 +98,7 @@ pub(crate) fn parse_min_rate(key: &str, text: Option<&str>) -> Result<Option<Min
     };
     let Some((rate, grace)) = parse_byte_rate(rate).zip(grace) else {
         let reason =
-            format!("`{text}` is no rate; write \"4 KiB/s\", \"4 KiB/s after 30s\" or \"0\"");
+            format!("`{text}` is not a rate; write \"4 KiB/s\", \"4 KiB/s after 30s\" or \"0\"");
         return Err(settings_error(key, reason));
     };
     Ok(NonZeroU64::new(rate)

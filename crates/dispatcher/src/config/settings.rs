@@ -223,7 +223,7 @@ fn deserialize_duration<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse_duration(&text)
-        .map(Some)
-        .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no duration; write \"30s\"")))
+    parse_duration(&text).map(Some).ok_or_else(|| {
+        serde::de::Error::custom(format!("`{text}` is not a duration; write \"30s\""))
+    })
 }

@@ -66,7 +66,7 @@ pub(super) fn read_variant_limit(
                 }
                 Some(_) => reader.add_error(
                     entry.position(),
-                    format!("`/window` is a number of seconds from 1 to {MAX_WINDOW_SECONDS}"),
+                    format!("`/window` must be a number of seconds from 1 to {MAX_WINDOW_SECONDS}"),
                 ),
                 None => {}
             },
@@ -76,7 +76,7 @@ pub(super) fn read_variant_limit(
                 Some(other) => {
                     reader.add_warning(
                         entry.position(),
-                        format!("`/over` is `429` or `plain`, not `{other}`"),
+                        format!("`/over` must be `429` or `plain`, not `{other}`"),
                     );
                 }
                 None => {}
@@ -86,18 +86,15 @@ pub(super) fn read_variant_limit(
     }
     let limits = limit.max_per_client.or(limit.max_total);
     if limits.is_none() {
-        let message = "`/x-variantLimit` has neither `/perClient` nor `/total`, so nothing is limited; \
-             write `/x-variantLimit \"0\"` if that is meant";
+        let message = "`/x-variantLimit` has neither `/perClient` nor `/total`, so nothing is limited; write \
+            `/x-variantLimit \"0\"` if that is intended";
         reader.add_warning(at, message);
     } else if limit
         .max_per_client
         .zip(limit.max_total)
         .is_some_and(|(per_client, all)| per_client > all)
     {
-        reader.add_warning(
-            at,
-            "`/perClient` is above `/total`, which holds for all clients together",
-        );
+        reader.add_warning(at, "`/perClient` is above `/total`, which limits all clients together");
     }
     limits.map(|_| limit)
 }
@@ -107,7 +104,7 @@ fn read_at_least_one(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Opti
     if number == 0 {
         // The value is ambiguous, and either interpretation would surprise some users.
         let message = format!(
-            "`/{}` is at least 1; leave it out for no limit, and refuse variants by `/filter`",
+            "`/{}` must be at least 1; omit it for no limit, and refuse variants by `/filter`",
             entry.name()
         );
         reader.add_error(entry.position(), message);

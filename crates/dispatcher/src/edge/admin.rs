@@ -39,13 +39,13 @@ impl Dispatcher {
             if !has_token && !is_local {
                 return plain_text_response(
                     StatusCode::FORBIDDEN,
-                    "show the token of `[dispatcher.admin]`\n",
+                    "the token of `[dispatcher.admin]` is required\n",
                 );
             }
             return self.answer_admin_get(&path);
         }
         if !has_token {
-            let text = "changes need the token of `[dispatcher.admin]`\n";
+            let text = "changes require the token of `[dispatcher.admin]`\n";
             return plain_text_response(StatusCode::FORBIDDEN, text);
         }
         match (request.method(), path.strip_prefix("/shares/")) {
@@ -70,9 +70,10 @@ impl Dispatcher {
             }
             "/status.json" => match serde_json::to_string(&self.status()) {
                 Ok(text) => response_with_type(StatusCode::OK, "application/json", text),
-                Err(_not_a_number) => {
-                    plain_text_response(StatusCode::INTERNAL_SERVER_ERROR, "no status\n")
-                }
+                Err(_not_a_number) => plain_text_response(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "cannot serialize the status\n",
+                ),
             },
             "/metrics" => response_with_type(
                 StatusCode::OK,
@@ -100,7 +101,7 @@ impl Dispatcher {
             }
             _ => plain_text_response(
                 StatusCode::NOT_FOUND,
-                "/, /status.json, /metrics and /health are here\n",
+                "not found; available are /, /status.json, /metrics and /health\n",
             ),
         }
     }
@@ -111,16 +112,17 @@ impl Dispatcher {
         let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
         let percent = text.and_then(|text| text.trim().parse::<f64>().ok());
         match percent.filter(|percent| (0.0..=100.0).contains(percent)) {
-            None => {
-                plain_text_response(StatusCode::BAD_REQUEST, "the body is a number from 0 to 100\n")
-            }
+            None => plain_text_response(
+                StatusCode::BAD_REQUEST,
+                "the body must be a number from 0 to 100\n",
+            ),
             Some(percent) if self.set_share(farm, percent) => {
-                tracing::info!(%farm, percent, "the share of a farm was changed");
+                tracing::info!(%farm, percent, "share of a farm changed");
                 plain_text_response(StatusCode::OK, &format!("{percent}\n"))
             }
             Some(_) => plain_text_response(
                 StatusCode::NOT_FOUND,
-                "there is no such farm with `/x-share`\n",
+                "there is no farm of this name with `/x-share`\n",
             ),
         }
     }

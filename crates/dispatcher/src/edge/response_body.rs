@@ -127,7 +127,7 @@ impl GrowingFile {
             .progress
             .wait_for(has_news)
             .await
-            .map_err(|_writer_gone| "the fetch was given up")?;
+            .map_err(|_writer_gone| "the fetch was abandoned")?;
         let available = match progress {
             FileWriteProgress::Written(bytes)
             | FileWriteProgress::Complete(bytes)
@@ -135,7 +135,9 @@ impl GrowingFile {
         };
         if available == 0 {
             return match progress {
-                FileWriteProgress::Failed(_) => Err("the render broke off in its answer".into()),
+                FileWriteProgress::Failed(_) => {
+                    Err("the response of the render is incomplete".into())
+                }
                 FileWriteProgress::Written(_) | FileWriteProgress::Complete(_) => Ok(None),
             };
         }

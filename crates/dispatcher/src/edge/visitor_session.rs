@@ -49,7 +49,8 @@ pub(crate) fn begin_session(
         std::fs::create_dir_all(&sessions.directory).and_then(|()| touch_session_file(&file, now));
     if let Err(error) = made {
         let file = file.display();
-        tracing::warn!(%file, reason = %error, "cannot keep a session; its visitor is not served from the cache");
+        tracing::warn!(%file, reason = %error, "cannot store a session; not serving its visitor from the \
+            cache");
     }
 }
 

@@ -30,7 +30,7 @@ impl FlushKeys {
     pub(crate) fn is_admitted(&self, key: &[u8]) -> Option<bool> {
         let admit = self.0.as_ref()?;
         admit(key).unwrap_or_else(|error| {
-            tracing::error!(reason = %error, "the pairs that may flush cannot be read; nobody flushes by a key");
+            tracing::error!(reason = %error, "cannot read the pairs that may flush; refusing flushes by key");
             Some(false)
         })
     }

@@ -127,7 +127,7 @@ impl DispatcherState {
             }
             if order.is_doubtful() {
                 tracing::warn!(farm = %farm.config.name, agent = source, reason = order.name(),
-                    "flushes may have been missed: all pages count as out of date");
+                    "flushes may have been missed; invalidating all pages");
                 self.log(LogLevel::Warn, || {
                     format!(
                         "Flushes of {source} may have been missed ({}): touched all stat files",
@@ -135,14 +135,14 @@ impl DispatcherState {
                     )
                 });
             } else if *order == FlushOrder::Restarted {
-                tracing::info!(farm = %farm.config.name, agent = source, "a sender of flushes began anew");
+                tracing::info!(farm = %farm.config.name, agent = source, "sender of flushes restarted");
             }
         }
         if let Err(error) =
             docroot.write_flush_numbers(&batch_numbers.numbers.to_text(), cache.mode)
         {
             // After a restart some flushes before the next one will seem lost, which is safe.
-            tracing::warn!(farm = %farm.config.name, reason = %error, "cannot write down which flushes came");
+            tracing::warn!(farm = %farm.config.name, reason = %error, "cannot write the flush numbers");
         }
         batch_numbers.numbers
     }

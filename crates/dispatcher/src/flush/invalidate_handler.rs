@@ -46,7 +46,7 @@ impl HandlerCallQueue {
     ) -> Option<JoinHandle<()>> {
         let Ok(permit) = Arc::clone(&self.queue_permits).try_acquire_owned() else {
             tracing::error!(file = program, path = %message.handle,
-                "too many flushes wait for the invalidate handler; it is not run for this one");
+                "too many flushes are waiting for the invalidate handler; not running it for this one");
             return None;
         };
         let scope = match message.scope {
@@ -78,7 +78,7 @@ async fn run_handler(program: &str, arguments: &[String]) {
         Ok(Err(error)) => {
             tracing::error!(file = program, reason = %error, "cannot run the invalidate handler");
         }
-        Err(_elapsed) => tracing::warn!(file = program, "the invalidate handler took too long"),
+        Err(_elapsed) => tracing::warn!(file = program, "the invalidate handler timed out"),
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn wait_for_calls(
 ) {
     let ended = tokio::time::timeout(timeout, join_all(calls)).await;
     if ended.is_err() {
-        tracing::warn!(%farm, "the invalidate handler takes long; flushes are answered before it has run");
+        tracing::warn!(%farm, "the invalidate handler is slow; answering flushes before it has run");
     }
 }
 

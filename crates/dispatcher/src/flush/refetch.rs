@@ -162,7 +162,8 @@ impl DispatcherState {
             DispatcherCounter::RefetchFailures
         });
         if !is_done {
-            tracing::warn!(farm = %farm.config.name, path = %item.view.path, "a flushed page could not be fetched again");
+            tracing::warn!(farm = %farm.config.name, path = %item.view.path, "cannot fetch a flushed page \
+                again");
         } else if item.retry_deadline.is_some() {
             for _ in 0..farm.refetch_queue.release_postponed(max_refetch_workers(farm)) {
                 tokio::spawn(Arc::clone(self).run_refetch_worker(Arc::clone(farm)));

@@ -106,7 +106,7 @@ impl Dispatcher {
         let urls = match read {
             Ok(Ok(urls)) => urls,
             Ok(Err(error)) => {
-                tracing::warn!(file = %file.display(), reason = %error, "cannot read what to fetch at the start");
+                tracing::warn!(file = %file.display(), reason = %error, "cannot read the URLs for the warm-up");
                 return;
             }
             Err(_panicked) => return,
@@ -143,9 +143,9 @@ impl Dispatcher {
         let [fetched, fresh, skipped, failed] =
             counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         if failures.load(Ordering::Relaxed) >= MAX_CONSECUTIVE_FAILURES {
-            tracing::warn!(file = %file.display(), failed, "renders do not answer; the other pages are left to visitors");
+            tracing::warn!(file = %file.display(), failed, "warm-up stopped, as renders do not respond");
         }
-        tracing::info!(file = %file.display(), fetched, fresh, skipped, failed, "the cache was filled");
+        tracing::info!(file = %file.display(), fetched, fresh, skipped, failed, "cache warmed up");
     }
 }
 

@@ -85,7 +85,8 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     (
         DispatcherCounter::Coalesced,
         "collapsed",
-        "Requests that waited for another one's fetch; a rise means a herd that was held off.",
+        "Requests that waited for another request's fetch; a rise means that concurrent requests for one page \
+         were coalesced.",
     ),
     (
         DispatcherCounter::Refused,
@@ -121,64 +122,70 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
         "refetch_failures",
         "Background fetches given up; visitors fetch these pages instead.",
     ),
-    (DispatcherCounter::BytesStored, "bytes_stored", "Bytes of bodies put into the cache."),
+    (
+        DispatcherCounter::BytesStored,
+        "bytes_stored",
+        "Bytes of response bodies put into the cache.",
+    ),
     (
         DispatcherCounter::Proxied,
         "proxied",
-        "Requests that a rule of `tympan.toml` let another server answer; they are never cached.",
+        "Requests that a rule of `tympan.toml` proxied to another server; they are never cached.",
     ),
     (
         DispatcherCounter::Includes,
         "includes",
-        "Parts that were filled into pages for their visitors.",
+        "Parts that were included in pages for their visitors.",
     ),
     (
         DispatcherCounter::IncludeFailures,
         "include_failures",
-        "Parts that could not be had; a rise means that renders fail, or that the filter refuses a part.",
+        "Parts that could not be fetched; a rise means that renders fail, or that the filter refuses a part.",
     ),
     (
         DispatcherCounter::RateLimited,
         "rate_limited",
-        "Requests refused with 429, as their client asked too much; a rise may be an attack, or a proxy that many share.",
+        "Requests refused with 429, as their client exceeded the rate limit; a rise may be an attack, or a \
+         proxy that many share.",
     ),
     (
         DispatcherCounter::MemoryHits,
         "kept_hits",
-        "Hits that were answered from memory, without looking at files; a rise is good.",
+        "Hits that were answered from memory, without file access; a rise is good.",
     ),
     (
         DispatcherCounter::FastPathHits,
         "lane_hits",
-        "Those of them that needed no HTTP server either; few mean odd headers or methods.",
+        "Memory hits that bypassed the HTTP server; few mean unusual headers or methods.",
     ),
     (
         DispatcherCounter::FastPathRefusals,
         "lane_refusals",
-        "Connections that the kernel would not let the lane for kept answers wait for; the HTTP server took them. A rise \
-         means a limit of the kernel, such as `fs.epoll.max_user_watches`.",
+        "Connections for which the kernel refused to notify the fast path; the HTTP server handled them. A \
+         rise means a limit of the kernel, such as `fs.epoll.max_user_watches`.",
     ),
     (
         DispatcherCounter::ResponsesAbandoned,
         "answers_given_up",
-        "Answers of the lane that their clients took too slowly or not at all; many mean clients that mean no good, or a \
-         network that loses them.",
+        "Responses of the fast path that their clients read too slowly or not at all; many mean malicious \
+         clients, or an unreliable network.",
     ),
     (
         DispatcherCounter::Revalidated,
         "renewed",
-        "Copies that their render confirmed with 304 (`/x-revalidate`); a rise spares the network and the render.",
+        "Copies that their render confirmed with 304 (`/x-revalidate`); a rise saves load on the network and \
+         the render.",
     ),
     (
         DispatcherCounter::NegativeHits,
         "negative_hits",
-        "Requests answered with a remembered error (`/x-negativeTTL`); a rise means links to pages that are missing, or \
-         that fail.",
+        "Requests answered with a cached error (`/x-negativeTTL`); a rise means links to pages that are \
+         missing, or that fail.",
     ),
     (
         DispatcherCounter::StaleOnError,
         "stale_on_error",
-        "Old pages that stood in for a failing render; look at the renders.",
+        "Stale pages served in place of a failing render's response; check the renders.",
     ),
     (
         DispatcherCounter::WarmedUp,
@@ -193,32 +200,29 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     (
         DispatcherCounter::SiblingQueries,
         "siblings_asked",
-        "Absent pages that siblings were asked for (`/x-siblings`).",
+        "Missing pages that siblings were asked for (`/x-siblings`).",
     ),
     (
         DispatcherCounter::SiblingHits,
         "sibling_fills",
-        "Pages that a sibling had, so that no render was asked; few of those asked for mean that siblings are cold, too.",
+        "Pages that a sibling had, so that no render was needed; few of those requested mean that siblings \
+         are cold, too.",
     ),
-    (
-        DispatcherCounter::SiblingCopiesServed,
-        "siblings_served",
-        "Copies that were given to siblings.",
-    ),
+    (DispatcherCounter::SiblingCopiesServed, "siblings_served", "Cached copies sent to siblings."),
     (
         DispatcherCounter::ShadowMatches,
         "shadow_same",
-        "Pages for which a shadow (`/x-shadow`) gave the same answer as the render.",
+        "Pages for which a shadow (`/x-shadow`) gave the same response as the render.",
     ),
     (
         DispatcherCounter::ShadowDifferences,
         "shadow_different",
-        "Pages for which a shadow gave another answer; the log says which, and what differs.",
+        "Pages for which a shadow gave a different response; the log says which, and what differs.",
     ),
     (
         DispatcherCounter::ShadowFailures,
         "shadow_failures",
-        "Pages for which a shadow gave no answer.",
+        "Pages for which a shadow gave no response.",
     ),
     (
         DispatcherCounter::ShadowsSkipped,
@@ -228,24 +232,21 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     (
         DispatcherCounter::FlushesForwarded,
         "flushes_passed",
-        "Flushes that siblings were told and have carried out (`/x-passFlushes`), each sibling counted.",
+        "Flushes that siblings have received and applied (`/x-passFlushes`), counted per sibling.",
     ),
-    (
-        DispatcherCounter::SiblingFlushes,
-        "flushes_heard",
-        "Flushes of siblings that were carried out.",
-    ),
+    (DispatcherCounter::SiblingFlushes, "flushes_heard", "Flushes of siblings that were applied."),
     (
         DispatcherCounter::SiblingResets,
         "sibling_resets",
-        "How often a whole document root was taken for out of date, as nobody could tell which flushes of a sibling it has \
-         missed; it follows siblings that were away for long, or that lost their document root.",
+        "How often a whole document root was treated as stale, as it was unknown which flushes of a sibling \
+         it had missed; it follows siblings that were down for long, or that lost their document root.",
     ),
     (
         DispatcherCounter::VariantsRefused,
         "variants_refused",
-        "Requests refused with 429, as too many variants of a page were asked for (`/x-variantLimit`); a rise may be an attack \
-         on the cache, or a page whose parameters belong into `/ignoreUrlParams` or `/x-cacheKeyParams`.",
+        "Requests refused with 429, as too many variants of a page were requested (`/x-variantLimit`); a rise \
+         may be an attack on the cache, or a page whose parameters belong in `/ignoreUrlParams` or \
+         `/x-cacheKeyParams`.",
     ),
     (
         DispatcherCounter::VariantsReplaced,
@@ -255,17 +256,20 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     (
         DispatcherCounter::CoalescingFailures,
         "collapsed_in_vain",
-        "Requests that waited for another one's fetch and were answered with 503, as it takes too long; look at the renders.",
+        "Requests that waited for another request's fetch and were answered with 503, as it took too long; \
+         check the renders.",
     ),
     (
         DispatcherCounter::CookiesOmitted,
         "cookies_left_out",
-        "Pages that were stored without the cookies that their render set; let it forbid to cache those that are one visitor's.",
+        "Pages that were stored without the cookies that their render set; let the render forbid caching of \
+         those that are for one visitor.",
     ),
     (
         DispatcherCounter::VariesOmitted,
         "varies_left_out",
-        "Pages that were stored although their `Vary` says that others may get another page; only the URL tells pages apart.",
+        "Pages that were stored although their `Vary` allows different responses for one URL; only the URL \
+         distinguishes cached pages.",
     ),
 ];
 
@@ -508,21 +512,18 @@ impl FarmMetrics {
 /// Returns the counters of all farms in Prometheus' text format.
 pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a FarmMetrics)>) -> String {
     let mut texts: [String; 3] = [
-        counter_header(
-            "requests_total",
-            "Requests that came to the cache of a farm, by what it did.",
-        ),
+        counter_header("requests_total", "Requests to the cache of a farm, by outcome."),
         counter_header(
             "not_cached_total",
-            "Answers that were not stored, by reason; mend the most frequent one.",
+            "Responses that were not stored, by reason; fix the most frequent one.",
         ),
         counter_header(
             "prefix_requests_total",
-            "Requests below a prefix: all, and those that came from the cache.",
+            "Requests below a prefix: all, and those served from the cache.",
         ),
     ];
     let mut times = String::new();
-    let about = "Time until the head of an answer, by method and class of status.";
+    let about = "Time until the response head, by method and class of status.";
     RequestHistogram::write_metric_head(&mut times, "tympan_dispatcher_request_seconds", about);
     for (name, tally) in farms {
         tally.write_metrics(name, &mut texts);
@@ -548,12 +549,16 @@ pub(crate) fn renders_to_text<'a>(
          load cannot be balanced.",
     );
     let mut gauges = [
-        gauge_header("render_in_flight", "Requests that a render works on."),
+        gauge_header("render_in_flight", "Requests in flight at a render."),
         gauge_header(
             "render_up",
-            "1 if a render is asked, 0 if it is left alone; look at its log then.",
+            "1 if a render is in use, 0 if it is excluded for a while; check its log then.",
         ),
-        gauge_header("render_score_ms", "The score of a render; the lower one is asked first."),
+        gauge_header(
+            "render_score_ms",
+            "The score of a render; the render with the lowest score is used \
+            first.",
+        ),
     ];
     for (farm, renders) in farms {
         for render in renders {
@@ -586,11 +591,11 @@ pub(crate) fn siblings_to_text<'a>(
 ) -> String {
     let mut reached = gauge_header(
         "sibling_reached",
-        "1 if a sibling takes what is flushed, 0 if it is away or refuses; look at the logs of both then.",
+        "1 if a sibling accepts flushes, 0 if it is unreachable or refuses them; check the logs of both then.",
     );
     let mut behind = gauge_header(
         "sibling_behind",
-        "Flushes that a sibling has not carried out yet; a rise means that it is away.",
+        "Flushes that a sibling has not applied yet; a rise means that it is unreachable.",
     );
     let mut is_empty = true;
     for (farm, siblings) in farms {
@@ -617,32 +622,35 @@ pub(crate) fn connections_to_text(text: &mut String, listeners: &[Arc<ListenerCo
         ("connections_total", "Connections accepted.", sum(|counters| &counters.accepted)),
         (
             "connections_failed_total",
-            "Connections that ended with an error: slow heads, garbage, peers that read nothing, floods.",
+            "Connections that ended with an error: slow request heads, malformed input, peers that do not \
+             read, floods.",
             sum(|counters| &counters.failed),
         ),
         (
             "connections_crowded_total",
-            "Connections closed as their client had too many.",
+            "Connections closed because their client had too many.",
             sum(|counters| &counters.per_client_refused),
         ),
         (
             "connections_saturated_total",
-            "Connections that came while all places were taken; raise `max_connections` if it repeats.",
+            "Connections that arrived while the connection limit was reached; raise `max_connections` if it \
+             repeats.",
             sum(|counters| &counters.saturated),
         ),
         (
             "connections_evicted_total",
-            "Connections closed while nothing was asked on them, as others waited; raise `max_connections`.",
+            "Idle connections closed because others waited; raise `max_connections`.",
             sum(|counters| &counters.evicted),
         ),
         (
             "connections_released_total",
-            "Connections closed with an answer, as hardly any place was free; raise `max_connections`.",
+            "Connections closed after a response because the connection limit was nearly reached; raise \
+             `max_connections`.",
             sum(|counters| &counters.closed_when_scarce),
         ),
         (
             "bodies_refused_total",
-            "Requests refused for the announced size of their body.",
+            "Requests refused because of the declared size of their body.",
             sum(|counters| &counters.bodies_refused),
         ),
     ];

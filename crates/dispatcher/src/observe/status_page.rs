@@ -16,16 +16,16 @@ pub(crate) fn render_status_page(status: &DispatcherStatus) -> String {
          <meta http-equiv=\"refresh\" content=\"5\"><style>{STATUS_PAGE_STYLE}</style></head><body>\n<h1>Dispatcher</h1>\n"
     );
     let state = if status.is_well {
-        "<p>Every farm has a render to ask.</p>\n"
+        "<p>Every farm has an available render.</p>\n"
     } else {
-        "<p class=\"bad\">A farm has no render that answers; look at the tables below.</p>\n"
+        "<p class=\"bad\">A farm has no available render; see the tables below.</p>\n"
     };
     page.push_str(state);
     write_table(
         &mut page,
         &["what", "now"],
         [
-            ("up, seconds", status.uptime.to_string()),
+            ("uptime, seconds", status.uptime.to_string()),
             ("requests in flight", status.in_flight.to_string()),
             ("pages being fetched", status.fetches.to_string()),
             ("hit ratio, %", format!("{:.2}", status.hit_ratio)),
@@ -75,7 +75,7 @@ fn write_farm_section(page: &mut String, farm: &FarmStatus) {
     );
     write_table(
         page,
-        &["document root", "files", "MiB", "evicted files", "full disk, stores", "MiB free"],
+        &["document root", "files", "MiB", "evicted files", "stores on full disk", "MiB free"],
         farm.disk.iter().map(|disk| {
             let counted = if disk.is_counted { "" } else { " (being counted)" };
             vec![
@@ -117,7 +117,7 @@ fn write_farm_section(page: &mut String, farm: &FarmStatus) {
     );
     write_table(
         page,
-        &["most wanted", "requests, about"],
+        &["most requested", "requests, approximate"],
         farm.top.iter().map(|(path, count)| vec![text_cell(path), number_cell(count)]),
     );
 }

@@ -87,7 +87,7 @@ impl GroupEscaping {
         let only = settings.escape_only.clone();
         let space = match settings.escape_groups.as_deref() {
             None if only.is_some() => {
-                let reason = "it says how `escape_groups` does its work, which is not there";
+                let reason = "it has no effect without `escape_groups`";
                 return Err(settings_error("host.rule.escape_only", reason));
             }
             None => return Ok(None),
@@ -417,7 +417,7 @@ impl RouteAccessRule {
                 Some("file") => AccessPathKind::File,
                 Some("sent") => AccessPathKind::Original,
                 Some(keyword) => {
-                    let reason = format!("`{keyword}` is none of `url`, `file` and `sent`");
+                    let reason = format!("`{keyword}` is not one of `url`, `file` and `sent`");
                     return Err(settings_error("host.access.of", reason));
                 }
             },
@@ -474,14 +474,14 @@ impl RouteRule {
             return Err(settings_error(
                 "host.rule",
                 format!(
-                    "a rule has one of `rewrite`, `redirect`, `proxy`, `answer` and `pass`, not {count}"
+                    "a rule must have one of `rewrite`, `redirect`, `proxy`, `answer` and `pass`, not {count}"
                 ),
             ));
         };
         if settings.pass_through && !matches!(action, RouteAction::Rewrite(_)) {
             return Err(settings_error(
                 "host.rule.pass_through",
-                "only a `rewrite` makes another path",
+                "it is valid only with `rewrite`",
             ));
         }
         if let RouteAction::Proxy(target) = &action
@@ -508,7 +508,7 @@ impl RouteRule {
                 Some("append") => QueryHandling::Append,
                 Some("drop") => QueryHandling::Drop,
                 Some(keyword) => {
-                    let reason = format!("`{keyword}` is none of `keep`, `append` and `drop`");
+                    let reason = format!("`{keyword}` is not one of `keep`, `append` and `drop`");
                     return Err(settings_error("host.rule.query", reason));
                 }
             },
@@ -710,7 +710,7 @@ impl RouteCondition {
             _ => {
                 return Err(settings_error(
                     "host.rule.when",
-                    "a condition has either `match` or `is = \"file\"` or `is = \"directory\"`",
+                    "a condition must have either `match` or `is = \"file\"` or `is = \"directory\"`",
                 ));
             }
         };

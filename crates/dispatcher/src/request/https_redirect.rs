@@ -44,7 +44,7 @@ impl HttpsRedirectSettings {
     pub(crate) fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody> {
         let (mut head, _) = request.into_parts();
         if request_head::normalize_authority(&mut head).is_err() {
-            return plain_text_response(StatusCode::BAD_REQUEST, "the request names no host\n");
+            return plain_text_response(StatusCode::BAD_REQUEST, "the request has no host\n");
         }
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         if let Some(name) = head.uri.path().strip_prefix(ACME_CHALLENGE_PATH)
@@ -57,7 +57,7 @@ impl HttpsRedirectSettings {
         }
         let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let Some(host) = host.map(host_without_port).filter(|host| !host.is_empty()) else {
-            return plain_text_response(StatusCode::BAD_REQUEST, "the request names no host\n");
+            return plain_text_response(StatusCode::BAD_REQUEST, "the request has no host\n");
         };
         let port = self.port.filter(|port| *port != 443);
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();

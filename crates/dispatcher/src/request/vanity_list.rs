@@ -92,6 +92,6 @@ fn store_vanity_list(file: &Path, text: &str) {
         temporary.persist(file).map_err(|error| error.error)
     });
     if let Err(error) = outcome {
-        tracing::warn!(file = %file.display(), reason = %error, "cannot keep the vanity URLs");
+        tracing::warn!(file = %file.display(), reason = %error, "cannot store the vanity URLs");
     }
 }

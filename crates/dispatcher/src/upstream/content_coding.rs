@@ -48,7 +48,7 @@ enum RemovableCoding {
 
 /// The coding that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the answer came in the transfer coding `{0}`, which nobody asked for")]
+#[error("the response has the transfer coding `{0}`, which was not requested")]
 pub(crate) struct UnknownCoding(String);
 
 /// Returns the codings that a header lists, in the order in which they were applied.
@@ -95,7 +95,7 @@ struct DecoderOutput(Vec<u8>);
 impl Write for DecoderOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.0.len().saturating_add(bytes.len()) > MAX_PIECE_OUTPUT_BYTES {
-            let reason = "the body of the answer grows too fast as its coding is taken off";
+            let reason = "the response body expands too much when decoded";
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         self.0.extend_from_slice(bytes);
@@ -376,7 +376,7 @@ where
                 }
                 Err(frame) => Some(Ok(frame)),
             },
-            None => Some(Err("the body ended before its length".into())),
+            None => Some(Err("the body is shorter than its declared length".into())),
             error => error,
         })
     }

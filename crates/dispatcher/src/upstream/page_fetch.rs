@@ -486,7 +486,8 @@ impl FetchTask {
                 }
                 Some(Err(error)) => {
                     self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
-                    tracing::debug!(farm = %self.farm.config.name, reason = %error, "render broke off");
+                    tracing::debug!(farm = %self.farm.config.name, reason = %error, "response of a render \
+                        incomplete");
                     // Nothing was sent to visitors yet, so an error is better than half a page.
                     ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken));
                     return self
@@ -673,10 +674,9 @@ impl FetchTask {
             self.dispatcher_state.metrics.increment(counter);
             if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
                 tracing::warn!(farm = %self.farm.config.name, path = %pattern, reason = name,
-                    "pages are cached for everyone in spite of a header of their render");
-                self.dispatcher_state.log(LogLevel::Warn, || {
-                    format!("Stored in spite of its {name} header: {pattern}")
-                });
+                    "pages cached for everyone despite a header of their render");
+                self.dispatcher_state
+                    .log(LogLevel::Warn, || format!("Stored despite its {name} header: {pattern}"));
             }
         }
     }
@@ -825,7 +825,7 @@ impl CacheFilePlacement {
             && let Err(error) = root.docroot_for_reading().move_old_folder_away(&self.file)
         {
             tracing::warn!(file = %farm.absolute_path(&self.file).display(), reason = %error,
-                "cannot move a folder away that an earlier version left where a page belongs");
+                "cannot move away a folder of an earlier version at the path of a page");
         }
         temporary.commit_file(&new).map_err(|error| match error.kind() {
             std::io::ErrorKind::IsADirectory => NotCacheableReason::TargetIsDirectory,
@@ -939,7 +939,8 @@ impl DispatcherState {
                 ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
                 ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
                 ShadowVerdict::Different(how) => {
-                    tracing::info!(farm = %farm.config.name, path = target, reason = how, "a shadow answers otherwise");
+                    tracing::info!(farm = %farm.config.name, path = target, reason = how, "shadow response \
+                        differs");
                     inner.log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
                     DispatcherCounter::ShadowDifferences
                 }

@@ -202,7 +202,7 @@ impl DispatcherState {
         let bytes = match read_whole_body(body).await {
             Ok(bytes) => bytes,
             Err(reason) => {
-                tracing::warn!(path = %exchange.view.path, reason, "cannot fill a page");
+                tracing::warn!(path = %exchange.view.path, reason, "cannot read a page with includes");
                 return own_response(StatusCode::BAD_GATEWAY);
             }
         };
@@ -242,11 +242,11 @@ impl DispatcherState {
                 let until = budget.deadline.min(now + INCLUDE_TIMEOUT);
                 let part = tokio::time::timeout_at(until, self.fetch_part(exchange, address, budget));
                 let reason = match now >= budget.deadline {
-                    true => "the parts before it took too long",
+                    true => "the time limit for the includes of the page was reached",
                     false => match part.await {
                         Ok(Ok(part)) => return part,
                         Ok(Err(reason)) => reason,
-                        Err(_elapsed) => "it takes too long",
+                        Err(_elapsed) => "it timed out",
                     },
                 };
                 self.metrics.increment(DispatcherCounter::IncludeFailures);
@@ -271,12 +271,14 @@ impl DispatcherState {
                     .remaining_parts
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
             if budget_result.is_err() {
-                return Err("the page includes too much");
+                return Err("the page has too many includes");
             }
             let (path, query) = address.split_once('?').unwrap_or((address, ""));
             let query = (!query.is_empty()).then(|| query.to_owned());
-            let path = percent_decode_str(path).decode_utf8().map_err(|_| "it is no path")?;
-            let view = exchange.view.with_target(&path, query).map_err(|_| "it is no path")?;
+            let path =
+                percent_decode_str(path).decode_utf8().map_err(|_| "it is not a valid path")?;
+            let view =
+                exchange.view.with_target(&path, query).map_err(|_| "it is not a valid path")?;
             let mut view = unconditional_get(view);
             if needs_sticky_render(exchange) {
                 view.page_render = budget.sticky_render.lock().clone();
@@ -289,14 +291,14 @@ impl DispatcherState {
             }
             if has_includes(&response) {
                 if budget.depth + 1 >= MAX_INCLUDE_DEPTH {
-                    return Err("parts lie too deep within each other");
+                    return Err("the includes are nested too deeply");
                 }
                 let within = IncludeBudget { depth: budget.depth + 1, ..*budget };
                 response = self.fill_includes_within(&inner, response, &within).await;
             }
             let (parts, body) = response.into_parts();
             if parts.status != StatusCode::OK {
-                return Err("it is not there");
+                return Err("its status is not 200");
             }
             let bytes = read_whole_body(body).await?;
             // A part requested for one visitor is private unless the render says otherwise.
@@ -354,9 +356,10 @@ fn read_whole_body(
     Box::pin(async move {
         let mut whole = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let data = frame.map_err(|_| "it broke off")?.into_data().unwrap_or_default();
+            let data =
+                frame.map_err(|_| "the response is incomplete")?.into_data().unwrap_or_default();
             if whole.len() + data.len() > MAX_INCLUDE_BYTES {
-                return Err("it is too large");
+                return Err("the response is too large");
             }
             whole.extend_from_slice(&data);
         }

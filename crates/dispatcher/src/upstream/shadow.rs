@@ -101,7 +101,7 @@ impl FarmShadow {
         let (parts, mut shadow_body) = response.response.into_parts();
         if parts.status != StatusCode::OK {
             return ShadowVerdict::Different(format!(
-                "status {} in place of 200",
+                "status {} instead of 200",
                 parts.status.as_u16()
             ));
         }
@@ -118,7 +118,7 @@ impl FarmShadow {
                 })
             };
             let (own, their): (String, String) = (text(kind.as_ref()), text(their_kind));
-            return ShadowVerdict::Different(format!("type {their} in place of {own}"));
+            return ShadowVerdict::Different(format!("type {their} instead of {own}"));
         }
         let mut at = 0;
         while let Some(frame) = shadow_body.frame().await {

@@ -122,7 +122,7 @@ impl AssetFollower {
         }
         (self.processed_root, self.last_stored_at) = (Some(root), Some(now));
         if count > 0 {
-            debug!(jobs = count, "assets are due");
+            debug!(jobs = count, "asset jobs queued");
         }
         Ok(count)
     }
@@ -153,7 +153,7 @@ fn collect_due_jobs(
 ) -> Result<Vec<NewJob>> {
     let before = from.map(|from| match from.parse() {
         Ok(root) => repository.snapshot_at(root).map_err(|error| error.to_string()),
-        Err(_) => Err(format!("`{from}` is no root")),
+        Err(_) => Err(format!("`{from}` is not a root")),
     });
     let mut jobs = Vec::new();
     match before {
@@ -167,7 +167,9 @@ fn collect_due_jobs(
             }
             return Ok(jobs);
         }
-        Some(Err(reason)) => warn!(reason, "every asset is looked at"),
+        Some(Err(reason)) => {
+            warn!(reason, "cannot compare with the last processed state; checking all assets")
+        }
         None => {}
     }
     // A damaged record is reported elsewhere.

@@ -137,7 +137,7 @@ impl AssetHandler {
             }
             AssetUpdateOutcome::Failed(reason) => {
                 AssetCounters::increment(&self.counters.failed, 1);
-                tracing::info!(path = %path, reason, elapsed_ms, "asset cannot be drawn");
+                tracing::info!(path = %path, reason, elapsed_ms, "asset cannot be processed");
             }
             AssetUpdateOutcome::Gone => {}
         }

@@ -87,7 +87,7 @@ pub enum AssetError {
         source: RenditionError,
     },
     /// Others replace the original faster than it is processed.
-    #[error("the original of `{0}` changed while it was drawn; it is tried again later")]
+    #[error("the original of `{0}` changed while it was processed; it will be retried later")]
     OriginalUnstable(NodePath),
 }
 
@@ -194,7 +194,7 @@ impl AssetProcessor {
     ) -> Result<(), AssetError> {
         let content = |source| AssetError::Content { path: path.clone(), source: Box::new(source) };
         let revising =
-            RevisionDetails { user: ASSET_UPDATE_USER, message: "give an asset up", time: now };
+            RevisionDetails { user: ASSET_UPDATE_USER, message: "give up on an asset", time: now };
         let write = |session: &mut Session| {
             let Some(node) = session.node(path)? else { return Ok(()) };
             let Some(original) = find_original(&node)? else { return Ok(()) };

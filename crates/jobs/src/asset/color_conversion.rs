@@ -19,7 +19,7 @@ pub(crate) fn convert_to_srgb(
         match convert_by_profile(&frame, profile) {
             Ok(Some(converted)) => return converted,
             Ok(None) => {}
-            Err(reason) => warnings.push(format!("its color profile is not used: {reason}")),
+            Err(reason) => warnings.push(format!("its color profile is ignored: {reason}")),
         }
     }
     if frame.layout == PixelLayout::Cmyk { convert_cmyk_naively(&frame) } else { frame }

@@ -180,7 +180,7 @@ impl ExternalTools {
             result.renditions.retain(|rendition| quality_of(&rendition.name).is_none());
             if result.renditions.len() < before {
                 let warning =
-                    "there is no AVIF: it takes the program `avifenc`, which is not installed";
+                    "AVIF renditions are missing, because the program `avifenc` is not installed";
                 result.warnings.push(warning.to_owned());
             }
             return Ok(result);
@@ -199,9 +199,9 @@ impl ExternalTools {
         png: &[u8],
         order: &AssetProcessingRequest,
     ) -> Result<Vec<u8>, RenditionError> {
-        let folder = tempfile::tempdir().map_err(system_error("make a folder for AVIF"))?;
+        let folder = tempfile::tempdir().map_err(system_error("create a folder for AVIF"))?;
         let (from, to) = (folder.path().join("a.png"), folder.path().join("a.avif"));
-        std::fs::write(&from, png).map_err(system_error("write a picture for AVIF"))?;
+        std::fs::write(&from, png).map_err(system_error("write an image for AVIF"))?;
         // The quantizer's scale ends with the worst quality at 63.
         let quantizer = (63 * u32::from(100 - quality.min(100)) / 100).to_string();
         let (from, target) = (from.to_string_lossy(), to.to_string_lossy());
@@ -249,9 +249,9 @@ impl ExternalTools {
         };
         match wait_for_exit(&mut child).map_err(waiting)? {
             Some(status) if is_killed_externally(status) => Err(RenditionError::Killed),
-            Some(status) if said.is_empty() => {
-                Err(RenditionError::File(format!("`{name}` made no picture of it ({status})")))
-            }
+            Some(status) if said.is_empty() => Err(RenditionError::File(format!(
+                "`{name}` did not produce an image from it ({status})"
+            ))),
             _ => Ok(said),
         }
     }

@@ -65,7 +65,7 @@ fn check_limits(
 ) -> Result<(), AssetFileError> {
     let ImageSize { width, height } = header.stored_size;
     if width == 0 || height == 0 {
-        return Err(AssetFileError::new("its header gives it no width or no height"));
+        return Err(AssetFileError::new("its header has no width or no height"));
     }
     // An SVG has no pixels, so its size does not determine its cost.
     if format != FileFormat::Svg && header.stored_size.pixel_count() > limits.pixels {
@@ -73,7 +73,7 @@ fn check_limits(
     }
     if header.memory_bytes > limits.memory {
         return Err(AssetFileError::new(format!(
-            "drawing its {width} x {height} pixels takes {} MiB of memory; at most {} MiB are given",
+            "rendering its {width} x {height} pixels takes {} MiB of memory; at most {} MiB are allowed",
             header.memory_bytes >> 20,
             limits.memory >> 20
         )));
@@ -87,7 +87,7 @@ pub(crate) fn too_many_pixels_error(
     limits: &ProcessingLimits,
 ) -> AssetFileError {
     AssetFileError::new(format!(
-        "its header promises {width} x {height} pixels; at most {} million are drawn",
+        "its header declares {width} x {height} pixels; at most {} million are allowed",
         limits.pixels / 1_000_000
     ))
 }
@@ -98,7 +98,7 @@ fn read_jpeg_header(
 ) -> Result<ImageHeader, AssetFileError> {
     let segments: JpegSegments = jpeg::read_jpeg_segments(bytes);
     let stored = segments.size.ok_or_else(|| {
-        AssetFileError::new("it begins like a JPEG, but its header is cut off or damaged")
+        AssetFileError::new("it begins like a JPEG, but its header is truncated or damaged")
     })?;
     let memory = jpeg::estimate_decode_memory(&segments, stored, target_size_of(stored))
         + bytes.len() as u64;
@@ -193,7 +193,7 @@ fn open_decoder<'a>(
 ) -> Result<Box<dyn ImageDecoder + 'a>, AssetFileError> {
     let format_name = format.dam_format_name().unwrap_or("picture");
     let failed = |error: image::ImageError| {
-        AssetFileError::new(format!("it is no readable {format_name}: {error}"))
+        AssetFileError::new(format!("it is not a readable {format_name}: {error}"))
     };
     let source = Cursor::new(bytes);
     let mut bounds = image::Limits::default();
@@ -212,7 +212,7 @@ fn open_decoder<'a>(
             }
             None => Box::new(IcoDecoder::new(source).map_err(failed)?),
         },
-        _ => return Err(AssetFileError::new("no decoder knows it")),
+        _ => return Err(AssetFileError::new("no decoder supports it")),
     };
     decoder.set_limits(bounds).map_err(failed)?;
     Ok(decoder)
@@ -285,7 +285,7 @@ fn has_written_pixels(pixels: &[u8]) -> bool {
 
 fn undecodable_error(format: FileFormat, error: &image::ImageError) -> AssetFileError {
     AssetFileError::new(format!(
-        "it is no readable {}: {error}",
+        "it is not a readable {}: {error}",
         format.dam_format_name().unwrap_or("picture")
     ))
 }

@@ -194,7 +194,7 @@ fn decode_jpeg_scaled(
     target_size: ImageSize,
 ) -> Result<DecodedImage, AssetFileError> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        AssetFileError::new(format!("it is no readable JPEG: {error}"))
+        AssetFileError::new(format!("it is not a readable JPEG: {error}"))
     };
     let mut decompressor = Decompressor::new().map_err(|error| unreadable(&error))?;
     decompressor.set_scan_limit(MAX_JPEG_SCANS).map_err(|error| unreadable(&error))?;
@@ -236,13 +236,14 @@ fn decode_jpeg_scaled(
 
 /// Decodes with the second decoder, which accepts some files that the first rejects.
 fn decode_jpeg_whole(bytes: &[u8], header: &ImageHeader) -> Result<DecodedImage, AssetFileError> {
-    let failed =
-        |error: image::ImageError| AssetFileError::new(format!("it is no readable JPEG: {error}"));
+    let failed = |error: image::ImageError| {
+        AssetFileError::new(format!("it is not a readable JPEG: {error}"))
+    };
     let decoder = JpegDecoder::new(std::io::Cursor::new(bytes)).map_err(failed)?;
     let (width, height) = decoder.dimensions();
     if (ImageSize { width, height }) != header.stored_size {
         return Err(AssetFileError::new(
-            "it is no readable JPEG: its headers contradict each other",
+            "it is not a readable JPEG: its headers contradict each other",
         ));
     }
     let pixels = DynamicImage::from_decoder(decoder).map_err(failed)?.into_rgb8();
@@ -250,7 +251,7 @@ fn decode_jpeg_whole(bytes: &[u8], header: &ImageHeader) -> Result<DecodedImage,
     let frame = frame.ok_or_else(|| AssetFileError::new("it has no pixels"))?;
     Ok(DecodedImage {
         image: frame,
-        warnings: vec!["the file is unusual: the second decoder read it".to_owned()],
+        warnings: vec!["the file is unusual: it was read by the second decoder".to_owned()],
     })
 }
 
@@ -264,7 +265,7 @@ pub(crate) fn encode_jpeg(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, S
         PixelLayout::Gray => (PixelFormat::GRAY, Subsamp::Gray),
         PixelLayout::Rgb => (PixelFormat::RGB, Subsamp::Sub2x2),
         PixelLayout::GrayAlpha | PixelLayout::Rgba | PixelLayout::Cmyk => {
-            return Err("JPEG is encoded from gray or red, green and blue only".to_owned());
+            return Err("JPEG can be encoded only from grayscale or RGB".to_owned());
         }
     };
     let failed = |error: turbojpeg::Error| format!("it cannot be encoded as JPEG: {error}");

@@ -28,15 +28,15 @@ pub(crate) fn build_pdf_appendix(
     bytes: &[u8],
     properties: Vec<(String, MetadataValue)>,
 ) -> Result<Option<PdfAppendix>, String> {
-    let unreadable = |error: lopdf::Error| format!("it is no readable PDF: {error}");
+    let unreadable = |error: lopdf::Error| format!("it is not a readable PDF: {error}");
     let document = Document::load_mem(bytes).map_err(unreadable)?;
     if document.was_encrypted() || document.trailer.has(b"Encrypt") {
-        return Err("it is encrypted: nothing is written into it".to_owned());
+        return Err("it is encrypted, so nothing can be written into it".to_owned());
     }
     let root = document.trailer.get(b"Root").and_then(Object::as_reference).map_err(unreadable)?;
     let catalog = document.get_dictionary(root).map_err(unreadable)?;
     if is_signed_document(&document, catalog) {
-        return Err("it is signed: a change would break its signature".to_owned());
+        return Err("it is signed, so a change would break its signature".to_owned());
     }
     let present = find_xmp_packet(&document);
     let changes = diff_packet(present.as_deref(), properties);
@@ -52,7 +52,7 @@ pub(crate) fn build_pdf_appendix(
     // A result that cannot be read back is rejected.
     let again = Document::load_mem(&whole).map_err(unreadable)?;
     let appended = whole.strip_prefix(bytes).filter(|_| find_xmp_packet(&again) == Some(packet));
-    let appended = appended.ok_or("its structure takes no update")?;
+    let appended = appended.ok_or("its structure does not allow an update")?;
     Ok(Some((appended.to_vec(), changed_names(&changes))))
 }
 

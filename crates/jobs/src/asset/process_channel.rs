@@ -103,7 +103,7 @@ pub(crate) fn receive_file_descriptor(socket: impl AsFd) -> io::Result<Option<Fi
     match (byte, handed) {
         ([FILE_BYTES_MARKER], None) => Ok(None),
         ([OPEN_FILE_MARKER], Some(file)) => Ok(Some(file)),
-        _ => Err(invalid_data_error("a file was announced and did not come")),
+        _ => Err(invalid_data_error("an announced file was not received")),
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn read_length_prefixed(source: &mut impl Read, most: u64) -> io::Res
     source.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     if length > most {
-        return Err(invalid_data_error("a picture is too long"));
+        return Err(invalid_data_error("an image is too large"));
     }
     let mut bytes = Vec::new();
     source.take(length).read_to_end(&mut bytes)?;

@@ -10,11 +10,12 @@ pub enum RenditionError {
     #[error("{0}")]
     File(String),
     /// The process was killed from outside, as systems that are short of memory do. A retry may help.
-    #[error("the process that draws it was killed: memory may be short")]
+    #[error("the process that rendered it was killed; the system may be short of memory")]
     Killed,
     /// The time limit ended before the process used its share of processor time, so the machine may be overloaded.
     #[error(
-        "drawing it took longer than {limit} s, in which it had {cpu_seconds} s of processor time: the machine may be overloaded"
+        "rendering it took longer than {limit} s, in which it had {cpu_seconds} s of processor time; the \
+         machine may be overloaded"
     )]
     CpuStarved {
         /// The time limit, in seconds.

@@ -38,7 +38,7 @@ pub(crate) fn process_asset_file(
     if bytes.len() as u64 > order.limits.file {
         let most = order.limits.file >> 20;
         return Err(AssetFileError::new(format!(
-            "it has {} bytes; at most {most} MiB are read",
+            "it has {} bytes; at most {most} MiB are allowed",
             bytes.len()
         )));
     }
@@ -81,7 +81,7 @@ pub(crate) fn process_asset_file(
             Ok(result)
         }
         None if order.declared.starts_with("image/") => Err(AssetFileError::new(format!(
-            "it is called {}, but its bytes are no picture of a known kind",
+            "it is declared as {}, but its content is not an image of a known format",
             order.declared
         ))),
         _ => Ok(result),
@@ -203,7 +203,7 @@ fn make_renditions(
     let mut frames = vec![first];
     let mut made: Vec<(usize, EncodedRendition)> = Vec::new();
     for (index, order) in by_size {
-        let whole = frames.first().ok_or("there is no picture")?;
+        let whole = frames.first().ok_or("there is no image")?;
         let (source, frame) = match order.fit {
             ResizeMode::Cover(_) => (None, whole.fit_to_box(order.within, order.fit)?),
             ResizeMode::Inside => {
@@ -253,7 +253,7 @@ fn encode_png(frame: &RasterImage) -> Result<Vec<u8>, String> {
         PixelLayout::GrayAlpha => ExtendedColorType::La8,
         PixelLayout::Rgb => ExtendedColorType::Rgb8,
         PixelLayout::Rgba => ExtendedColorType::Rgba8,
-        PixelLayout::Cmyk => return Err("PNG holds no ink".to_owned()),
+        PixelLayout::Cmyk => return Err("PNG does not support CMYK".to_owned()),
     };
     let mut bytes = Vec::new();
     PngEncoder::new_with_quality(&mut bytes, CompressionType::Fast, FilterType::Adaptive)
@@ -268,13 +268,13 @@ fn encode_webp(frame: &RasterImage, quality: u8) -> Result<Vec<u8>, String> {
     let frame = frame.to_color();
     let ImageSize { width, height } = frame.size;
     if width > MAX_SIDE || height > MAX_SIDE {
-        return Err(format!("WebP holds at most {MAX_SIDE} pixels a side"));
+        return Err(format!("WebP supports at most {MAX_SIDE} pixels per side"));
     }
     let encoder = match frame.layout {
         PixelLayout::Rgba => webp::Encoder::from_rgba(&frame.bytes, width, height),
         PixelLayout::Rgb => webp::Encoder::from_rgb(&frame.bytes, width, height),
         PixelLayout::Gray | PixelLayout::GrayAlpha | PixelLayout::Cmyk => {
-            return Err("WebP holds colors".to_owned());
+            return Err("WebP supports only RGB and RGBA".to_owned());
         }
     };
     let encoded = encoder.encode_simple(false, f32::from(quality.clamp(1, 100)));

@@ -54,7 +54,7 @@ pub fn run_rendition_process() -> io::Result<()> {
             Ok(())
         })?
         .join()
-        .unwrap_or_else(|_| Err(io::Error::other("a decoder failed")))
+        .unwrap_or_else(|_| Err(io::Error::other("a decoder panicked")))
 }
 
 /// Processes one request. Returns false when there are no more.
@@ -100,7 +100,7 @@ fn serve_request(input: &mut File, output: &mut File) -> io::Result<bool> {
         };
         match ask() {
             Ok(BEGIN_DECODING_MARKER) => Ok(()),
-            _ => Err(AssetFileError::new("there is not enough memory to draw it")),
+            _ => Err(AssetFileError::new("there is not enough memory to render it")),
         }
     };
     let outcome = process_asset_file(&bytes, &request.order, reserve);

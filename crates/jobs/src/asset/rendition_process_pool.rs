@@ -107,9 +107,7 @@ impl RenditionProcessPool {
                 let missing = self.tools.missing_tool_for(format);
                 let missing = missing.filter(|_| !order.renditions.is_empty());
                 result.warnings.extend(missing.map(|name| {
-                    format!(
-                        "there is no preview: it takes the program `{name}`, which is not installed"
-                    )
+                    format!("there is no preview, because the program `{name}` is not installed")
                 }));
                 result
             }),
@@ -228,7 +226,7 @@ impl RenditionProcessPool {
             }
         }
         let source = open().map_err(system_error("read the original"))?;
-        let painter = self.start_process().map_err(system_error("start the process that draws"))?;
+        let painter = self.start_process().map_err(system_error("start the rendering process"))?;
         self.send_to_process(painter, &source, request).map_err(RenditionProcessError::into_error)
     }
 
@@ -282,7 +280,7 @@ fn protocol_error() -> RenditionError {
     RenditionError::File(PROTOCOL_ERROR_MESSAGE.to_owned())
 }
 
-const PROTOCOL_ERROR_MESSAGE: &str = "the process that draws it lost its way";
+const PROTOCOL_ERROR_MESSAGE: &str = "the process that rendered it violated the protocol";
 
 /// A failure of a process.
 enum RenditionProcessError {
@@ -314,8 +312,8 @@ impl RenditionProcessError {
                 RenditionError::CpuStarved { limit, cpu_seconds: had }
             }
             Self::BeforeRequest => RenditionError::System {
-                action: "start the process that draws",
-                source: io::Error::other("it ended at once"),
+                action: "start the rendering process",
+                source: io::Error::other("it exited immediately"),
             },
         }
     }
@@ -428,7 +426,7 @@ fn diagnose_channel_failure(
             return RenditionProcessError::CpuStarved { limit, cpu_seconds: had };
         }
         return RenditionProcessError::TimedOut(format!(
-            "drawing it took longer than {} s",
+            "rendering it took longer than {} s",
             order.limits.seconds
         ));
     }
@@ -438,7 +436,7 @@ fn diagnose_channel_failure(
         Ok(Some(status)) => RenditionProcessError::Exited(describe_exit(status, order)),
         Ok(None) => RenditionProcessError::Exited(PROTOCOL_ERROR_MESSAGE.to_owned()),
         Err(source) => {
-            RenditionProcessError::System(system_error("wait for the process that draws")(source))
+            RenditionProcessError::System(system_error("wait for the rendering process")(source))
         }
     }
 }
@@ -450,13 +448,13 @@ fn describe_exit(status: ExitStatus, order: &AssetProcessingRequest) -> String {
     let memory = order.limits.memory >> 20;
     match status.signal() {
         Some(OUT_OF_TIME) => {
-            format!("drawing it took more than {} s of processor time", order.limits.seconds)
+            format!("rendering it took more than {} s of processor time", order.limits.seconds)
         }
         Some(ABORTED) => {
-            format!("drawing it took more than {memory} MiB of memory, or a decoder failed")
+            format!("rendering it took more than {memory} MiB of memory, or a decoder failed")
         }
-        Some(signal) => format!("drawing it ended the process with signal {signal}"),
-        None => format!("drawing it ended the process: {status}"),
+        Some(signal) => format!("the process that rendered it was killed by signal {signal}"),
+        None => format!("the process that rendered it exited: {status}"),
     }
 }
 

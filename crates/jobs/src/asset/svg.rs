@@ -33,7 +33,7 @@ fn load_system_fonts() -> Arc<Database> {
 fn parse_svg(bytes: &[u8], fontdb: Arc<Database>) -> Result<Tree, AssetFileError> {
     if bytes.len() > MAX_SVG_BYTES {
         let most = MAX_SVG_BYTES >> 20;
-        return Err(AssetFileError::new(format!("it is a drawing of more than {most} MiB")));
+        return Err(AssetFileError::new(format!("it is an SVG of more than {most} MiB")));
     }
     let nothing = ImageHrefResolver::default_data_resolver();
     let options = Options {
@@ -47,10 +47,10 @@ fn parse_svg(bytes: &[u8], fontdb: Arc<Database>) -> Result<Tree, AssetFileError
     let text = decode_plain_text(bytes, MAX_SVG_BYTES + 1);
     if text.len() > MAX_SVG_BYTES {
         let most = MAX_SVG_BYTES >> 20;
-        return Err(AssetFileError::new(format!("it is a packed drawing of more than {most} MiB")));
+        return Err(AssetFileError::new(format!("it is a compressed SVG of more than {most} MiB")));
     }
     Tree::from_data(&text, &options)
-        .map_err(|error| AssetFileError::new(format!("it is no readable SVG: {error}")))
+        .map_err(|error| AssetFileError::new(format!("it is not a readable SVG: {error}")))
 }
 
 /// Returns the SVG's own size in pixels.
@@ -76,7 +76,7 @@ pub(crate) fn rasterize_svg(
         width: side(own.width(), target_size.width),
         height: side(own.height(), target_size.height),
     };
-    let too_large = || AssetFileError::new("it is too large to be drawn");
+    let too_large = || AssetFileError::new("it is too large to render");
     let mut canvas = tiny_skia::Pixmap::new(size.width, size.height).ok_or_else(too_large)?;
     let scaled = tiny_skia::Transform::from_scale(
         size.width as f32 / own.width(),

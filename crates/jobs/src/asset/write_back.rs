@@ -124,10 +124,10 @@ fn find_exemption(
         .child(JCR_CONTENT)
         .is_some_and(|content| content.properties.contains_key(MOUNT_PROPERTY))
     {
-        return Ok(Some("its file belongs to the system that it is mounted from"));
+        return Ok(Some("its file belongs to the source that it is mounted from"));
     }
     if path.names().any(|name| name == "subassets") {
-        return Ok(Some("it is a part of another asset"));
+        return Ok(Some("it is part of another asset"));
     }
     let mut above = path.parent();
     while let Some(folder) = above {
@@ -141,7 +141,9 @@ fn find_exemption(
                 .and_then(Property::first)
                 .map(|value| value.to_text().into_owned())
             {
-                Some(text) if text == "false" => return Ok(Some("its folder is switched off")),
+                Some(text) if text == "false" => {
+                    return Ok(Some("write-back is disabled for its folder"));
+                }
                 Some(_) => return Ok(None),
                 None => {}
             }
@@ -160,7 +162,7 @@ fn write_back_in_session(
     let skipped = |reason: &str| Ok(WriteBackOutcome::Skipped(reason.to_owned()));
     let Some(node) = session.node(path)?.filter(|node| node.primary_type() == ASSET_NODE_TYPE)
     else {
-        return skipped("it is no asset");
+        return skipped("it is not an asset");
     };
     // A concurrent replacement of the original makes this commit fail.
     session.expect_unchanged(path)?;
@@ -245,7 +247,7 @@ fn read_and_rewrite(
     properties: Vec<(String, MetadataValue)>,
 ) -> tympan_content::Result<Result<Option<RewrittenFile>, String>> {
     if blob.length() > MAX_REWRITTEN_FILE_BYTES {
-        return Ok(Err("the original is too large to be written anew".to_owned()));
+        return Ok(Err("the original is too large to rewrite".to_owned()));
     }
     let unreadable = |error| tympan_content::Error::from(tympan_blobs::Error::Source(error));
     let open = || {

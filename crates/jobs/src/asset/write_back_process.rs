@@ -91,7 +91,7 @@ impl WriteBackProcess {
         now: SystemTime,
     ) -> tympan_content::Result<()> {
         let revising =
-            RevisionDetails { user: WORKFLOW_USER, message: "note a write-back", time: now };
+            RevisionDetails { user: WORKFLOW_USER, message: "record a write-back", time: now };
         self.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, |session| {
             let content = asset.child(JCR_CONTENT)?;
             let Some(node) = session.node(&content)? else { return Ok(()) };

@@ -45,10 +45,10 @@ pub(crate) fn read_packet(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
 }
 
 const UNSUPPORTED_FORMAT_MESSAGE: &str =
-    "files of this format take no metadata here; JPEG, PNG, TIFF, WebP and PDF do";
+    "metadata cannot be written into files of this format, only into JPEG, PNG, TIFF, WebP and PDF";
 
 fn damaged_file_message() -> String {
-    "the original is damaged: it ends within a part".to_owned()
+    "the original is damaged: it is truncated".to_owned()
 }
 
 /// Returns a file with this packet.
@@ -98,7 +98,7 @@ fn locate_jpeg_packets(bytes: &[u8]) -> Result<JpegPacketLayout, String> {
     loop {
         let begin = at;
         if bytes.get(at) != Some(&0xff) {
-            return Err("the original is damaged: its segments do not follow each other".to_owned());
+            return Err("the original is damaged: its segments are not contiguous".to_owned());
         }
         while bytes.get(at) == Some(&0xff) {
             at += 1;
@@ -132,7 +132,7 @@ fn replace_jpeg_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
     let content = [JPEG_XMP_SIGNATURE, packet].concat();
     let length =
         u16::try_from(content.len() + 2).ok().filter(|_| content.len() <= MAX_JPEG_SEGMENT_BYTES);
-    let length = length.ok_or("its metadata is too long for a JPEG's packet")?;
+    let length = length.ok_or("its metadata is too long for a JPEG segment")?;
     let segment = [&[0xff, 0xe1], &length.to_be_bytes()[..], &content].concat();
     let mut parts: Vec<(Range<usize>, &[u8])> = Vec::new();
     match layout.packets.split_first() {
@@ -160,7 +160,7 @@ fn locate_png_packet(bytes: &[u8]) -> Result<Option<PngPacketRange>, String> {
             && let Some(rest) = content.strip_prefix(PNG_XMP_KEYWORD)
         {
             if !rest.starts_with(PNG_UNCOMPRESSED_FIELDS) {
-                return Err("its packet is compressed or has a language".to_owned());
+                return Err("its XMP packet is compressed or has a language tag".to_owned());
             }
             let packet = at + 8 + PNG_XMP_KEYWORD.len() + PNG_UNCOMPRESSED_FIELDS.len()..end - 4;
             return Ok(Some((at..end, packet)));
@@ -256,7 +256,7 @@ fn replace_webp_packet(bytes: &[u8], packet: &[u8]) -> Result<Vec<u8>, String> {
             }
             parts.push((12..12, &header));
         }
-        _ => return Err("the original is damaged: it holds no picture".to_owned()),
+        _ => return Err("the original is damaged: it contains no image".to_owned()),
     }
     parts.push((range, &chunk));
     let mut out = splice_parts(bytes, &parts);

@@ -115,8 +115,9 @@ impl CmisSource {
             return self.binding_from_atom(response);
         }
         let service = self.read_json(response)?;
-        let repositories =
-            service.as_object().ok_or_else(|| self.malformed_error("it is no service document"))?;
+        let repositories = service
+            .as_object()
+            .ok_or_else(|| self.malformed_error("it is not a service document"))?;
         let info = if self.repository.is_empty() && repositories.len() == 1 {
             repositories.values().next()
         } else {
@@ -162,7 +163,10 @@ impl CmisSource {
         let repository_names = repositories.map(String::as_str).collect::<Vec<_>>().join("`, `");
         MountSourceError::Refused {
             location: format!("{}{}", self.host.origin(), self.service_path),
-            reason: format!("it has no repository `{}`, but `{repository_names}`", self.repository),
+            reason: format!(
+                "it has no repository `{}`, only `{repository_names}`",
+                self.repository
+            ),
         }
     }
 
@@ -172,7 +176,7 @@ impl CmisSource {
         let path = url.strip_prefix(self.host.origin()).filter(|path| path.starts_with('/'));
         path.ok_or_else(|| {
             self.malformed_error(format!(
-                "it leads to `{url}`, which is not at `{}`",
+                "it refers to `{url}`, which is not at `{}`",
                 self.host.origin()
             ))
         })
@@ -206,7 +210,9 @@ impl CmisSource {
             })?;
             let Some(next) = next else { return Ok(()) };
             if !is_new {
-                return Err(self.malformed_error("it says that there is more, and does not go on"));
+                return Err(
+                    self.malformed_error("it reports more entries, but returns no new ones")
+                );
             }
             if seen_ids.len() > MAX_FILES {
                 return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
@@ -254,7 +260,9 @@ impl CmisSource {
                 return Ok(());
             }
             if !is_new {
-                return Err(self.malformed_error("it says that there is more, and does not go on"));
+                return Err(
+                    self.malformed_error("it reports more entries, but returns no new ones")
+                );
             }
             if seen_ids.len() > MAX_FILES {
                 return Err(MountSourceError::TooMany(self.host.origin().to_owned()));
@@ -317,11 +325,14 @@ impl MountSource for CmisSource {
                 let path = join_escaped_path(&folder, &escape_name(name.as_bytes()));
                 match &*property_text(properties, "cmis:baseTypeId") {
                     "cmis:folder" if depth >= MAX_FOLDER_DEPTH => {
-                        let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+                        let reason = format!("it is nested deeper than {MAX_FOLDER_DEPTH} folders");
                         visit_item(SourceItem::Skipped(path, reason))
                     }
                     "cmis:folder" if object.children_url.is_empty() => {
-                        Err(self.malformed_error(format!("it does not say what is in `{path}`")))
+                        Err(self.malformed_error(format!(
+                            "it does not give the address of the contents of \
+                            `{path}`"
+                        )))
                     }
                     "cmis:folder" => {
                         folders.push((object.children_url, path, depth + 1));
@@ -364,9 +375,8 @@ impl MountSource for CmisSource {
                 format!("{root}?cmisselector=content&objectId={id}")
             }
             CmisBinding::Atom(_) if entry.source_handle.is_empty() => {
-                return Err(
-                    self.malformed_error(format!("it does not say where `{}` is", entry.path))
-                );
+                return Err(self
+                    .malformed_error(format!("it does not give the address of `{}`", entry.path)));
             }
             CmisBinding::Atom(_) => entry.source_handle.clone(),
         };
@@ -377,7 +387,7 @@ impl MountSource for CmisSource {
 /// Returns the reason why a document has no content to read, if any.
 fn missing_content_reason(properties: &Map<String, Json>) -> Option<&'static str> {
     if properties.get("cmis:isPrivateWorkingCopy") == Some(&Json::Bool(true)) {
-        return Some("it is checked out: what is checked in counts");
+        return Some("it is a private working copy; the checked-in version is used instead");
     }
     let is_null = |name: &str| properties.get(name).is_some_and(Json::is_null);
     let is_empty = is_null("cmis:contentStreamLength") && is_null("cmis:contentStreamMimeType");

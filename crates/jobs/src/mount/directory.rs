@@ -93,7 +93,7 @@ impl DirectoryScan<'_> {
         depth: usize,
     ) -> Result<(), MountSourceError> {
         if depth >= MAX_FOLDER_DEPTH {
-            let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+            let reason = format!("it is nested deeper than {MAX_FOLDER_DEPTH} folders");
             return (self.visitor)(SourceItem::Skipped(path.to_owned(), reason));
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -165,7 +165,7 @@ impl MountSource for DirectorySource {
         while let Some(name) = names.next() {
             let name = unescape_name(name)
                 .filter(|name| name != b"." && name != b".." && !name.contains(&b'/'))
-                .ok_or_else(|| unreadable(io::Error::other("its name leads elsewhere")))?;
+                .ok_or_else(|| unreadable(io::Error::other("its name is invalid")))?;
             let name = Path::new(std::ffi::OsStr::from_bytes(&name));
             let kind = match names.peek() {
                 Some(_) => OFlags::DIRECTORY,
@@ -178,7 +178,7 @@ impl MountSource for DirectorySource {
         }
         let file = File::from(folder);
         if !file.metadata().map_err(unreadable)?.is_file() {
-            return Err(unreadable(io::Error::other("it is no file any more")));
+            return Err(unreadable(io::Error::other("it is no longer a file")));
         }
         Ok(Box::new(UnchangedFileReader { file, fingerprint: entry.fingerprint.clone() }))
     }

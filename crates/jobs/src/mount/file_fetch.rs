@@ -113,7 +113,7 @@ impl Read for ExactLengthReader {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let length_error = || std::io::Error::other("it has not the length that was listed");
+        let length_error = || std::io::Error::other("its length differs from the listed length");
         if self.remaining == 0 {
             // The end is read as well, so that an inner reader that compares at the end does so.
             return match self.source.read(&mut [0])? {

@@ -82,7 +82,7 @@ impl MountService {
             .any(|location| location.contains_source(&request.source))
         {
             return Ok(Err(format!(
-                "`{}` lies in no place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
+                "`{}` is not in any place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
                 request.source
             )));
         }
@@ -128,7 +128,7 @@ impl MountService {
         let (name, source, target) = (text("import"), text("source"), text("target"));
         let is_dry = job.properties.get("dryRun") == Some(&Json::Bool(true));
         let Ok(folder) = NodePath::new(target) else {
-            return failed(format!("`{target}` is no folder"));
+            return failed(format!("`{target}` is not a valid folder path"));
         };
         let opened = match source_opening::open_mount_source(
             source,

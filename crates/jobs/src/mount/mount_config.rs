@@ -52,7 +52,7 @@ impl MountConfig {
         let is_fine = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_fine) {
             return Err(format!(
-                "`{name}` is no name of a mount; use letters, digits, `-` and `_`, at most 64"
+                "`{name}` is not a valid mount name; use at most 64 letters, digits, `-` and `_`"
             ));
         }
         if source.is_empty() {
@@ -74,7 +74,9 @@ pub(crate) fn parse_target_folder(target: &str) -> Result<NodePath, String> {
     let path = NodePath::new(target).map_err(|error| error.to_string())?;
     let assets = NodePath::new(ASSETS_ROOT).map_err(|error| error.to_string())?;
     if path == assets || !path.is_within(&assets) {
-        return Err(format!("`{target}` is no folder for assets; name one below `{ASSETS_ROOT}`"));
+        return Err(format!(
+            "`{target}` is not a folder for assets; use one below `{ASSETS_ROOT}`"
+        ));
     }
     Ok(path)
 }
@@ -135,7 +137,7 @@ impl MountSettings {
                         if all.mounts.iter().any(|other_mount| other_mount.name == mount.name) =>
                     {
                         all.faults.push(fault(format!(
-                            "another mount is named `{}` already",
+                            "another mount is already named `{}`",
                             mount.name
                         )));
                     }
@@ -159,13 +161,15 @@ impl MountSettings {
         let secrets = ["user", "password", "secret", "credentials"];
         if let Some(secret) = secrets.iter().find(|name| config.properties.contains_key(**name)) {
             return Err(format!(
-                "`{secret}` does not stand in content; write it in `tympan.toml`, section `[[mounts.place]]`"
+                "`{secret}` must not be stored in content; write it in `tympan.toml`, section \
+                 `[[mounts.place]]`"
             ));
         }
         let mut mount = MountConfig::new(name, text("source"), text("target"))?;
         if !self.locations.iter().any(|location| location.contains_source(&mount.source)) {
             return Err(format!(
-                "the source `{}` lies in no place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
+                "the source `{}` is not in any place that `tympan.toml` allows; add a `[[mounts.place]]` with \
+                 its `url`",
                 mount.source
             ));
         }
@@ -181,6 +185,6 @@ fn read_period(properties: &Map<String, Json>) -> Result<Option<Duration>, Strin
     let seconds = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
     match seconds {
         Some(seconds) if seconds > 0 => Ok(Some(Duration::from_secs(seconds))),
-        _ => Err(format!("`scheduler.period` is a number of seconds, not `{value}`")),
+        _ => Err(format!("`scheduler.period` must be a number of seconds, not `{value}`")),
     }
 }

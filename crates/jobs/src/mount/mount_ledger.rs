@@ -150,7 +150,7 @@ impl MountLedger {
         if rows.is_empty() {
             return Ok(());
         }
-        let action = "note the files of a mount";
+        let action = "record the files of a mount";
         let write = async {
             let mut transaction = self.queues.begin_write(action).await?;
             for (entry, asset) in rows {
@@ -178,7 +178,7 @@ impl MountLedger {
         if paths.is_empty() {
             return Ok(());
         }
-        let action = "forget files of a mount";
+        let action = "remove files of a mount";
         let write = async {
             let mut transaction = self.queues.begin_write(action).await?;
             for path in paths {
@@ -262,7 +262,7 @@ impl MountLedger {
         .bind(report)
         .bind(last.failure.as_deref())
         .execute(&self.queues.pool);
-        self.runtime.block_on(write).map(drop).map_err(database_error("note a pass of a mount"))
+        self.runtime.block_on(write).map(drop).map_err(database_error("record a pass of a mount"))
     }
 
     /// Allows the next pass to accept any number of removed files. Returns true if there was a pass before.
@@ -279,7 +279,7 @@ impl MountLedger {
     }
 
     pub(crate) fn accepts_removals(&self, mount: &str) -> Result<bool> {
-        let action = "read what a mount accepts";
+        let action = "read whether a mount accepts removals";
         let select = sqlx::query("SELECT accepts FROM mount_pass WHERE mount = $1")
             .bind(mount)
             .fetch_optional(&self.queues.pool);

@@ -61,7 +61,7 @@ pub struct MountPassOptions {
 #[non_exhaustive]
 pub enum MountPassError {
     /// The place cannot be read.
-    #[error("the mount `{mount}` is not synchronized")]
+    #[error("cannot synchronize the mount `{mount}`")]
     Source {
         /// The mount.
         mount: String,
@@ -69,7 +69,7 @@ pub enum MountPassError {
         source: MountSourceError,
     },
     /// Content or the ledger cannot be read or written.
-    #[error("the mount `{mount}` is not synchronized")]
+    #[error("cannot synchronize the mount `{mount}`")]
     Store {
         /// The mount.
         mount: String,
@@ -555,7 +555,7 @@ impl MountPass<'_, '_> {
         for path in removed.1 {
             self.report.add_skipped(
                 &path,
-                "its file is gone; the asset stays, as it is not the mount's any more",
+                "its file is gone; the asset is kept, because it no longer belongs to the mount",
             );
         }
         Ok(())

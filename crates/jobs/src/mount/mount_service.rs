@@ -145,7 +145,7 @@ impl MountService {
                     stored.insert(name.to_owned(), schedule.properties);
                 } else {
                     queues.remove_schedule(&schedule.name).await?;
-                    info!(mount = name, "a mount is not synchronized any more");
+                    info!(mount = name, "mount is no longer synchronized");
                 }
             }
         }
@@ -185,7 +185,7 @@ impl MountService {
             }
         });
         for fault in &configured.faults {
-            warn!(path = fault.path, reason = fault.message, "a mount is left out");
+            warn!(path = fault.path, reason = fault.message, "skipped an invalid mount");
         }
         *inner.active_mounts.write() = Arc::new(ActiveMounts { mounts: configured, sources });
     }
@@ -203,7 +203,7 @@ impl MountService {
             let configs = configurator.configs();
             if schedules {
                 if let Err(failure) = self.apply_configs(&configs, SystemTime::now()).await {
-                    error!(reason = format_error_chain(&failure), "mounts cannot be scheduled");
+                    error!(reason = format_error_chain(&failure), "cannot schedule mounts");
                 }
             } else {
                 self.load_configs(&configs);
@@ -358,11 +358,11 @@ impl MountService {
                     warn!(
                         mount = name,
                         files = report.held_back,
-                        "files are gone, and their assets stay until someone accepts it"
+                        "files are gone; their assets are kept until their removal is accepted"
                     );
                 }
                 if report.change_count() > 0 {
-                    info!(mount = name, assets = report.change_count(), "a mount is synchronized");
+                    info!(mount = name, assets = report.change_count(), "mount synchronized");
                 }
                 // After a pass without any change, the next one would be the same.
                 let goes_on = report.waiting > 0 && report.change_count() > 0;
@@ -380,7 +380,7 @@ impl MountService {
                 warn!(
                     mount = name,
                     reason = format_error_chain(&failure),
-                    "a mount is not synchronized"
+                    "cannot synchronize a mount"
                 );
                 JobOutcome::Done
             }

@@ -73,7 +73,7 @@ pub enum MountSourceError {
         reason: String,
     },
     /// The source rejects the request.
-    #[error("`{location}` is refused: {reason}")]
+    #[error("cannot use `{location}`: {reason}")]
     Refused {
         /// The requested location.
         location: String,
@@ -81,7 +81,7 @@ pub enum MountSourceError {
         reason: String,
     },
     /// The response is invalid.
-    #[error("the listing of `{location}` cannot be right: {reason}")]
+    #[error("the listing of `{location}` is malformed: {reason}")]
     Malformed {
         /// The requested location.
         location: String,
@@ -100,7 +100,7 @@ pub enum MountSourceError {
         source: std::io::Error,
     },
     /// The receiver of the listing stopped it.
-    #[error("it was stopped")]
+    #[error("the listing was stopped")]
     Stopped,
 }
 

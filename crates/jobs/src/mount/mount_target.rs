@@ -26,9 +26,8 @@ pub(super) const FINGERPRINT_PROPERTY: &str = "dam:mountMark";
 pub(super) const FILE_PATH_PROPERTY: &str = "dam:mountFile";
 /// The original that came from the file. If a person replaces the original, the mount no longer owns the asset.
 const MOUNT_ORIGINAL_PROPERTY: &str = "dam:mountOriginal";
-const NAME_TAKEN_REASON: &str = "something that did not come from it has its name";
-const ORIGINAL_REPLACED_REASON: &str =
-    "its original was replaced here, and stays; remove the asset to have the file's again";
+const NAME_TAKEN_REASON: &str = "its name is taken by something that did not come from the mount";
+const ORIGINAL_REPLACED_REASON: &str = "its original was replaced here and is kept; remove the asset to get the original of the file again";
 
 /// The action for a file.
 pub(super) enum MountFileAction {
@@ -155,7 +154,7 @@ impl MountTarget<'_> {
             Err(error) => return Ok(MountFileAction::Blocked(error.to_string())),
         };
         if let Some(above) = self.find_blocking_asset(snapshot, &path)? {
-            return Ok(MountFileAction::Blocked(format!("`{above}` above it is an asset")));
+            return Ok(MountFileAction::Blocked(format!("its ancestor `{above}` is an asset")));
         }
         let Some(node) = snapshot.node(&path)? else { return Ok(MountFileAction::Add(path)) };
         let original = original_blob(&node)?;

@@ -179,7 +179,7 @@ impl BucketSource {
                         (std::mem::take(&mut page.key), std::mem::take(&mut page.etag));
                     page.objects.push((key, tag, page.byte_count.take()));
                     if page.objects.len() > 10_000 {
-                        let reason = "it has more keys than it was asked for".to_owned();
+                        let reason = "it has more keys than requested".to_owned();
                         return Err(MountSourceError::Malformed {
                             location: location.clone(),
                             reason,
@@ -235,7 +235,7 @@ impl MountSource for BucketSource {
                 match self.escaped_path_of_key(&key) {
                     None => {}
                     Some(Err(path)) => {
-                        let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+                        let reason = format!("it is nested deeper than {MAX_FOLDER_DEPTH} folders");
                         visit_item(SourceItem::Skipped(path, reason))?;
                     }
                     Some(Ok(path)) => {
@@ -263,7 +263,7 @@ impl MountSource for BucketSource {
                 || page.continuation_token == token
                 || pages > MAX_LISTING_PAGES
             {
-                return Err(malformed("it says that there is more, and does not go on"));
+                return Err(malformed("it reports more entries, but returns no new ones"));
             }
             token = page.continuation_token;
         }
@@ -275,7 +275,7 @@ impl MountSource for BucketSource {
             reason: reason.to_owned(),
         };
         let names: Option<Vec<Vec<u8>>> = entry.path.split('/').map(unescape_name).collect();
-        let names = names.ok_or_else(|| refused("it cannot be named"))?;
+        let names = names.ok_or_else(|| refused("its name is invalid"))?;
         let prefix = self.prefix.trim_end_matches('/');
         let prefix = prefix.split('/').filter(|_| !prefix.is_empty()).map(str::as_bytes);
         let names = prefix.chain(names.iter().map(Vec::as_slice)).map(escape_url_part);

@@ -79,7 +79,7 @@ impl SourceHost {
         location: &MountLocation,
         network: &SourceNetwork,
     ) -> Result<Self, String> {
-        let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is no address"))?;
+        let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is not a valid address"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
             return Err(format!("`{url}` names no host"));
         };
@@ -169,7 +169,7 @@ impl SourceHost {
                     response.headers().get(header::LOCATION),
                 )));
             }
-            failure = unreachable(format!("it answers {status}"));
+            failure = unreachable(format!("it answered {status}"));
         }
         Err(failure)
     }
@@ -189,14 +189,14 @@ fn refusal_reason(status: StatusCode, location: Option<&HeaderValue>) -> String 
         (300..=399, Some(location)) => {
             // Redirects are not followed, because they may lead anywhere.
             format!(
-                "it answers {status} and leads to `{}`; mount that",
+                "it answered {status} and redirects to `{}`; mount that address",
                 location.split('?').next().unwrap_or_default()
             )
         }
         (401 | 403, _) => {
-            format!("it answers {status}; see the credentials of its `[[mounts.place]]`")
+            format!("it answered {status}; check the credentials of its `[[mounts.place]]`")
         }
-        _ => format!("it answers {status}"),
+        _ => format!("it answered {status}"),
     }
 }
 
@@ -244,9 +244,7 @@ impl SourceResponse {
             let frame = self
                 .runtime
                 .block_on(async { tokio::time::timeout(self.idle_timeout, frame).await })
-                .map_err(|_| {
-                    io::Error::new(io::ErrorKind::TimedOut, "it sends nothing any more")
-                })?;
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it stopped sending data"))?;
             let Some(frame) = frame else { return Ok(false) };
             let frame = frame.map_err(io::Error::other)?;
             let Ok(piece) = frame.into_data() else { continue };

@@ -23,13 +23,15 @@ pub(crate) fn open_mount_source(
     let location = lies_in.max_by_key(|candidate| candidate.url.len()).cloned().unwrap_or_default();
     let address = source.split('#').next().unwrap_or_default();
     if address.split('/').any(|name| matches!(name, ".." | ".")) {
-        return Err(format!("`{source}` holds `..` or `.`; write the place that it leads to"));
+        return Err(format!("`{source}` contains `..` or `.`; write the path that it resolves to"));
     }
     let scheme = source.split_once("://").map(|(scheme, _)| scheme);
     if scheme.is_some() && address.split('/').nth(2).is_some_and(|host| host.contains('@')) {
-        return Err("user and password do not stand in the address; write them in `tympan.toml`, \
-                    section `[[mounts.place]]`"
-            .to_owned());
+        return Err(
+            "user and password must not be in the address; write them in `tympan.toml`, section \
+            `[[mounts.place]]`"
+                .to_owned(),
+        );
     }
     match scheme {
         None if source.starts_with('/') => Ok(Arc::new(DirectorySource::new(source))),
@@ -39,7 +41,7 @@ pub(crate) fn open_mount_source(
             Ok(Arc::new(CmisSource::new(source, &location, network)?))
         }
         _ => Err(format!(
-            "`{source}` is no source; write `/folder`, `davs://host/folder`, `s3://bucket/folder` or \
+            "`{source}` is not a valid source; write `/folder`, `davs://host/folder`, `s3://bucket/folder` or \
              `cmis+https://host/service#repository/folder`"
         )),
     }

@@ -50,7 +50,7 @@ impl WebDavSource {
         let url = match source.split_once("://") {
             Some(("davs", rest)) => format!("https://{rest}"),
             Some((_, rest)) => format!("http://{rest}"),
-            None => return Err(format!("`{source}` is no address")),
+            None => return Err(format!("`{source}` is not a valid address")),
         };
         let path = url.splitn(4, '/').nth(3).unwrap_or_default();
         let root = split_path_names(path);
@@ -78,7 +78,7 @@ impl WebDavSource {
         };
         let target = self
             .request_target(folder)
-            .ok_or_else(|| malformed("it cannot be named".to_owned()))?;
+            .ok_or_else(|| malformed("its name is invalid".to_owned()))?;
         let headers = [("Depth", "1".to_owned()), ("Content-Type", "application/xml".to_owned())];
         let method =
             Method::from_bytes(b"PROPFIND").map_err(|error| malformed(error.to_string()))?;
@@ -146,7 +146,7 @@ fn child_name_of_href(folder: &[Vec<u8>], href: &str) -> Result<Option<Vec<u8>>,
     let name = names.pop();
     match name {
         Some(name) if names == folder && name != b"." && name != b".." => Ok(Some(name)),
-        _ => Err(format!("it tells of `{href}`, which is not in the folder")),
+        _ => Err(format!("it lists `{href}`, which is not in the folder")),
     }
 }
 
@@ -175,7 +175,7 @@ impl MountSource for WebDavSource {
                     return visit_item(SourceItem::File(source_file_of(path, resource)));
                 }
                 if depth >= MAX_FOLDER_DEPTH {
-                    let reason = format!("it lies deeper than {MAX_FOLDER_DEPTH} folders");
+                    let reason = format!("it is nested deeper than {MAX_FOLDER_DEPTH} folders");
                     return visit_item(SourceItem::Skipped(path, reason));
                 }
                 folders.push((path, depth + 1));
@@ -195,7 +195,7 @@ impl MountSource for WebDavSource {
             reason: reason.to_owned(),
         };
         let target =
-            self.request_target(&entry.path).ok_or_else(|| refused("it cannot be named"))?;
+            self.request_target(&entry.path).ok_or_else(|| refused("its name is invalid"))?;
         let response = self.host.send_request(&Method::GET, &target, &[], "")?;
         let is_other = |tag: &str| {
             !entry.source_handle.is_empty() && strip_weak_prefix(tag) != entry.source_handle

@@ -97,7 +97,7 @@ pub(crate) fn read_xml_events(
                 append_text(&mut texts, &named).map_err(malformed)?;
             }
             Event::Eof if is_whole => return Ok(()),
-            Event::Eof => return Err(malformed("it breaks off".to_owned())),
+            Event::Eof => return Err(malformed("it ends unexpectedly".to_owned())),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) | Event::DocType(_) => {}
         }
     }

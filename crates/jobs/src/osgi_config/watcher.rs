@@ -105,9 +105,9 @@ impl OsgiConfigWatcher {
         let is_new = *inner.configs.read().as_ref() != configs;
         if is_new {
             for fault in &configs.faults {
-                warn!(path = fault.path, reason = fault.message, "a configuration has a fault");
+                warn!(path = fault.path, reason = fault.message, "invalid configuration");
             }
-            info!(queues = queues.len(), "configurations are applied");
+            info!(queues = queues.len(), "configurations applied");
             inner.worker.set_queue_configs(queues);
             *inner.configs.write() = Arc::new(configs);
             inner.change_sender.send_replace(());

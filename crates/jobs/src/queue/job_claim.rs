@@ -266,7 +266,7 @@ impl JobQueues {
         transaction: &mut WriteTransaction,
         now: SystemTime,
     ) -> Result<u64> {
-        let action = "let jobs go on";
+        let action = "resume due jobs";
         let due =
             sqlx::query("UPDATE job SET state = 'QUEUED' WHERE state = 'DELAYED' AND run_at <= $1")
                 .bind(to_epoch_millis(now))

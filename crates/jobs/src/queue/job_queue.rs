@@ -339,7 +339,7 @@ impl JobQueues {
     /// # Errors
     /// If the database fails.
     pub async fn split_follower(&self, follower: &str, into: &[String]) -> Result<bool> {
-        let action = "divide a follower's place";
+        let action = "split a follower";
         let mut transaction = self.begin_write(action).await?;
         let row = sqlx::query("DELETE FROM follower WHERE name = $1 RETURNING root")
             .bind(follower)
@@ -368,7 +368,7 @@ impl JobQueues {
     /// If the database fails.
     pub async fn remove_follower(&self, follower: &str) -> Result<()> {
         let query = sqlx::query("DELETE FROM follower WHERE name = $1").bind(follower);
-        self.execute_write("forget a follower", query).await.map(drop)
+        self.execute_write("remove a follower", query).await.map(drop)
     }
 
     /// Advances a follower from one root to the next and stores the jobs that follow from the difference, all or none.
@@ -383,7 +383,7 @@ impl JobQueues {
         jobs: Vec<NewJob>,
         now: SystemTime,
     ) -> Result<bool> {
-        let action = "move a follower";
+        let action = "advance a follower";
         let mut transaction = self.begin_write(action).await?;
         let moved = match from {
             Some(from) => {
@@ -450,7 +450,7 @@ impl JobQueues {
                 .bind(now)
                 .execute(&mut **transaction)
                 .await
-                .map_err(database_error("note a topic"))?;
+                .map_err(database_error("record a topic"))?;
         }
         Ok(())
     }

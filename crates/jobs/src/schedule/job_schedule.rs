@@ -63,7 +63,7 @@ impl JobQueues {
         let refused = |reason: String| Error::InvalidSchedule { name: name.to_owned(), reason };
         let parsed = ScheduleRule::parse(rule).map_err(refused)?;
         let next =
-            parsed.next_run_after(now).ok_or_else(|| refused("it never comes".to_owned()))?;
+            parsed.next_run_after(now).ok_or_else(|| refused("it never fires".to_owned()))?;
         sqlx::query(
             "INSERT INTO job_schedule (name, topic, payload, rule, next_run, tenant, created_by) \
              VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO UPDATE SET topic = excluded.topic, \
@@ -183,7 +183,7 @@ impl JobWorkerState {
             let next = match ScheduleRule::parse(&schedule.rule_text) {
                 Ok(rule) => rule.next_run_after(now),
                 Err(reason) => {
-                    warn!(schedule = schedule.name, reason, "a stored schedule cannot be read");
+                    warn!(schedule = schedule.name, reason, "cannot read a stored schedule");
                     None
                 }
             };

@@ -38,14 +38,14 @@ impl ScheduleRule {
             let millis = millis.filter(|millis| *millis > 0);
             return millis
                 .map(|millis| Self::Interval(Duration::from_millis(millis.saturating_mul(unit))))
-                .ok_or_else(|| format!("`{text}` is no period; write `every 90s`"));
+                .ok_or_else(|| format!("`{text}` is not a period; write `every 90s`"));
         }
         if let Some(millis) = text.strip_prefix("at ") {
             let millis = millis.trim().parse::<u64>();
             return millis
                 .map(|millis| Self::Once(SystemTime::UNIX_EPOCH + Duration::from_millis(millis)))
                 .map_err(|_| {
-                    format!("`{text}` is no time; write `at` and milliseconds since 1970")
+                    format!("`{text}` is not a time; write `at` and milliseconds since 1970")
                 });
         }
         CronExpression::parse(text).map(|cron| Self::Cron(Box::new(cron)))
@@ -101,7 +101,8 @@ impl CronExpression {
         let parts: Vec<&str> = upper.split_whitespace().collect();
         let wrong = || {
             format!(
-                "`{text}` is no schedule; write `second minute hour day month weekday`, such as `0 30 2 * * ?`"
+                "`{text}` is not a schedule; write `second minute hour day month weekday`, such as `0 30 2 * \
+                 * ?`"
             )
         };
         let (seconds, minutes, hours, day, month, weekday, year) = match parts.as_slice() {
@@ -214,7 +215,7 @@ fn parse_days(day: &str, weekday: &str) -> Result<CronDays, String> {
     }
     if let Some((name, nth)) = weekday.split_once('#') {
         let nth = nth.parse().ok().filter(|nth| (1..=5).contains(nth));
-        let nth = nth.ok_or_else(|| format!("`{weekday}` is none of the five weeks of a month"))?;
+        let nth = nth.ok_or_else(|| format!("`{weekday}` must have a week number from 1 to 5"))?;
         days.nth_weekday = Some((parse_value(name, (1, 7), &WEEKDAY_NAMES)?, nth));
     } else if let Some(name) = weekday.strip_suffix('L').filter(|name| !name.is_empty()) {
         days.last_weekday = Some(parse_value(name, (1, 7), &WEEKDAY_NAMES)?);
@@ -233,7 +234,7 @@ fn parse_field(text: &str, (least, most): (i8, i8), names: &[&str]) -> Result<u6
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => {
                 let step = step.parse::<i8>().ok().filter(|step| *step > 0);
-                (range, step.ok_or_else(|| format!("`{part}` has no step"))?)
+                (range, step.ok_or_else(|| format!("`{part}` has no valid step"))?)
             }
             None => (part, 1),
         };

@@ -94,7 +94,7 @@ impl JobExecutor {
             if let Err(failure) =
                 self.pool.run_task(Box::new(move || floor.run_until_idle(queue, ready)))
             {
-                let reason = format!("no thread can be started: {failure}");
+                let reason = format!("cannot start a thread: {failure}");
                 let outcome = JobOutcome::Retry { after: None, reason };
                 self.ended_sender.send(EndedAttempt { id, outcome, run_time: Duration::ZERO }).ok();
                 return;

@@ -262,7 +262,7 @@ impl JobWorker {
         let wait = match self.state.run_round(loop_state, SystemTime::now()).await {
             Ok(wait) => {
                 if std::mem::take(&mut loop_state.is_failing) {
-                    info!("queues can be worked off again");
+                    info!("queues are processed again");
                     *self.state.claim_fault.lock() = None;
                 }
                 wait
@@ -270,7 +270,7 @@ impl JobWorker {
             Err(failure) => {
                 let reason = format_error_chain(&failure);
                 if !std::mem::replace(&mut loop_state.is_failing, true) {
-                    error!(reason, "queues cannot be worked off");
+                    error!(reason, "cannot process queues");
                 }
                 *self.state.claim_fault.lock() = Some(reason);
                 // Attempts that end during the wait are retained, and stored with the next successful round.
@@ -300,7 +300,7 @@ impl JobWorker {
                 loop_state.ended_attempts.push(attempt);
             }
             if let Err(failure) = self.state.run_round(loop_state, SystemTime::now()).await {
-                warn!(reason = %format_error_chain(&failure), "what ended cannot be stored");
+                warn!(reason = %format_error_chain(&failure), "cannot store ended jobs");
             }
             let runs = loop_state
                 .claimed_jobs
@@ -316,7 +316,7 @@ impl JobWorker {
             }
         }
         if let Err(failure) = self.state.shut_down(loop_state).await {
-            warn!(reason = %format_error_chain(&failure), "the worker could not say that it ends");
+            warn!(reason = %format_error_chain(&failure), "cannot record that the worker stopped");
         }
         self.state.queue_load.lock().clear();
     }

@@ -67,7 +67,7 @@ impl JobWorkerState {
         loop_state: &mut WorkerLoopState,
         now: SystemTime,
     ) -> Result<Duration> {
-        let action = "work off queues";
+        let action = "process queues";
         let began = Instant::now();
         let set = self.queue_set();
         let mut transaction = self.queues.begin_write(action).await?;
@@ -176,7 +176,9 @@ impl JobWorkerState {
                 ReadyJob { job, context, handler },
             );
         } else {
-            loop_state.ended_attempts.push(failed("its handler is gone".to_owned()));
+            loop_state
+                .ended_attempts
+                .push(failed("its handler is no longer registered".to_owned()));
         }
     }
 
@@ -232,7 +234,7 @@ impl JobWorkerState {
         if lost > 0 {
             warn!(
                 jobs = lost,
-                "jobs ended after their lease; another worker may have done them again"
+                "jobs ended after their lease; another worker may have run them again"
             );
         }
         Ok(())
@@ -280,7 +282,7 @@ impl JobWorkerState {
         if done.rows_affected() == 0 {
             warn!(
                 job = id.0,
-                "a job ended after its lease; another worker may have begun it again"
+                "a job ended after its lease; another worker may have started it again"
             );
         } else if matches!(state, JobState::GivenUp | JobState::Error) {
             warn!(job = id.0, queue = claimed_job.queue, reason, "job given up");
@@ -375,7 +377,7 @@ impl JobWorkerState {
         transaction: &mut WriteTransaction,
         loop_state: &mut WorkerLoopState,
     ) -> Result<bool> {
-        let action = "look after running jobs";
+        let action = "check running jobs";
         if loop_state
             .running_checked_at
             .is_some_and(|looked| looked.elapsed() < RUNNING_CHECK_INTERVAL)
@@ -579,7 +581,7 @@ impl JobWorkerState {
         transaction: &mut WriteTransaction,
         now: SystemTime,
     ) -> Result<Vec<TopicPattern>> {
-        let action = "read what others reserve";
+        let action = "read the topics that others reserve";
         let rows = sqlx::query(
             "SELECT reserves FROM job_worker WHERE until > $1 AND reserves <> '' AND name <> $2",
         )
@@ -633,13 +635,13 @@ impl JobWorkerState {
             .bind(self.options.name.as_str())
             .execute(&mut **transaction)
             .await
-            .map_err(database_error("give jobs back"))?;
+            .map_err(database_error("release jobs"))?;
         Ok(())
     }
 
     /// Releases all jobs that were not begun or do not end, and marks the process as stopped.
     pub(crate) async fn shut_down(&self, loop_state: &mut WorkerLoopState) -> Result<()> {
-        let action = "end a worker";
+        let action = "stop a worker";
         let mut transaction = self.queues.begin_write(action).await?;
         // Jobs whose attempt is counted but that were not begun get the attempt back.
         let is_unbegun = |claimed_job: &ClaimedJob| {
@@ -659,7 +661,7 @@ impl JobWorkerState {
             let jobs = running.len();
             warn!(
                 jobs,
-                "jobs still run and are begun again when their lease ends, or at the next start"
+                "jobs are still running; they start again when their lease expires, or at the next start"
             );
         }
         let running = join_job_ids(running);

@@ -69,7 +69,7 @@ impl WorkflowEngine {
             self.record_history(&mut transaction, &instance, ("", "aborted"), &moving).await?;
         }
         if !has_ended {
-            return Err(Error::Workflow(format!("no instance {id} runs")));
+            return Err(Error::Workflow(format!("no workflow instance {id} is running")));
         }
         transaction.commit().await.map_err(database_error(action))
     }
@@ -81,7 +81,7 @@ impl WorkflowEngine {
         transaction: &mut WriteTransaction,
         id: WorkflowId,
     ) -> Result<Vec<WorkflowId>> {
-        let action = "read the parts of a workflow";
+        let action = "read the nested workflows";
         let mut all = vec![id];
         let mut at = 0;
         while let Some(outer) = all.get(at).copied() {
@@ -206,7 +206,7 @@ impl WorkflowEngine {
         let step = instance.model.steps.get(&name).ok_or_else(|| refused("is not open"))?;
         match (job, state.as_deref().and_then(JobState::from_name)) {
             (Some(_), Some(state)) if state.is_open() => {
-                return Err(refused("is being carried out"));
+                return Err(refused("is being executed"));
             }
             (Some(job), Some(_)) => {
                 sqlx::query(
@@ -235,7 +235,7 @@ impl WorkflowEngine {
     /// # Errors
     /// If the database fails.
     pub async fn back_targets(&self, item: i64) -> Result<Vec<String>> {
-        let action = "read where a step can go back to";
+        let action = "list the steps that a step can go back to";
         let mut transaction = self.queues.begin_write(action).await?;
         let Some(id) = self.workflow_id_of_item(&mut transaction, item).await? else {
             return Ok(Vec::new());
@@ -300,7 +300,7 @@ impl WorkflowEngine {
         let nowhere = || {
             let destination = to.map_or_else(String::new, |to| format!(" to `{to}`"));
             Error::Workflow(format!(
-                "the step {item} cannot go back{destination}: it can to [{}]",
+                "the step {item} cannot go back{destination}; it can go back to [{}]",
                 routes.join(", ")
             ))
         };

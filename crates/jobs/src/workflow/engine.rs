@@ -250,7 +250,7 @@ impl WorkflowEngine {
         (step, new_steps): (&str, &[String]),
         moving: &StepActionContext<'_>,
     ) -> Result<()> {
-        let action = "move a workflow on";
+        let action = "advance a workflow";
         for name in new_steps {
             self.begin_step(transaction, instance, name, moving.now).await?;
         }
@@ -275,7 +275,7 @@ impl WorkflowEngine {
             return Ok(());
         }
         if is_stuck {
-            let comment = "a join waits for a way that nobody goes any more";
+            let comment = "a join waits for a branch that can no longer arrive";
             let moving = StepActionContext { comment: Some(comment), ..*moving };
             self.record_history(transaction, instance, (step, "stale"), &moving).await?;
         }
@@ -444,7 +444,7 @@ fn workflow_data_to_json(data: &Map<String, Json>) -> Result<String> {
     let text = Json::Object(data.clone()).to_string();
     if text.len() > MAX_WORKFLOW_DATA_BYTES {
         return Err(Error::Workflow(format!(
-            "the data of the instance exceed {MAX_WORKFLOW_DATA_BYTES} bytes"
+            "the data of the instance exceeds {MAX_WORKFLOW_DATA_BYTES} bytes"
         )));
     }
     Ok(text)

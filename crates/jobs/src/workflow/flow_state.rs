@@ -67,7 +67,7 @@ impl FlowState {
             self.step_count += 1;
             if self.step_count > MAX_INSTANCE_STEPS {
                 return Err(Error::Workflow(format!(
-                    "the instance went through {MAX_INSTANCE_STEPS} steps"
+                    "the instance exceeded {MAX_INSTANCE_STEPS} steps"
                 )));
             }
             let Some(step) = model.steps.get(&name) else {
@@ -130,7 +130,11 @@ impl FlowState {
         if let Some(route) = route {
             let chosen_transition = transitions.find(|transition| transition.to == route);
             return chosen_transition.map(|transition| vec![transition.to.clone()]).ok_or_else(
-                || Error::Workflow(format!("no way leads from the step `{step}` to `{route}`")),
+                || {
+                    Error::Workflow(format!(
+                        "no transition leads from the step `{step}` to `{route}`"
+                    ))
+                },
             );
         }
         if model
@@ -147,8 +151,11 @@ impl FlowState {
         });
         let next_transition =
             ruled.or_else(|| transitions.iter().find(|transition| transition.rule.is_none()));
-        let none =
-            || Error::Workflow(format!("no way leads on from the step `{step}`: no rule holds"));
+        let none = || {
+            Error::Workflow(format!(
+                "no transition can be taken from the step `{step}`: no rule matches"
+            ))
+        };
         next_transition.map(|transition| vec![transition.to.clone()]).ok_or_else(none)
     }
 }

@@ -88,7 +88,7 @@ impl LauncherRule {
             Some(16) => FeedChangeKind::Changed,
             _ => {
                 return Err(
-                    "`eventType` is 1 for new nodes, 2 for removed ones or 16 for changed ones"
+                    "`eventType` must be 1 for new nodes, 2 for removed ones or 16 for changed ones"
                         .to_owned(),
                 );
             }
@@ -185,7 +185,7 @@ fn parse_path_pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
     while let Some(start) = text.find("((?!") {
         let rest = text.get(start + 4..).unwrap_or_default();
         let Some((literal, _)) = rest.split_once(").)*") else {
-            return Err(format!("the pattern `{glob}` looks ahead in a way that is not read here"));
+            return Err(format!("the pattern `{glob}` has an unsupported lookahead"));
         };
         let literal = literal.to_owned();
         text = text.replacen(&format!("((?!{literal}).)*"), "(.*)", 1);
@@ -194,7 +194,7 @@ fn parse_path_pattern(glob: &str) -> Result<(Regex, Vec<String>), String> {
     let anchored = format!("^(?:{text})$");
     let glob = regex::RegexBuilder::new(&anchored).size_limit(1 << 20).build();
     glob.map(|glob| (glob, without))
-        .map_err(|error| format!("the pattern `{text}` cannot be read: {error}"))
+        .map_err(|error| format!("the pattern `{text}` is invalid: {error}"))
 }
 
 /// Starts workflows for changes of content.
@@ -295,7 +295,7 @@ impl WorkflowLauncher {
                 warn!(
                     path,
                     reason = format_error_chain(&fault),
-                    "a workflow model was saved that starts nothing"
+                    "cannot start a workflow model that was saved"
                 );
             }
         }
@@ -337,7 +337,7 @@ impl WorkflowLauncher {
                         warn!(
                             path = rule.path,
                             reason = format_error_chain(&failure),
-                            "a launcher starts nothing"
+                            "cannot start the workflow of a launcher"
                         );
                     }
                 }
@@ -368,7 +368,7 @@ fn collect_launchers(
         if child.primary_type() == "cq:WorkflowLauncher" {
             match LauncherRule::read_launcher(&child, modes) {
                 Ok(rule) => rules.extend(rule),
-                Err(reason) => warn!(path = %child.path(), reason, "a launcher is left out"),
+                Err(reason) => warn!(path = %child.path(), reason, "skipped an invalid launcher"),
             }
         } else if depth > 0 {
             collect_launchers(&child, modes, depth - 1, rules)?;

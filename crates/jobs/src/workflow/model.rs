@@ -76,8 +76,8 @@ impl WorkflowModelRoots {
                 .any(|open| root.as_str() == *open || is_same_or_below(&root, open));
             if root.is_root() || is_open {
                 return Err(Error::Workflow(format!(
-                    "`{text}` cannot hold workflow models, as all who edit write there, and a model decides what is done in \
-                     the names of others"
+                    "`{text}` cannot hold workflow models: every editor can write there, and a model decides \
+                     what runs with the permissions of others"
                 )));
             }
             Ok(root)
@@ -101,7 +101,7 @@ impl WorkflowModelRoots {
         if !self.contains_path(node_path.as_str()) {
             let roots: Vec<&str> = self.0.iter().map(NodePath::as_str).collect();
             return Err(Error::Workflow(format!(
-                "there is no workflow model at `{path}`: models are below {}, and nowhere else",
+                "there is no workflow model at `{path}`: models are allowed only below {}",
                 roots.join(", ")
             )));
         }
@@ -239,7 +239,7 @@ impl WorkflowModel {
         for (name, step) in &self.steps {
             let has_way = self.transitions.iter().any(|transition| transition.from == *name);
             if step.kind != WorkflowStepKind::End && !has_way {
-                return fault(format!("does not say what follows the step `{name}`"));
+                return fault(format!("does not define what follows the step `{name}`"));
             }
             let (argument_name, value) = match step.kind {
                 WorkflowStepKind::Process | WorkflowStepKind::External => {
@@ -256,9 +256,7 @@ impl WorkflowModel {
                 return fault(format!("has a step `{name}` without `{argument_name}`"));
             }
             if let Err(reason) = StepTimeout::of_step(step) {
-                return fault(format!(
-                    "has a step `{name}` whose time-out cannot be kept: {reason}"
-                ));
+                return fault(format!("has a step `{name}` with an invalid timeout: {reason}"));
             }
             if let Some(target) = step.text_argument("timeoutTarget")
                 && (!depths.contains_key(target) || depths.get(target) != depths.get(name.as_str()))

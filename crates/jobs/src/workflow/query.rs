@@ -334,7 +334,7 @@ impl WorkflowEngine {
 
     /// Stores the data of a waiting process.
     pub(crate) async fn save_step_data(&self, item: i64, data: &Map<String, Json>) -> Result<()> {
-        let action = "keep what a step knows";
+        let action = "save the data of a step";
         let mut transaction = self.queues.begin_write(action).await?;
         sqlx::query("UPDATE work_item SET data = $1 WHERE id = $2")
             .bind(Json::Object(data.clone()).to_string())

@@ -158,7 +158,8 @@ impl WorkflowEngine {
         let (from, to) = (depths.get(&*step), depths.get(target));
         if to.is_none() || from != to {
             return Err(Error::Workflow(format!(
-                "no way leads from the step `{step}` to `{target}`: it is not there, or in another split"
+                "no transition leads from the step `{step}` to `{target}`: it does not exist, or is in \
+                 another split"
             )));
         }
         self.record_history(&mut transaction, &instance, (&step, event), moving).await?;
@@ -172,7 +173,7 @@ impl WorkflowEngine {
 
     /// Sets the assignee of an open step.
     pub(crate) async fn assign_step(&self, item: i64, to: &str) -> Result<()> {
-        let action = "name who does a step";
+        let action = "assign a step";
         let mut transaction = self.queues.begin_write(action).await?;
         sqlx::query("UPDATE work_item SET assignee = $1, kind = 'PARTICIPANT' WHERE id = $2")
             .bind(to)
@@ -190,7 +191,7 @@ impl WorkflowEngine {
         model: WorkflowModel,
         now: SystemTime,
     ) -> Result<()> {
-        let action = "begin a part of a workflow";
+        let action = "start a nested workflow";
         let mut transaction = self.queues.begin_write(action).await?;
         let Some(outer) = self.lock_instance(&mut transaction, id).await? else { return Ok(()) };
         let row = sqlx::query(
@@ -208,7 +209,7 @@ impl WorkflowEngine {
         }
         if outer.flow.nesting_depth >= MAX_NESTING_DEPTH {
             return Err(Error::Workflow(format!(
-                "more than {MAX_NESTING_DEPTH} workflows are within each other"
+                "workflows are nested more than {MAX_NESTING_DEPTH} deep"
             )));
         }
         let (payload, initiator) = (outer.payload.clone(), outer.initiator.clone());

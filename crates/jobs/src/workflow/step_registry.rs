@@ -102,7 +102,7 @@ impl StepRegistry {
                     if self.find_process(name).is_none() {
                         let known_names = join_names(&self.processes);
                         return fault(format!(
-                            "names the unknown process `{name}`; known are {known_names}"
+                            "names the unknown process `{name}`; known processes are {known_names}"
                         ));
                     }
                 }
@@ -111,16 +111,14 @@ impl StepRegistry {
                     if self.find_chooser(name).is_none() {
                         let known_names = join_names(&self.choosers);
                         return fault(format!(
-                            "names the unknown chooser `{name}`; known are {known_names}"
+                            "names the unknown chooser `{name}`; known choosers are {known_names}"
                         ));
                     }
                 }
                 WorkflowStepKind::Container => {
                     let path = step.inner_model_path().unwrap_or_default();
                     if let Err(reason) = self.read_model(path, roots) {
-                        return fault(format!(
-                            "goes through a model that cannot be used: {reason}"
-                        ));
+                        return fault(format!("uses an invalid model: {reason}"));
                     }
                 }
                 _ => {}
@@ -135,7 +133,7 @@ impl StepRegistry {
         path: &str,
         roots: &WorkflowModelRoots,
     ) -> Result<WorkflowModel> {
-        let nowhere = || Error::Workflow("this worker reads no models".to_owned());
+        let nowhere = || Error::Workflow("this worker cannot read models".to_owned());
         let repository = self.repository.as_ref().ok_or_else(nowhere)?;
         roots.read_model(&repository.snapshot()?, path)
     }

@@ -57,10 +57,12 @@ impl StepTimeout {
             ("AbsoluteTimeAutoAdvancer", _) => StepDeadline::Absolute,
             (_, Some(after)) => StepDeadline::After(after),
             ("", None) => return Ok(None),
-            (_, None) => return Err("say `timeout`, such as `36h`".to_owned()),
+            (_, None) => return Err("`timeout` is missing; write for example `36h`".to_owned()),
         };
         let named = |name: &str| {
-            step.text_argument(name).map(str::to_owned).ok_or_else(|| format!("say `{name}`"))
+            step.text_argument(name)
+                .map(str::to_owned)
+                .ok_or_else(|| format!("`{name}` is missing"))
         };
         let late = match handler {
             "" | "AutoAdvancer" | "AbsoluteTimeAutoAdvancer" => LateStepAction::Advance,
@@ -68,8 +70,8 @@ impl StepTimeout {
             "EscalateTimeoutHandler" => LateStepAction::Escalate(named("timeoutParticipant")?),
             other => {
                 return Err(format!(
-                    "`{other}` is no handler; known are AutoAdvancer, AbsoluteTimeAutoAdvancer, JumpTimeoutHandler and \
-                     EscalateTimeoutHandler"
+                    "`{other}` is not a timeout handler; use AutoAdvancer, AbsoluteTimeAutoAdvancer, \
+                     JumpTimeoutHandler or EscalateTimeoutHandler"
                 ));
             }
         };
@@ -103,7 +105,7 @@ pub(crate) fn parse_json_number(value: Option<&Json>) -> Option<u64> {
 /// Parses `90s`, `15m`, `36h` or `2d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    let wrong = || format!("`{text}` is no time; write `90s`, `15m`, `36h` or `2d`");
+    let wrong = || format!("`{text}` is not a duration; write `90s`, `15m`, `36h` or `2d`");
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,

@@ -189,7 +189,7 @@ impl WorkflowHandler {
     ) -> crate::Result<JobOutcome> {
         let chooser_name = step.chooser_name().unwrap_or_default();
         let Some(chooser) = self.step_registry.find_chooser(chooser_name) else {
-            let reason = format!("no chooser `{chooser_name}` is known here");
+            let reason = format!("no chooser `{chooser_name}` is registered here");
             return Ok(JobOutcome::Failed { reason });
         };
         match chooser.choose_participant(run) {
@@ -210,7 +210,7 @@ impl WorkflowHandler {
         let process_name = step.text_argument("PROCESS").unwrap_or_default();
         let Some(process) = self.step_registry.find_process(process_name) else {
             let reason = format!(
-                "no process `{process_name}` is known here; register it, or change the step `{}` of `{}`",
+                "no process `{process_name}` is registered here; register it, or change the step `{}` of `{}`",
                 step.title, run.model
             );
             return Ok(JobOutcome::Failed { reason });

@@ -216,7 +216,7 @@ impl AbOptions {
     /// As [`AbOptions::run`].
     pub fn run_with_listener(&self, listener: AbMessageListener) -> Result<AbRun> {
         if self.concurrency == 0 || self.requests == 0 {
-            return Err(Error::UnusableInput("-n and -c are numbers above 0".to_owned()));
+            return Err(Error::UnusableInput("-n and -c must be above 0".to_owned()));
         }
         if self.concurrency as u64 > self.requests {
             return Err(Error::UnusableInput(
@@ -308,7 +308,7 @@ impl AbOptions {
         let speech = self.tls_options()?;
         if url.is_tls && self.proxy.is_some() {
             return Err(Error::UnusableInput(
-                "-X: an https address cannot be asked for through a proxy here: the proxy would see the request".to_owned(),
+                "-X: https URLs cannot be requested through a proxy: the proxy would see the request".to_owned(),
             ));
         }
         let targets = TargetRegistry::default();

@@ -170,7 +170,7 @@ impl AbReport {
             differences.push(format!("concurrency {} -> {}", before.concurrency, self.concurrency));
         }
         if self.keep_alive_requests.is_some() != before.keep_alive_requests.is_some() {
-            differences.push("keep-alive switched".to_owned());
+            differences.push("keep-alive changed".to_owned());
         }
         AbComparison { rate_factor: factor, differences }
     }

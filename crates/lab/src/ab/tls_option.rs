@@ -23,10 +23,11 @@ pub(super) fn parse_tls_version(text: &str) -> Result<Option<&'static SupportedP
         "TLS1.2" => Ok(Some(&TLS12)),
         "TLS1.3" => Ok(Some(&TLS13)),
         "SSL2" | "SSL3" | "TLS1" | "TLS1.1" => Err(Error::UnusableInput(format!(
-            "-f {text}: this protocol is broken (RFC 6176, 7568, 8996) and not spoken here; TLS1.2, TLS1.3 and ALL are"
+            "-f {text}: this protocol is insecure (RFC 6176, 7568, 8996) and not supported; use TLS1.2, \
+             TLS1.3 or ALL"
         ))),
         _ => Err(Error::UnusableInput(format!(
-            "-f {text}: no such protocol; TLS1.2, TLS1.3 and ALL are"
+            "-f {text}: unknown protocol; use TLS1.2, TLS1.3 or ALL"
         ))),
     }
 }
@@ -48,7 +49,7 @@ pub(super) fn parse_cipher_suites(text: &str) -> Result<Vec<SupportedCipherSuite
         let Some(suite) = all.clone().find(|suite| openssl_cipher_name(*suite) == name) else {
             let names: Vec<String> = all.map(openssl_cipher_name).collect();
             return Err(Error::UnusableInput(format!(
-                "-Z {name}: no cipher suite of this program; known are {}, and ALL",
+                "-Z {name}: unknown cipher suite; known are {}, and ALL",
                 names.join(", ")
             )));
         };
@@ -68,15 +69,15 @@ pub(super) fn read_identity(path: &Path) -> Result<TlsClientIdentity> {
         Error::UnusableInput(format!("-E {}: {problem}: {error}", path.display()))
     };
     let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let chain: Vec<_> = chain.map_err(|error| wrong("no certificate in PEM", error))?;
+    let chain: Vec<_> = chain.map_err(|error| wrong("cannot read a PEM certificate", error))?;
     if chain.is_empty() {
         return Err(Error::UnusableInput(format!(
-            "-E {}: it holds no certificate",
+            "-E {}: the file contains no certificate",
             path.display()
         )));
     }
     let key = PrivateKeyDer::from_pem_file(path);
-    Ok((chain, key.map_err(|error| wrong("no private key in PEM", error))?))
+    Ok((chain, key.map_err(|error| wrong("cannot read a PEM private key", error))?))
 }
 
 #[cfg(test)]

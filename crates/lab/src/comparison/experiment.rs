@@ -176,11 +176,11 @@ impl LoadExperiment {
             refuse(line, error.message().to_owned())
         })?;
         if file.load.plan.is_some() != file.load.urls.is_empty() {
-            return Err(refuse(0, "`load` names either a `plan` or `urls`".to_owned()));
+            return Err(refuse(0, "`load` must have either a `plan` or `urls`".to_owned()));
         }
         let time = |text: &str| {
             parse_duration(text)
-                .ok_or_else(|| refuse(0, format!("`{text}` is no time, such as 20s")))
+                .ok_or_else(|| refuse(0, format!("`{text}` is not a duration such as 20s")))
         };
         file.load.duration.as_deref().map(time).transpose()?;
         let event_at = file.event.as_ref().map(|event| time(&event.at)).transpose()?;
@@ -189,7 +189,7 @@ impl LoadExperiment {
             return Err(refuse(0, "`load` has no end: give `duration` or `requests`".to_owned()));
         }
         if file.rounds == 0 {
-            return Err(refuse(0, "`rounds` is at least 1".to_owned()));
+            return Err(refuse(0, "`rounds` must be at least 1".to_owned()));
         }
         Ok(Self {
             name: file.name.clone(),
@@ -229,7 +229,7 @@ impl LoadExperiment {
                 let load = self.run_load();
                 let end = event
                     .join()
-                    .map_err(|_| Error::UnusableInput("the event broke off".to_owned()))?;
+                    .map_err(|_| Error::UnusableInput("the event thread panicked".to_owned()))?;
                 Ok((load?, end?))
             })?;
         let total = results.total_stats();

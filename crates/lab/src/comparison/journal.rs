@@ -172,7 +172,7 @@ pub fn read_steps(path: &Path) -> Result<Vec<JournalStep>> {
                 file: path.display().to_string(),
                 line: u32::try_from(number + 1).unwrap_or(u32::MAX),
                 column: u32::try_from(error.column()).unwrap_or(1),
-                message: format!("no step of a journal: {error}"),
+                message: format!("invalid journal step: {error}"),
             }),
         }
     }
@@ -253,7 +253,7 @@ pub fn format_journal_table(rows: &[JournalRow]) -> String {
             write!(out, "  {} errors", row.figures.errors).ok();
         }
         if row.is_repeat {
-            out.push_str("  again: caches were filled by the step before");
+            out.push_str("  repeat: caches were filled by the previous step");
         }
         if !row.differences.is_empty() {
             let differences = row.differences.join(", ");

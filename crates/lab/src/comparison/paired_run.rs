@@ -114,7 +114,7 @@ pub fn read_reports(path: &Path) -> Result<Vec<RunFigures>> {
     }
     if figures.is_empty() {
         return Err(Error::UnusableInput(format!(
-            "`{}` holds no report of the lab; make one with --json",
+            "`{}` contains no lab report; create one with --json",
             path.display()
         )));
     }

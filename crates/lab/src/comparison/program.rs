@@ -49,9 +49,9 @@ impl OutputMetric {
     /// # Errors
     /// [`Error::UnusableInput`].
     pub fn parse(pattern: &str) -> Result<Self> {
-        Regex::new(pattern)
-            .map(Self)
-            .map_err(|error| Error::UnusableInput(format!("`{pattern}` does not read: {error}")))
+        Regex::new(pattern).map(Self).map_err(|error| {
+            Error::UnusableInput(format!("invalid regular expression `{pattern}`: {error}"))
+        })
     }
 
     fn find_in(&self, text: &str) -> Option<f64> {
@@ -79,7 +79,7 @@ impl MeasuredProgram {
         let (program, arguments) = self
             .words
             .split_first()
-            .ok_or_else(|| Error::UnusableInput("no program is given after `--`".to_owned()))?;
+            .ok_or_else(|| Error::UnusableInput("no program given after `--`".to_owned()))?;
         let started = Instant::now();
         let mut child = Command::new(program)
             .args(arguments)
@@ -100,10 +100,7 @@ impl MeasuredProgram {
         let metric = match &self.metric {
             None => None,
             Some(metric) => Some(metric.find_in(&output).ok_or_else(|| {
-                fail(
-                    format!("printed nothing that `{}` finds a number in", metric.0),
-                    stderr_tail(&output),
-                )
+                fail(format!("printed no number that `{}` matches", metric.0), stderr_tail(&output))
             })?),
         };
         Ok(ProgramMeasurement {
@@ -141,7 +138,7 @@ fn wait_for_child(child: u32) -> std::io::Result<(ExitStatus, ProcessUsage)> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        #[expect(unsafe_code, reason = "the standard library waits without telling the usage")]
+        #[expect(unsafe_code, reason = "the standard library does not return the resource usage")]
         // SAFETY: both pointers lead to places of the right type that outlive the call, and zeros are a valid `rusage`,
         // so it may be read whether or not the call filled it.
         let (waited, usage) = unsafe {

@@ -49,7 +49,7 @@ impl SweepParameter {
         let (name, list) = text.split_once('=').ok_or_else(|| wrong("has no `=`"))?;
         let name = name.trim();
         if name.is_empty() || name.contains(['{', '}', ' ']) {
-            return Err(wrong("names nothing"));
+            return Err(wrong("has no valid name"));
         }
         let mut knob = Self { name: name.to_owned(), values: Vec::new(), is_range: false };
         for part in list.split(',').map(str::trim) {
@@ -58,8 +58,7 @@ impl SweepParameter {
             }
             if part.contains("..") {
                 knob.is_range = true;
-                let steps =
-                    parse_range(part).ok_or_else(|| wrong("holds a range that does not read"))?;
+                let steps = parse_range(part).ok_or_else(|| wrong("contains an invalid range"))?;
                 knob.values.extend(steps);
             } else {
                 knob.values.push(part.to_owned());
@@ -69,7 +68,7 @@ impl SweepParameter {
         distinct_values.sort_unstable();
         distinct_values.dedup();
         if distinct_values.len() != knob.values.len() {
-            return Err(wrong("names a value twice"));
+            return Err(wrong("lists a value twice"));
         }
         Ok(knob)
     }
@@ -137,10 +136,10 @@ impl SweepSetting {
             count.checked_mul(knob.values.len()).filter(|count| *count <= MAX_SETTINGS)
         });
         let count = count.ok_or_else(|| {
-            Error::UnusableInput(format!("the values make more than {MAX_SETTINGS} settings"))
+            Error::UnusableInput(format!("the values give more than {MAX_SETTINGS} combinations"))
         })?;
         if knobs.is_empty() {
-            return Err(Error::UnusableInput("nothing is set; give --set name=a,b".to_owned()));
+            return Err(Error::UnusableInput("no parameter given; use --set name=a,b".to_owned()));
         }
         Ok((0..count)
             .map(|mut number| {
@@ -168,7 +167,8 @@ impl SweepSetting {
             let placeholder = format!("{{{name}}}");
             if !words.iter().any(|word| word.contains(&placeholder)) {
                 return Err(Error::UnusableInput(format!(
-                    "the program has no place for `{name}`; write `{placeholder}` where its value goes"
+                    "the program's arguments have no placeholder for `{name}`; write `{placeholder}` where \
+                     its value goes"
                 )));
             }
         }
@@ -469,7 +469,7 @@ impl std::fmt::Display for SweepTable {
         writeln!(f, "best     {}", name(choice.best_row))?;
         write!(
             f,
-            "chosen   {}: the smallest inside the noise of the best (runs of one setting differ by {:.1} %)",
+            "chosen   {}: the smallest within noise of the best (runs of one setting differ by {:.1} %)",
             name(choice.chosen_row),
             choice.noise_share * 100.0
         )?;

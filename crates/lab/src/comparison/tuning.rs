@@ -55,7 +55,7 @@ pub fn run_tuning(
     let mut notes = Vec::new();
     for (number, knob) in knobs.iter().enumerate() {
         if search.reaches_goal(best) {
-            notes.push(format!("{}: not touched, the goal is reached", knob.name));
+            notes.push(format!("{}: unchanged, the goal is reached", knob.name));
             continue;
         }
         let start = best;
@@ -78,7 +78,7 @@ pub fn run_tuning(
         let value = |index: usize| knob.values.get(index).map_or("", String::as_str);
         let chosen = indexes.get(number).copied().unwrap_or(0);
         notes.push(if best == start {
-            format!("{}: stays {}, more is not better beyond noise", knob.name, value(0))
+            format!("{}: stays {}, further values give no gain beyond noise", knob.name, value(0))
         } else {
             format!("{}: {}", knob.name, value(chosen))
         });

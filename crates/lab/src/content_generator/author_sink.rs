@@ -70,7 +70,7 @@ impl AuthorContentSink {
             text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
         Err(Error::NoResponse {
             url: url.to_string(),
-            reason: format!("it refused with status {}: {text}", response.status),
+            reason: format!("it returned status {}: {text}", response.status),
         })
     }
 

@@ -109,7 +109,7 @@ impl ContentSpec {
             && self.name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
         if !is_name {
             return Err(Error::UnusableInput(format!(
-                "`{}` is no name: letters, digits and `-` only",
+                "`{}` is not a name: use letters, digits and `-` only",
                 self.name
             )));
         }
@@ -124,7 +124,7 @@ impl ContentSpec {
                 / self.children_per_node;
         if folders >= self.children_per_node {
             return Err(Error::UnusableInput(format!(
-                "{folders} folders of images are more than {} children per node allow",
+                "{folders} image folders are more than {} children per node allow",
                 self.children_per_node
             )));
         }

@@ -82,7 +82,7 @@ fn dial_controller(
         };
         if error.kind() == io::ErrorKind::PermissionDenied {
             return Err(Error::FleetConnection(format!(
-                "the controller at `{controller}` does not know this token"
+                "the controller at `{controller}` rejected the token"
             )));
         }
         if started.elapsed() >= timeout {
@@ -95,7 +95,7 @@ fn dial_controller(
 }
 
 fn connection_lost(error: &io::Error) -> Error {
-    Error::FleetConnection(format!("the controller is gone: {error}"))
+    Error::FleetConnection(format!("lost the connection to the controller: {error}"))
 }
 
 /// State that the listener thread sets for the worker thread.
@@ -161,9 +161,9 @@ fn run_job(input: &mut dyn Read, output: &AgentFrameSender, index: Option<usize>
         worker.join().unwrap_or_else(|_| Err(Error::FleetConnection("the load failed".to_owned())));
     match outcome {
         Ok(_) if was_over => Ok(()),
-        Ok(_) => {
-            Err(Error::FleetConnection("the controller is gone; the load was ended".to_owned()))
-        }
+        Ok(_) => Err(Error::FleetConnection(
+            "lost the connection to the controller; the load was stopped".to_owned(),
+        )),
         Err(error) => Err(error),
     }
 }
@@ -195,9 +195,8 @@ fn receive_job(input: &mut dyn Read, folder: &Path) -> Result<Option<(AgentJob, 
                 file.write_all(cursor.0).map_err(lost)?;
             }
             Some((AgentFrameKind::Job, body)) => {
-                let job = serde_json::from_slice(&body).map_err(|error| {
-                    Error::FleetConnection(format!("the job does not read: {error}"))
-                })?;
+                let job = serde_json::from_slice(&body)
+                    .map_err(|error| Error::FleetConnection(format!("invalid job: {error}")))?;
                 return Ok(Some((job, files)));
             }
             Some(_) => {}
@@ -323,7 +322,9 @@ impl LoadObserver for AgentReporter {
         self.part_number += 1;
         self.send_frame(AgentFrameKind::PartPrepared, &body);
         let at = self.start_times.recv();
-        let at = at.map_err(|_| Error::FleetConnection("the controller is gone".to_owned()))?;
+        let at = at.map_err(|_| {
+            Error::FleetConnection("lost the connection to the controller".to_owned())
+        })?;
         Ok(Some(self.clock + Duration::from_micros(at)))
     }
 

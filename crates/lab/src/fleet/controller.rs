@@ -333,7 +333,7 @@ fn spawn_agent_thread(
                         return;
                     }
                 }
-                Ok(None) => break "it hung up".to_owned(),
+                Ok(None) => break "it disconnected".to_owned(),
                 Err(error) => break error.to_string(),
             }
         };
@@ -355,12 +355,12 @@ fn receive_hello(
 ) -> Result<Option<(usize, String)>, String> {
     let first = frame::read_frame(input).map_err(|error| error.to_string())?;
     let Some((AgentFrameKind::Hello, body)) = first else {
-        return Err("it hung up before it said who it is".to_owned());
+        return Err("it disconnected before it identified itself".to_owned());
     };
     let hello: AgentHello = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
     if hello.protocol != PROTOCOL_VERSION {
         return Err(format!(
-            "it is version {} and speaks another protocol than version {} here",
+            "its version {} uses a different protocol than version {} here",
             hello.version,
             env!("CARGO_PKG_VERSION")
         ));
@@ -384,7 +384,7 @@ fn send_job(
     (job, files): (&AgentJob, &[PathBuf]),
     clock: Instant,
 ) -> Result<AgentBriefing, String> {
-    let lost = |error: std::io::Error| format!("it went away: {error}");
+    let lost = |error: std::io::Error| format!("connection lost: {error}");
     for (number, path) in files.iter().enumerate() {
         send_file(output, number as u64, path)?;
     }
@@ -394,7 +394,7 @@ fn send_job(
         Some((AgentFrameKind::Refused, reason)) => {
             return Err(String::from_utf8_lossy(&reason).into_owned());
         }
-        _ => return Err("it went away instead of taking its job".to_owned()),
+        _ => return Err("it disconnected instead of accepting its job".to_owned()),
     }
     let mut best: Option<(u64, i64)> = None;
     let mut early = Vec::new();
@@ -407,13 +407,13 @@ fn send_job(
             match frame::read_frame(input).map_err(lost)? {
                 Some((AgentFrameKind::Pong, body)) => break body,
                 Some(frame) => early.push(frame),
-                None => return Err("it hung up".to_owned()),
+                None => return Err("it disconnected".to_owned()),
             }
         };
         let after = duration_us(clock.elapsed());
         let mut cursor = interval_codec::IntervalDecoder(&body);
         let (Some(_), Some(agent_time_us)) = (cursor.read_number(), cursor.read_number()) else {
-            return Err("its clock does not read".to_owned());
+            return Err("its clock reply is invalid".to_owned());
         };
         let offset = agent_time_us as i64 - (before + (after - before) / 2) as i64;
         // The reply with the shortest round trip gives the most accurate offset.
@@ -442,7 +442,7 @@ fn send_file(output: &AgentFrameSender, number: u64, path: &Path) -> Result<(), 
         is_first = false;
         output
             .send_frame(AgentFrameKind::File, &body)
-            .map_err(|error| format!("it went away: {error}"))?;
+            .map_err(|error| format!("connection lost: {error}"))?;
     }
 }
 
@@ -546,12 +546,11 @@ impl FleetCoordinator {
                 self.merger.record_part_prepared(index);
             }
             AgentFrameKind::Interval => {
-                let interval = interval_codec::decode_interval(body).ok_or_else(|| {
-                    Error::FleetConnection("it sent numbers that do not read".into())
-                })?;
+                let interval = interval_codec::decode_interval(body)
+                    .ok_or_else(|| Error::FleetConnection("it sent an invalid interval".into()))?;
                 if !self.merger.is_plausible(&interval) {
                     return Err(Error::FleetConnection(
-                        "it told of a time that has not come".into(),
+                        "it sent an interval that lies in the future".into(),
                     ));
                 }
                 self.merger.add_interval(index, &interval);
@@ -614,7 +613,7 @@ impl FleetCoordinator {
         for index in silent {
             self.drop_agent(
                 index,
-                &format!("it said nothing for {} s", AGENT_TIMEOUT.as_secs()),
+                &format!("no message received for {} s", AGENT_TIMEOUT.as_secs()),
                 say,
             );
         }
@@ -658,7 +657,7 @@ impl FleetCoordinator {
 
 fn parse_json_body<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     serde_json::from_slice(body)
-        .map_err(|error| Error::FleetConnection(format!("it sent what does not read: {error}")))
+        .map_err(|error| Error::FleetConnection(format!("it sent an invalid message: {error}")))
 }
 
 fn sum_threads(threads: &[ThreadCounts]) -> ThreadCounts {

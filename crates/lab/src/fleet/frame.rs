@@ -83,7 +83,7 @@ pub(super) fn read_frame(input: &mut dyn Read) -> io::Result<Option<(AgentFrameK
     let length = u32::from_be_bytes(length);
     let kind = FRAME_KINDS.into_iter().find(|frame_kind| *frame_kind as u8 == kind);
     let Some(kind) = kind.filter(|_| length <= MAX_FRAME_BYTES) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no frame of the lab"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a lab frame"));
     };
     let mut body = Vec::new();
     let read = input.take(length.into()).read_to_end(&mut body)?;

@@ -52,7 +52,7 @@ pub fn render_manifest(manifest: &KubernetesManifest<'_>) -> Result<String> {
             Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
         if !is_below {
             return Err(Error::UnusableInput(format!(
-                "`{name}` is not below the plan's folder, so a manifest cannot carry it"
+                "`{name}` is not below the plan's folder, so a manifest cannot contain it"
             )));
         }
         let bytes = std::fs::read(path).map_err(|source| Error::read_failed(path, source))?;

@@ -74,7 +74,7 @@ pub(super) fn start_agent(placement: &AgentPlacement, index: usize) -> Result<Ag
         AgentPlacement::Ssh { ssh_program: ssh, host, program } => {
             // Otherwise the name could be parsed as an option of ssh.
             if host.starts_with('-') || host.is_empty() {
-                return Err(Error::UnusableInput(format!("`{host}` is no host")));
+                return Err(Error::UnusableInput(format!("invalid host `{host}`")));
             }
             let mut command = Command::new(ssh);
             command.args(["-o", "BatchMode=yes", host, program, "lab", "agent", "--stdio"]);

@@ -174,7 +174,7 @@ impl GetLoad {
     /// [`Error::UnusableInput`].
     pub(crate) fn validate(&self) -> Result<()> {
         if self.urls.is_empty() {
-            return Err(Error::UnusableInput("no URL is given".to_owned()));
+            return Err(Error::UnusableInput("no URL given".to_owned()));
         }
         if self.rate.is_some() && self.duration.is_none() && self.requests.is_none() {
             return Err(Error::UnusableInput(
@@ -182,15 +182,15 @@ impl GetLoad {
             ));
         }
         if self.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
-            return Err(Error::UnusableInput("a rate is a number above 0".to_owned()));
+            return Err(Error::UnusableInput("the rate must be above 0".to_owned()));
         }
         if self.method.is_empty()
             || !self.method.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         {
-            return Err(Error::UnusableInput(format!("`{}` is no method", self.method)));
+            return Err(Error::UnusableInput(format!("`{}` is not an HTTP method", self.method)));
         }
         if self.users == 0 {
-            return Err(Error::UnusableInput("without users nothing is sent".to_owned()));
+            return Err(Error::UnusableInput("the number of users must be at least 1".to_owned()));
         }
         Ok(())
     }

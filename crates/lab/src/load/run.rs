@@ -145,7 +145,7 @@ fn check_columns(path: &Path, added: JtlExtraColumns) -> Result<()> {
         return Ok(());
     }
     Err(Error::UnusableInput(format!(
-        "`{}` holds rows without {}: name another file, or leave out --jtl-us and --mark",
+        "`{}` contains rows without {}: choose another file, or omit --jtl-us and --mark",
         path.display(),
         added.column_names().collect::<Vec<_>>().join(" and ")
     )))

@@ -255,7 +255,7 @@ pub(crate) fn fetch_once(ask: ScriptedRequest) -> Result<ScriptedResponse> {
     got.or_else(|| {
         url.map(|url| ScriptedResponse::from_failure(url, Instant::now(), "not sent".to_owned()))
     })
-    .ok_or_else(|| crate::Error::UnusableInput("nothing was asked for".to_owned()))
+    .ok_or_else(|| crate::Error::UnusableInput("no request was sent".to_owned()))
 }
 
 /// Returns the header for a login.

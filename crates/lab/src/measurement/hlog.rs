@@ -139,7 +139,7 @@ pub fn read_histogram_log(text: &str, name: &str) -> Result<Vec<HistogramLogLine
         parse_histogram_line(line).ok_or_else(|| {
             let line_number = number + 1;
             Error::UnusableInput(format!(
-                "{name}:{line_number}: is no line with a histogram of three digits"
+                "{name}:{line_number}: not a line with a histogram of three digits"
             ))
         })
     };

@@ -249,7 +249,7 @@ pub(crate) fn read_csv_record(
         let read = text.get(from..).unwrap_or_default();
         quotes += read.iter().filter(|&&byte| byte == b'"').count();
         if quotes % 2 != 0 && (is_end || from > MAX_CSV_RECORD_LEN) {
-            let words = "a quote is opened and not closed";
+            let words = "unterminated quote";
             return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, words));
         }
         if quotes % 2 == 0 {
@@ -292,7 +292,7 @@ pub fn read_jtl(
     let columns = JtlColumns::from_header(header, if has_header { delimiter } else { ',' });
     if columns.elapsed_index.is_none() {
         return Err(Error::UnusableInput(format!(
-            "{name}:1: no result file of JMeter: its first line names no column `elapsed`"
+            "{name}:1: not a JMeter result file: the first line has no column `elapsed`"
         )));
     }
     let mut line = 1 + count_line_breaks(&text);
@@ -336,7 +336,7 @@ fn count_line_breaks(record: &[u8]) -> u64 {
 const DEFAULT_JTL_HEADER: &str = JTL_HEADER;
 
 fn malformed_row_error(name: &str, line: u64) -> Error {
-    Error::UnusableInput(format!("{name}:{line}: this record has no time or no elapsed time"))
+    Error::UnusableInput(format!("{name}:{line}: this record has no timestamp or no elapsed time"))
 }
 
 #[derive(Debug, Default)]

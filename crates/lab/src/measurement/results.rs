@@ -337,7 +337,7 @@ impl RunResults {
             } else {
                 row.failure.to_string()
             };
-            let reason = if reason.is_empty() { "no reason is given".to_owned() } else { reason };
+            let reason = if reason.is_empty() { "no reason given".to_owned() } else { reason };
             total.count_failure_reason(&reason, 1);
         }
         if let Some(mark) = parse_mark_field(&row.mark).filter(|_| !row.is_transaction()) {

@@ -35,7 +35,7 @@ impl TimingHistogram {
     #[must_use]
     pub fn new() -> Self {
         #[expect(clippy::expect_used, reason = "three digits are within what the library accepts")]
-        let histogram = Histogram::new(3).expect("the precision is sound");
+        let histogram = Histogram::new(3).expect("the precision is valid");
         Self { histogram, sum_us: 0, min_us: u64::MAX, max_us: 0 }
     }
 

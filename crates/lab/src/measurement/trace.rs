@@ -62,7 +62,7 @@ pub(crate) fn redact_head(head: &str) -> String {
             Some((name, value))
                 if SECRET_HEADERS.contains(&name.trim().to_ascii_lowercase().as_str()) =>
             {
-                out.push_str(&format!("{name}: (left out, {} characters)", value.trim().len()));
+                out.push_str(&format!("{name}: (redacted, {} characters)", value.trim().len()));
             }
             _ => out.push_str(line),
         }

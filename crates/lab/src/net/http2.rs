@@ -254,7 +254,7 @@ enum Http2ClientStep {
 enum Http2StepError {
     Http2(h2::Error),
     /// The connection accepts no more requests.
-    Unsent(#[expect(dead_code, reason = "told by the debugger only")] h2::Error),
+    Unsent(#[expect(dead_code, reason = "read only by `Debug`")] h2::Error),
     Reader(ExchangeFailure),
 }
 

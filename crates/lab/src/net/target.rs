@@ -287,7 +287,7 @@ impl AbsoluteUrl {
         let wrong = |reason| Error::InvalidUrl { url: text.to_owned(), reason };
         let is_blank = |c: char| c.is_whitespace() || c.is_control();
         if text.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) && text.chars().any(is_blank) {
-            return Err(wrong("it holds a space or a control character; write %20"));
+            return Err(wrong("it contains a space or a control character; write %20"));
         }
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let is_tls = match scheme.to_ascii_lowercase().as_str() {
@@ -299,7 +299,8 @@ impl AbsoluteUrl {
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let authority = authority.rsplit('@').next().unwrap_or_default();
-        let (host, port) = split_port(authority).ok_or_else(|| wrong("its port is no number"))?;
+        let (host, port) =
+            split_port(authority).ok_or_else(|| wrong("its port is not a number"))?;
         if host.is_empty() {
             return Err(wrong("it has no host"));
         }

@@ -102,7 +102,7 @@ pub(crate) fn fetch_page_repeatedly(
 ) -> Result<Vec<ScriptedResponse>> {
     let mut url = AbsoluteUrl::parse(&profile.url)?;
     if profile.request_count == 0 {
-        return Err(Error::UnusableInput("the page is to be asked for 0 times".to_owned()));
+        return Err(Error::UnusableInput("the number of requests must be at least 1".to_owned()));
     }
     let sign = if url.path_and_query.contains('?') { '&' } else { '?' };
     url.path_and_query.push_str(&format!("{sign}tympan-profile=1"));
@@ -141,14 +141,15 @@ fn build_profile_sheet(profile: &ComponentProfileOptions, all: &[ScriptedRespons
         let why = all.first().map_or_else(String::new, |got| {
             got.failure.clone().unwrap_or_else(|| format!("status {}", got.status))
         });
-        sheet.add_verdict(ReportTone::Doubtful, format!("the page could not be had: {why}"));
+        sheet.add_verdict(ReportTone::Doubtful, format!("the page could not be fetched: {why}"));
         return sheet;
     }
     let rows = median_server_rows(&answered);
     if rows.is_empty() {
         sheet.add_verdict(
             ReportTone::Doubtful,
-            "the server tells no times: Tympan needs the login of an administrator (--login), others the header Server-Timing",
+            "the server reports no times: Tympan reports them to administrators (--login), other servers in \
+             the header Server-Timing",
         );
         return sheet;
     }
@@ -179,7 +180,7 @@ fn build_profile_sheet(profile: &ComponentProfileOptions, all: &[ScriptedRespons
     sheet.add_verdict(
         ReportTone::Plain,
         format!(
-            "the page takes {}, its components {} of it; {} is its own or nobody's",
+            "the page takes {}, its components {} of it; {} is its own or unattributed",
             format_response_time(page),
             format_response_time(parts),
             format_response_time(page.saturating_sub(parts))
@@ -188,7 +189,7 @@ fn build_profile_sheet(profile: &ComponentProfileOptions, all: &[ScriptedRespons
     if let Some(most) = rows.iter().max_by_key(|row| row.own_time) {
         sheet.add_verdict(
             ReportTone::Plain,
-            format!("most by itself: {} ({})", most.script, format_response_time(most.own_time)),
+            format!("highest self time: {} ({})", most.script, format_response_time(most.own_time)),
         );
     }
     sheet.parts.push(ReportPart::Table(grid));

@@ -71,7 +71,7 @@ pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<Rep
         .collect();
     if rows.is_empty() {
         return Err(Error::UnusableInput(format!(
-            "`{}` names no components; Tympan does where the login of an administrator is given (--login)",
+            "`{}` reports no components; Tympan reports them to administrators (--login)",
             profile.url
         )));
     }
@@ -132,10 +132,12 @@ fn build_component_sheet(
     rows: &[ComponentTimingRow],
     timed: &[AddressMeasurement],
 ) -> ReportSheet {
-    let mut sheet = ReportSheet::new(&format!("Components of {}, each alone", profile.url));
+    let mut sheet =
+        ReportSheet::new(&format!("Components of {}, each requested alone", profile.url));
     let Some((page, parts)) = timed.split_first() else { return sheet };
     if let Some(failure) = page.failure_if_never_ok() {
-        sheet.add_verdict(ReportTone::Doubtful, format!("the page could not be had: {failure}"));
+        sheet
+            .add_verdict(ReportTone::Doubtful, format!("the page could not be fetched: {failure}"));
         return sheet;
     }
     let whole = page.median();
@@ -170,7 +172,7 @@ fn build_component_sheet(
     }
     let difference = match sum > whole {
         true => format!(
-            "{} more: what the page does once is done again for each (overlap)",
+            "{} more: work that the page does once is repeated for each (overlap)",
             format_response_time(sum.saturating_sub(whole))
         ),
         false => {
@@ -183,7 +185,7 @@ fn build_component_sheet(
     sheet.add_verdict(
         ReportTone::Plain,
         format!(
-            "the page takes {}, its components alone {} together: {difference}",
+            "the page takes {}, its components requested alone {} in total: {difference}",
             format_response_time(whole),
             format_response_time(sum)
         ),
@@ -196,7 +198,7 @@ fn build_component_sheet(
     if lost > 0 {
         sheet.add_verdict(
             ReportTone::Doubtful,
-            format!("{lost} components cannot be drawn alone, and count as nothing"),
+            format!("{lost} components cannot be rendered alone and count as 0"),
         );
     }
     sheet.parts.push(ReportPart::Table(grid));

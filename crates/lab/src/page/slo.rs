@@ -125,7 +125,7 @@ impl SloSample {
         let fragments = got.response_head.header("X-Tympan-Fragments").unwrap_or_default();
         let hits = fragments.split_whitespace().find_map(|field| field.strip_prefix("hit="));
         let cached = if is_cache_hit_head(&got.response_head) {
-            Some("a cache in front answered")
+            Some("served by a cache in front of the server")
         } else if hits.is_some_and(|hits| hits != "0") {
             Some("fragments came from the server's cache")
         } else {
@@ -258,15 +258,15 @@ fn check_on_publish(role: Option<&str>) -> SloCondition {
     let name = "measured on publish";
     match role {
         Some("publish") => {
-            SloCondition::new(name, ConditionStatus::Yes, "the server says it is a publisher")
+            SloCondition::new(name, ConditionStatus::Yes, "the server's role is publish")
         }
         Some(role) => {
-            SloCondition::new(name, ConditionStatus::No, format!("the server says it is an {role}"))
+            SloCondition::new(name, ConditionStatus::No, format!("the server's role is {role}"))
         }
         None => SloCondition::new(
             name,
             ConditionStatus::Unknown,
-            "the server's /health tells no role; name its admin listener with --admin",
+            "the server's /health reports no role; give its admin listener with --admin",
         ),
     }
 }
@@ -278,13 +278,15 @@ fn check_by_server(samples: &[SloSample], clock: &SloTimes) -> SloCondition {
         SloTimes::Histogram(_) => SloCondition::new(
             name,
             ConditionStatus::Yes,
-            "the server's histogram of requests; a time is the end of its bucket",
+            "the server's request histogram; each time is the upper bound of its bucket",
         ),
         SloTimes::Client(_) => {
             let timed_count = samples.iter().filter(|sample| sample.server_time.is_some()).count();
             let why = match timed_count {
-                0 => "no answer has Server-Timing, and no histogram of requests tells their times: the client's clock is used, with the network; Tympan tells times to those who log in (--login) and on its admin listener (--admin)".to_owned(),
-                timed_count => format!("{timed_count} of {} answers have Server-Timing", samples.len()),
+                0 => "no response has Server-Timing, and no request histogram has their times: the client's \
+                    clock is used, including the network; Tympan reports times to logged-in users (--login) \
+                    and on its admin listener (--admin)".to_owned(),
+                timed_count => format!("{timed_count} of {} responses have Server-Timing", samples.len()),
             };
             SloCondition::new(name, ConditionStatus::No, why)
         }
@@ -312,7 +314,7 @@ fn check_not_cached(
         return SloCondition::new(
             name,
             ConditionStatus::Yes,
-            "the server says that no fragment came from its cache",
+            "the server reports that no fragment came from its cache",
         );
     }
     // The counters include requests of other clients.
@@ -322,15 +324,16 @@ fn check_not_cached(
                 return SloCondition::new(name, ConditionStatus::No, format!("{count:.0} {words}"));
             }
             Some(None) => {
-                let why = "the server's counters of its caches did not rise";
+                let why = "the server's cache counters did not rise";
                 return SloCondition::new(name, ConditionStatus::Yes, why);
             }
             None => {}
         }
     }
     let why = match bypass {
-        Some(bypass) => format!("no answer says that it came from a cache, and none that it did not, with `{bypass}`"),
-        None => "no answer says that it came from a cache, and none that it did not; pass by the server's cache with --login or --bypass".to_owned(),
+        Some(bypass) => format!("no response tells whether it came from a cache, with `{bypass}`"),
+        None => "no response tells whether it came from a cache; bypass the server's cache with --login or \
+            --bypass".to_owned(),
     };
     SloCondition::new(name, ConditionStatus::Unknown, why)
 }
@@ -344,7 +347,8 @@ fn check_complex_only(samples: &[SloSample]) -> SloCondition {
             "all are HTML, scripts, documents or data",
         ),
         Some(other) => {
-            let kind = if other.media_type.is_empty() { "of no type" } else { &other.media_type };
+            let kind =
+                if other.media_type.is_empty() { "of unknown type" } else { &other.media_type };
             SloCondition::new(name, ConditionStatus::No, format!("{} is {kind}", other.url))
         }
     }
@@ -356,7 +360,8 @@ fn check_no_other_requests(others: Option<f64>) -> SloCondition {
         None => SloCondition::new(
             name,
             ConditionStatus::Unknown,
-            "the server's /metrics tell no requests; one request at a time was sent; name its admin listener with --admin",
+            "the server's /metrics report no requests; requests were sent one at a time; give its admin \
+             listener with --admin",
         ),
         Some(others) if others <= COUNTER_QUERY_REQUESTS => SloCondition::new(
             name,
@@ -411,7 +416,7 @@ fn build_slo_sheet(
         let names: Vec<&str> = open.iter().map(|condition| condition.name).collect();
         sheet.add_verdict(
             ReportTone::Plain,
-            format!("NOT COMPARABLE with the goal: not known to hold: {}", names.join(", ")),
+            format!("NOT COMPARABLE with the goal: conditions not confirmed: {}", names.join(", ")),
         );
     }
     if samples.len() < MIN_SLO_SAMPLES {
@@ -457,13 +462,12 @@ fn time_quantile_ms(times: &[Duration], share: f64) -> f64 {
 }
 
 fn condition_table(conditions: &[SloCondition]) -> ReportTable {
-    let mut grid =
-        ReportTable::new("Conditions of the goal", &["condition", "how it is known", ""]);
+    let mut grid = ReportTable::new("Conditions of the goal", &["condition", "evidence", ""]);
     for condition in conditions {
         let (tone, status) = match condition.status {
             ConditionStatus::Yes => (ReportTone::Good, "holds"),
             ConditionStatus::No => (ReportTone::Bad, "does not hold"),
-            ConditionStatus::Unknown => (ReportTone::Plain, "not known"),
+            ConditionStatus::Unknown => (ReportTone::Plain, "unknown"),
         };
         grid.add_row(
             tone,

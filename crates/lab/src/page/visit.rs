@@ -356,8 +356,11 @@ fn build_visit_sheet(
             .map(|series| series.total.response_times.clone())
             .unwrap_or_default();
         let hits = last.visit_requests.iter().filter(|element| element.is_cache_hit).count();
-        let (tone, label) =
-            if failed == 0 { (ReportTone::Good, "whole") } else { (ReportTone::Bad, "parts fail") };
+        let (tone, label) = if failed == 0 {
+            (ReportTone::Good, "whole")
+        } else {
+            (ReportTone::Bad, "parts failed")
+        };
         pages.add_row(
             tone,
             vec![
@@ -372,7 +375,7 @@ fn build_visit_sheet(
                     .sum::<u64>()
                     .to_string(),
                 format!(
-                    "{hits} of {}, {} kept by the browser",
+                    "{hits} of {}, {} cached by the browser",
                     last.visit_requests.len(),
                     last.browser_cache_hits
                 ),

@@ -97,9 +97,9 @@ impl OverloadSign {
     fn description(self) -> &'static str {
         match self {
             Self::TooManyErrors => "errors",
-            Self::LostPace => "lost pace",
-            Self::SlowerWithoutGain => "slower for little more",
-            Self::P95LimitExceeded => "over the limit",
+            Self::LostPace => "rate below offered",
+            Self::SlowerWithoutGain => "slower without more throughput",
+            Self::P95LimitExceeded => "p95 over the limit",
         }
     }
 }
@@ -388,7 +388,7 @@ fn build_breakpoint_sheet(
     if let Some(doubt) = doubts.first() {
         sheet.add_verdict(
             ReportTone::Doubtful,
-            format!("{doubt}; the figures of that step say nothing of the target"),
+            format!("{doubt}; the figures of that step say nothing about the target"),
         );
     }
     match (first_bad, knee) {
@@ -404,21 +404,19 @@ fn build_breakpoint_sheet(
         }
         (Some(_), None) => sheet.add_verdict(
             ReportTone::Bad,
-            format!("broken from the first step on; begin with fewer {unit}"),
+            format!("overloaded from the first step on; start with fewer {unit}"),
         ),
         // A generator at its limit may have missed the breaking point.
         (None, _) if !doubts.is_empty() => {
             let sound = all.iter().zip(steps).filter(|(measured, _)| measured.doubts.is_empty());
             let highest_level = sound.map(|(_, step)| step.load_level).fold(0.0, f64::max);
             let level_note = match highest_level > 0.0 {
-                true => format!("; up to {highest_level} {unit} it held"),
+                true => format!("; it held up to {highest_level} {unit}"),
                 false => String::new(),
             };
             sheet.add_verdict(
                 ReportTone::Doubtful,
-                format!(
-                    "it is not known where the target breaks: the generator was late{level_note}"
-                ),
+                format!("the breaking point is unknown: the generator was late{level_note}"),
             );
         }
         (None, _) => sheet.add_verdict(
@@ -518,7 +516,7 @@ fn describe_bottleneck(bad: &PhaseMeasurement) -> String {
     for name in process_watch::busiest_pools(&bad.process_metrics) {
         let waiting = most(name);
         if waiting > 0.0 {
-            symptoms.push(format!("the pool `{name}` ({waiting:.0} wait for a place)"));
+            symptoms.push(format!("the pool `{name}` ({waiting:.0} waiting)"));
         }
     }
     if symptoms.is_empty() {
@@ -530,7 +528,7 @@ fn describe_bottleneck(bad: &PhaseMeasurement) -> String {
             "requests wait inside the target"
         };
         let hint = if bad.process_metrics.is_empty() {
-            "; with --pid or --metrics its processors and threads are watched too"
+            "; use --pid or --metrics to watch its processors and threads too"
         } else {
             ""
         };

@@ -83,7 +83,7 @@ fn judge_component(goals: &[LoadGoal], measured: &PhaseMeasurement, rate: f64) -
 fn build_component_sheet(all: Vec<(String, Vec<GoalResult>, PhaseMeasurement)>) -> ReportSheet {
     let mut sheet = ReportSheet::new("Single components");
     let charts = process_charts(&all.iter().map(|(_, _, measured)| measured).collect::<Vec<_>>());
-    let mut table = phase_grid("Components, each alone");
+    let mut table = phase_grid("Components, each requested alone");
     let mut json_entries = Vec::new();
     for (url, judged, measured) in all {
         let is_met = judged.iter().all(|goal| goal.is_met);

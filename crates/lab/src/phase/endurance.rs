@@ -127,7 +127,8 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
         sheet.add_verdict(
             ReportTone::Doubtful,
             format!(
-                "too little data: what was measured allows changes for the worse of {}; a longer run, or more load, tells",
+                "too little data: the measurements do not exclude a degradation of {}; run longer or with \
+                 more load",
                 unclear.join(", ")
             ),
         );
@@ -136,7 +137,8 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
         (0, _) => sheet.add_verdict(
             ReportTone::Doubtful,
             format!(
-                "too short for a trend, with too little data: it needs {MIN_WINDOWS} windows of {MIN_WINDOW_SAMPLES} samples after the warm-up of {}",
+                "too little data for a trend: it needs {MIN_WINDOWS} windows of {MIN_WINDOW_SAMPLES} samples \
+                 after the warm-up of {}",
                 format_response_time(endurance.warm_up)
             ),
         ),

@@ -116,7 +116,7 @@ pub fn run_error_trial(
             scope.spawn(|| run_phase(&error_subject, phase("errors", &trial.error_offer)));
         let beside = run_phase(subject, phase("healthy beside errors", &trial.healthy_offer));
         let mistakes = mistakes.join().unwrap_or_else(|_| {
-            Err(Error::Engine(std::io::Error::other("the thread that sends errors has ended")))
+            Err(Error::Engine(std::io::Error::other("the thread that sends errors panicked")))
         });
         (beside, mistakes)
     });
@@ -144,7 +144,7 @@ fn build_error_sheet(
     let mut sheet = ReportSheet::new("Error scenarios");
     let mut response_table = ReportTable::new(
         "Answers to errors",
-        &["error", "sent", "answered wrongly", "p50", "p95", "reason", ""],
+        &["error", "sent", "answered incorrectly", "p50", "p95", "reason", ""],
     );
     let mut json_entries = serde_json::Map::new();
     for (name, series) in &mistakes.results.labels {
@@ -172,7 +172,7 @@ fn build_error_sheet(
         sheet.judged_goals.push(GoalResult {
             label: name.to_string(),
             requirement: format!(
-                "answered rightly, 95 % within {}",
+                "answered correctly, 95 % within {}",
                 format_response_time(trial.max_error_p95)
             ),
             measured: format!(
@@ -203,14 +203,18 @@ fn build_error_sheet(
     sheet.add_verdict(
         if are_right { ReportTone::Good } else { ReportTone::Bad },
         if are_right {
-            "every error is answered rightly and quickly"
+            "every error is answered correctly and quickly"
         } else {
-            "errors are answered wrongly or slowly"
+            "errors are answered incorrectly or slowly"
         },
     );
     sheet.add_verdict(
         if is_unharmed { ReportTone::Good } else { ReportTone::Bad },
-        if is_unharmed { "healthy visitors do not notice" } else { "healthy visitors pay for it" },
+        if is_unharmed {
+            "healthy visitors are not affected"
+        } else {
+            "healthy visitors are affected"
+        },
     );
     let told_of = |outage: &OutageResult| {
         let outages = trial.outages.as_ref()?;

@@ -64,7 +64,7 @@ pub fn traffic_from_log(input: &mut dyn BufRead, name: &str) -> Result<ExpectedT
         *minutes.entry(at.div_euclid(60)).or_default() += 1;
     }
     if count == 0 {
-        return Err(Error::UnusableInput(format!("{name}: no line of it is one of an access.log")));
+        return Err(Error::UnusableInput(format!("{name} contains no line of an access.log")));
     }
     // Both ends count: a log with one second of entries lasts a second.
     let seconds = (last - first + 1).max(1) as f64;

@@ -109,7 +109,8 @@ impl OutageOptions {
     pub(super) fn check_placeholder_absent(&self) -> Result<()> {
         match &self.placeholder {
             Some((page, text)) if page_contains(page, text)? => Err(Error::UnusableInput(format!(
-                "`{page}` shows `{text}` although nothing is away: name what stands there only then"
+                "`{page}` shows `{text}` although there is no outage: give a text that is shown only during \
+                 one"
             ))),
             _ => Ok(()),
         }
@@ -224,14 +225,14 @@ impl OutageResult {
         if let (Some((_, text)), Some((is_seen, whole))) =
             (&outages.placeholder, &self.placeholder_result)
         {
-            let visibility = if *is_seen { "it does" } else { "it does not" };
+            let visibility = if *is_seen { "shown" } else { "not shown" };
             all.push(judged(format!("the page shows `{text}`"), visibility.to_owned(), *is_seen));
             let measured = match whole {
                 Some(after) => format!("after {}", format_response_time(*after)),
                 None => format!("not within {}", format_response_time(RECOVERY_TIMEOUT)),
             };
             all.push(judged(
-                "the page is whole again afterwards".to_owned(),
+                "the page is complete again afterwards".to_owned(),
                 measured,
                 whole.is_some(),
             ));
@@ -258,7 +259,7 @@ impl OutageResult {
         } else {
             (ReportTone::Bad, "do not stay up")
         };
-        sheet.add_verdict(tone, format!("{name}: pages {label} meanwhile"));
+        sheet.add_verdict(tone, format!("{name}: pages {label} during the outage"));
         let (tone, label) = if recovers {
             (ReportTone::Good, "visitors are served as before")
         } else {

@@ -247,8 +247,8 @@ pub fn build_process_charts(metrics: &[ProcessMetrics]) -> Vec<ProcessChart> {
             names.iter().map(|name| (*name, over(&|facts| of(facts, name)))).collect()
         };
         let used_shares = lines(&|pool| pool.used_share() * 100.0);
-        charts.push(chart("Places of pools that are taken", "%", used_shares));
-        charts.push(chart("Who waits for a place", "", lines(&|pool| pool.waiting)));
+        charts.push(chart("Pool usage", "%", used_shares));
+        charts.push(chart("Waiting for a pool", "", lines(&|pool| pool.waiting)));
     }
     charts
 }

@@ -80,7 +80,7 @@ impl SlowClients {
     /// [`Error::Engine`] if their thread has already ended.
     pub(super) fn stop(self) -> Result<SlowClientStats> {
         drop(self.stop_sender);
-        let ended = || Error::Engine(std::io::Error::other("the thread of slow clients has ended"));
+        let ended = || Error::Engine(std::io::Error::other("the thread of slow clients panicked"));
         self.thread.join().map_err(|_| ended())
     }
 }

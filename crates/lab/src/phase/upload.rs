@@ -76,7 +76,7 @@ struct UploadSharedState {
 pub fn run_upload_trial(proof: &UploadTrial) -> Result<ReportSheet> {
     let rate = proof.workload_goal.peak_assets_per_minute() / 60.0;
     if !(rate.is_finite() && rate > 0.0) || proof.peak_duration.is_zero() {
-        return Err(Error::UnusableInput("the goal names no assets, or no time".to_owned()));
+        return Err(Error::UnusableInput("the goal has no assets or no duration".to_owned()));
     }
     let url = AbsoluteUrl::parse(proof.folder_url.trim_end_matches('/'))?;
     let mut headers = proof.headers.clone();

@@ -321,7 +321,7 @@ fn check_xpath(
     let tree = if is_html { Ok(MarkupTree::parse_html(text)) } else { MarkupTree::parse_xml(text) };
     let tree = match tree {
         Ok(tree) => tree,
-        Err(fault) => return Some(format!("the response is no XML: {fault}")),
+        Err(fault) => return Some(format!("the response is not XML: {fault}")),
     };
     let none = || format!("No Nodes Matched {path}");
     match XPath::parse(path, is_second).map(|path| path.evaluate(&tree)) {
@@ -354,7 +354,7 @@ fn check_json_path(
 ) -> Option<String> {
     let document: serde_json::Value = match serde_json::from_str(&response.body) {
         Ok(document) => document,
-        Err(_) => return Some("the response is no JSON".to_owned()),
+        Err(_) => return Some("the response is not JSON".to_owned()),
     };
     let values = json_path::find_values(&document, path).unwrap_or_default();
     if values.is_empty() {

@@ -32,7 +32,8 @@ pub(crate) fn embedded_resource_urls(html: &str, page: &AbsoluteUrl) -> Vec<Abso
 pub(crate) fn stylesheet_imports(css: &str) -> Vec<String> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static IMPORT: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r#"(?i)@import\s+(?:url\(\s*)?["']?([^"'()\s;]+)"#).expect("the pattern reads")
+        Regex::new(r#"(?i)@import\s+(?:url\(\s*)?["']?([^"'()\s;]+)"#)
+            .expect("the pattern is valid")
     });
     let mut imports: Vec<String> = Vec::new();
     for import in IMPORT.captures_iter(css) {
@@ -139,7 +140,7 @@ impl ResourceCollectorState {
 fn background_url(style: &str) -> Option<&str> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static QUOTED: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r#"(?i)URL\(\s*['"]([^'"]*)['"]\s*\)"#).expect("the pattern reads")
+        Regex::new(r#"(?i)URL\(\s*['"]([^'"]*)['"]\s*\)"#).expect("the pattern is valid")
     });
     Some(QUOTED.captures(style)?.get(1)?.as_str())
 }

@@ -372,7 +372,7 @@ impl<'a> ExpressionParser<'a, '_> {
                 Err("`(` without `)`".to_owned())
             };
         }
-        let first = self.remaining.chars().next().ok_or("it ends too early")?;
+        let first = self.remaining.chars().next().ok_or("unexpected end")?;
         if first == '"' || first == '\'' {
             return self.parse_quoted(first);
         }
@@ -411,7 +411,7 @@ impl<'a> ExpressionParser<'a, '_> {
             text = format!("{text}e{}", power.get(..sign + count).unwrap_or_default());
             self.remaining = power.get(sign + count..).unwrap_or_default();
         }
-        parse_jexl_number(&text).ok_or_else(|| format!("`{text}` is no number"))
+        parse_jexl_number(&text).ok_or_else(|| format!("`{text}` is not a number"))
     }
 
     fn parse_quoted(&mut self, quote: char) -> ExpressionResult {
@@ -433,7 +433,7 @@ impl<'a> ExpressionParser<'a, '_> {
                 out.push(c);
             }
         }
-        Err(format!("`{quote}` without its end"))
+        Err(format!("unterminated `{quote}`"))
     }
 
     fn read_name(&mut self) -> &'a str {
@@ -560,7 +560,7 @@ impl<'a> ExpressionParser<'a, '_> {
 
     fn parse_arguments(&mut self) -> Result<Vec<ExpressionValue>, String> {
         if !self.accept_token("(") {
-            return Err(format!("`(` is expected at `{}`", self.remaining_excerpt()));
+            return Err(format!("expected `(` at `{}`", self.remaining_excerpt()));
         }
         let mut arguments = Vec::new();
         if self.accept_token(")") {
@@ -572,7 +572,7 @@ impl<'a> ExpressionParser<'a, '_> {
                 return Ok(arguments);
             }
             if !self.accept_token(",") {
-                return Err(format!("`,` or `)` is expected at `{}`", self.remaining_excerpt()));
+                return Err(format!("expected `,` or `)` at `{}`", self.remaining_excerpt()));
             }
         }
     }
@@ -608,7 +608,7 @@ impl<'a> ExpressionParser<'a, '_> {
                 let letters: Vec<char> = text.chars().collect();
                 let from = index_argument(0).unwrap_or(0.0) as usize;
                 let to = index_argument(1).map_or(letters.len(), |to| to as usize);
-                let part = letters.get(from..to).ok_or("`substring` goes beyond the text")?;
+                let part = letters.get(from..to).ok_or("`substring` is out of range")?;
                 ExpressionValue::Text(part.iter().collect())
             }
             "charAt" => {
@@ -681,13 +681,13 @@ fn parse_jexl_number(text: &str) -> Option<ExpressionValue> {
 fn add_jexl(left: &ExpressionValue, right: &ExpressionValue) -> ExpressionResult {
     match (left, right) {
         (ExpressionValue::Null, _) | (_, ExpressionValue::Null) => {
-            Err("`null` is no number".to_owned())
+            Err("`null` is not a number".to_owned())
         }
         (ExpressionValue::Integer(left_integer), ExpressionValue::Integer(right_integer)) => {
             left_integer
                 .checked_add(*right_integer)
                 .map(ExpressionValue::Integer)
-                .ok_or_else(|| "it is too large".to_owned())
+                .ok_or_else(|| "the result is too large".to_owned())
         }
         (
             ExpressionValue::Integer(_) | ExpressionValue::Double(_),
@@ -713,10 +713,10 @@ fn calculate_jexl(
         ExpressionValue::Null | ExpressionValue::Bool(_) => None,
     };
     let (Some(left_number), Some(right_number)) = (number(left), number(right)) else {
-        return Err(format!("`{left} {operator} {right}` is no number"));
+        return Err(format!("`{left} {operator} {right}` is not a number"));
     };
     if matches!(operator, '/' | '%') && right_number.as_number() == Some(0.0) {
-        return Err("it divides by zero".to_owned());
+        return Err("division by zero".to_owned());
     }
     if let (ExpressionValue::Integer(left_integer), ExpressionValue::Integer(right_integer)) =
         (&left_number, &right_number)
@@ -727,7 +727,9 @@ fn calculate_jexl(
             '/' => left_integer.checked_div(*right_integer),
             _ => left_integer.checked_rem(*right_integer),
         };
-        return result.map(ExpressionValue::Integer).ok_or_else(|| "it is too large".to_owned());
+        return result
+            .map(ExpressionValue::Integer)
+            .ok_or_else(|| "the result is too large".to_owned());
     }
     let (left_number, right_number) =
         (left_number.as_number().unwrap_or_default(), right_number.as_number().unwrap_or_default());

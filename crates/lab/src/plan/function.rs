@@ -59,7 +59,7 @@ impl JMeterFunction {
     pub(crate) fn check_call(self, call: &FunctionCall) -> Result<(), String> {
         let needed = self.min_argument_count();
         if call.arguments.len() < needed {
-            return Err(format!("`${{{}`: {needed} arguments are needed", call.source));
+            return Err(format!("`${{{}`: {needed} arguments are required", call.source));
         }
         match (self, call.arguments.first()) {
             (Self::Jexl, Some(script)) => expression::check_script(script),
@@ -80,23 +80,23 @@ impl JMeterFunction {
             }
             (Self::Digest, Some(name)) => match name.as_literal() {
                 Some(name) if message_digest(name, "").is_none() => {
-                    Err(format!("`${{{}`: no digest is called `{name}`", call.source))
+                    Err(format!("`${{{}`: unknown digest `{name}`", call.source))
                 }
                 _ => Ok(()),
             },
             (Self::FileLine, _) if call.arguments.get(2).is_some_and(|first| !first.is_empty()) => {
-                Err(format!("`${{{}`: files with numbers are not supported", call.source))
+                Err(format!("`${{{}`: numbered files are not supported", call.source))
             }
             (Self::FileRow, Some(file))
                 if [Some(file), call.arguments.get(1)].into_iter().flatten().any(is_file_alias) =>
             {
-                Err(format!("`${{{}`: other names of files are not supported", call.source))
+                Err(format!("`${{{}`: file aliases are not supported", call.source))
             }
             // Its default input is the previous response, which is available only through a variable that the call
             // names.
             (Self::Regex, _) if call.arguments.get(6).is_none_or(TextTemplate::is_empty) => {
                 Err(format!(
-                    "`${{{}`: supported is a variable to look in, as seventh argument",
+                    "`${{{}`: the seventh argument must name the variable to search",
                     call.source
                 ))
             }

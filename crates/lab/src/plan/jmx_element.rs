@@ -45,7 +45,8 @@ impl<'a> JmxElement<'a> {
         match tree {
             Some(tree) if root.has_tag_name("jmeterTestPlan") => parse_elements(tree, 0, left_out),
             _ => {
-                Err("no JMeter plan: the root is not `jmeterTestPlan` with a `hashTree`".to_owned())
+                Err("not a JMeter plan: the root is not `jmeterTestPlan` with a `hashTree`"
+                    .to_owned())
             }
         }
         .map_err(|message| FileFinding {

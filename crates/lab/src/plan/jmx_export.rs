@@ -208,7 +208,7 @@ impl JmxWriter<'_> {
                     string_property("OpenModelThreadGroup.random_seed", "")
                 );
                 self.add_remark(
-                    "Arrivals are an Open Model Thread Group, which JMeter has since 5.5.",
+                    "Arrivals are exported as an Open Model Thread Group, which JMeter has since 5.5.",
                 );
                 self.write_element(
                     "OpenModelThreadGroup",
@@ -268,7 +268,7 @@ impl JmxWriter<'_> {
         let mut rows: Vec<(Duration, Duration, u64)> = Vec::new();
         for span in spans {
             let Some(lives) = span.lifetime else {
-                return self.add_problem(format!("`{name}`: users of stages without an end"));
+                return self.add_problem(format!("`{name}`: user stages without an end"));
             };
             match rows.last_mut() {
                 Some((start, lifetime, count)) if *start == span.start && *lifetime == lives => {
@@ -293,7 +293,10 @@ impl JmxWriter<'_> {
             data.push_str("</collectionProp>");
         }
         data.push_str("</collectionProp>");
-        self.add_remark("Stages of users are an Ultimate Thread Group, a plugin of JMeter (jpgc-casutg), in whole seconds.");
+        self.add_remark(
+            "User stages are exported as an Ultimate Thread Group, a JMeter plugin (jpgc-casutg), \
+            in whole seconds.",
+        );
         let inner = format!("{data}{more}");
         let class = "kg.apc.jmeter.threads.UltimateThreadGroup";
         let gui = "kg.apc.jmeter.threads.UltimateThreadGroupGui";
@@ -578,7 +581,7 @@ impl JmxWriter<'_> {
     fn write_post_processors(&mut self, after: &[SamplePostProcessor]) {
         for processor in after {
             let SamplePostProcessor::Extractor(extractor) = processor else {
-                self.add_problem("a script or an action behind a request");
+                self.add_problem("a script or an action after a request");
                 continue;
             };
             match extractor.as_ref() {

@@ -249,7 +249,7 @@ fn check_required_properties(model: &PlanModel, file: &str, options: &RunOptions
         return Ok(());
     }
     Err(Error::UnusableInput(format!(
-        "`{file}` is a copy that was kept without its secrets; give them: {}",
+        "`{file}` is a copy without its secrets; set them: {}",
         lacks.join(" ")
     )))
 }
@@ -384,7 +384,7 @@ fn prepare_group<'a>(
         Ok(loops) => Some(u64::try_from(loops).unwrap_or(0)),
         Err(_) => {
             return Err(format!(
-                "the number of loops is `{text}` by `{}`, which is no number",
+                "the number of loops is `{text}` from `{}`, which is not a number",
                 group.loops.source()
             ));
         }

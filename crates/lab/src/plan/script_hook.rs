@@ -139,6 +139,6 @@ impl PlanThread {
     }
 
     fn record_script_fault(&self, fault: &str) {
-        tracing::debug!(reason = %fault, "a script of the plan failed");
+        tracing::debug!(reason = %fault, "plan script failed");
     }
 }

@@ -225,5 +225,5 @@ fn parse_arguments<'a>(
         }
         previous = c;
     }
-    Err(TextTemplateError(format!("a function's arguments do not end: `{text}`")))
+    Err(TextTemplateError(format!("unterminated function arguments: `{text}`")))
 }

@@ -57,7 +57,7 @@ impl TestPlan {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if let Some(kind @ ("har" | "yaml" | "yml")) = extension {
             return Err(Error::UnusableInput(format!(
-                "`{}`: {kind} is no plan that can be run; plans are `.toml` and `.jmx`",
+                "`{}`: {kind} files cannot be run as plans; use `.toml` or `.jmx`",
                 path.display()
             )));
         }
@@ -176,7 +176,8 @@ impl TestPlan {
             let name = template.evaluate(&mut scope).trim().to_owned();
             if name.contains("${") {
                 return Err(Error::UnusableInput(format!(
-                    "{}: the name of the file `{name}` is known only while the plan runs, so it cannot be sent to agents",
+                    "{}: the file name `{name}` is known only while the plan runs, so the file cannot be sent \
+                     to agents",
                     self.file
                 )));
             }
@@ -194,7 +195,7 @@ impl TestPlan {
     /// [`Error::UnusableInput`] with everything that TOML cannot express, or if the plan is in TOML already.
     pub fn to_toml(&self, run: &RunOptions) -> Result<String> {
         if self.is_toml() {
-            return Err(Error::UnusableInput(format!("`{}` stands in TOML already", self.file)));
+            return Err(Error::UnusableInput(format!("`{}` is already a TOML plan", self.file)));
         }
         toml_export::to_toml(&self.model, run)
             .map_err(|problems| self.conversion_error("TOML", &problems))
@@ -207,10 +208,7 @@ impl TestPlan {
     /// already.
     pub fn to_jmx(&self, order_file: &str) -> Result<JmxExport> {
         if !self.is_toml() {
-            return Err(Error::UnusableInput(format!(
-                "`{}` is a plan of JMeter already",
-                self.file
-            )));
+            return Err(Error::UnusableInput(format!("`{}` is already a JMeter plan", self.file)));
         }
         jmx_export::to_jmx(&self.model, order_file)
             .map_err(|problems| self.conversion_error("JMeter", &problems))
@@ -223,7 +221,7 @@ impl TestPlan {
     fn conversion_error(&self, language: &str, problems: &[String]) -> Error {
         let list: String = problems.iter().map(|problem| format!("\n  {problem}")).collect();
         Error::UnusableInput(format!(
-            "{}: {language} has no words for this; nothing was written:{list}",
+            "{}: {language} cannot express the following; nothing was written:{list}",
             self.file
         ))
     }
@@ -288,7 +286,7 @@ fn check_excluded_classes(path: &Path, classes: &[String]) -> Result<()> {
         return Ok(());
     }
     Err(Error::UnusableInput(format!(
-        "`{}` is a plan in TOML: there are no elements of JMeter to leave out",
+        "`{}` is a TOML plan: it has no JMeter elements to leave out",
         path.display()
     )))
 }

@@ -119,7 +119,7 @@ pub(super) fn group_arrivals(
         }
         _ => return Ok(None),
     };
-    let most = evaluate_seconds(most, "the most visitors", 0.0, scope)? as usize;
+    let most = evaluate_seconds(most, "the maximum number of visitors", 0.0, scope)? as usize;
     let most = if most == 0 { MAX_CONCURRENT_VISITORS } else { most };
     Ok(Some(OpenModelArrivals {
         process: ArrivalProcess::Uniform,
@@ -139,10 +139,10 @@ pub(super) fn rate_intervals(
 ) -> Result<Vec<RateInterval>, String> {
     let mut stretches = Vec::new();
     for [from, to, duration] in rows {
-        let from = evaluate_seconds(from, "the rate at the start", 0.0, scope)? / unit;
-        let to = evaluate_seconds(to, "the rate at the end", 0.0, scope)? / unit;
+        let from = evaluate_seconds(from, "the start rate", 0.0, scope)? / unit;
+        let to = evaluate_seconds(to, "the end rate", 0.0, scope)? / unit;
         let duration =
-            duration_from_seconds(evaluate_seconds(duration, "the time", 0.0, scope)? * unit);
+            duration_from_seconds(evaluate_seconds(duration, "the duration", 0.0, scope)? * unit);
         stretches.push(RateInterval { start_rate: from, end_rate: to, duration });
     }
     Ok(stretches)
@@ -161,11 +161,11 @@ fn stepped_lifetimes(
     let initial = evaluate_seconds(initial, "the initial delay", 0.0, scope)?;
     let burst = evaluate_seconds(burst, "the first burst", 0.0, scope)?;
     let per_step = evaluate_seconds(per_step, "the threads per step", 0.0, scope)?.max(1.0);
-    let every = evaluate_seconds(every, "the step's distance", 0.0, scope)?;
+    let every = evaluate_seconds(every, "the time between steps", 0.0, scope)?;
     let ramp = evaluate_seconds(ramp, "the step's ramp-up", 0.0, scope)?;
     let hold = evaluate_seconds(hold, "the hold time", 0.0, scope)?;
     let stop_count = evaluate_seconds(stop_count, "the threads per stop", 0.0, scope)?.max(1.0);
-    let stop_every = evaluate_seconds(stop_every, "the stop's distance", 0.0, scope)?;
+    let stop_every = evaluate_seconds(stop_every, "the time between stops", 0.0, scope)?;
     let start_of = |thread: f64| {
         if thread < burst {
             return initial;
@@ -232,9 +232,9 @@ fn invalid_number_message(subject: &str, template: &TextTemplate, text: &str) ->
     });
     match properties.first() {
         Some(name) => format!(
-            "{subject} is `{text}` by `{}`: give the property with -J{name}=NUMBER",
+            "{subject} is `{text}` from `{}`: set the property with -J{name}=NUMBER",
             template.source()
         ),
-        None => format!("{subject} is `{text}`, which is no number"),
+        None => format!("{subject} is `{text}`, which is not a number"),
     }
 }

@@ -90,10 +90,7 @@ impl TomlWriter<'_> {
             groups.push_str(&self.write_group(group, many));
         }
         if self.model.is_serial && many {
-            self.add_problem(
-                "",
-                "thread groups one after the other: TOML runs all scenarios at once",
-            );
+            self.add_problem("", "consecutive thread groups: TOML runs all scenarios at once");
         }
         let mut out = String::new();
         for remark in &self.remarks {
@@ -159,7 +156,7 @@ impl TomlWriter<'_> {
                 if manager.filter(is_more).is_some() {
                     self.add_problem(
                         "",
-                        "cookies that a manager brings along, or that follow the group",
+                        "predefined cookies of a manager, or cookies controlled by the thread group",
                     );
                 }
             }
@@ -190,9 +187,7 @@ impl TomlWriter<'_> {
             _ => name.clone(),
         };
         if names.len() > 1 {
-            self.add_remark(
-                "Sums of transactions inside of a visit are left out; the visit is summed.",
-            );
+            self.add_remark("Transaction sums inside a visit are left out; the visit is summed.");
         }
         let mut out = String::new();
         if !many {
@@ -229,7 +224,7 @@ impl TomlWriter<'_> {
         let befores: Vec<(f64, f64)> = steps.iter().map(|step| step.pause_before).collect();
         if befores.first().is_some_and(|before| before.1 > 0.0) {
             self.add_remark(
-                "The pause before the first request of a visit stands behind its last one.",
+                "The pause before the first request of a visit is moved after its last one.",
             );
         }
         for (index, step) in steps.iter_mut().enumerate() {
@@ -260,7 +255,10 @@ impl TomlWriter<'_> {
         let duration_seconds = duration.as_ref().map(&mut number);
         let loops = if group.is_endless { Some(-1.0) } else { number(&group.loops) };
         let Some(users) = users.filter(|users| *users >= 1.0) else {
-            self.add_problem(name, "a number of threads that is none; give its property with -J");
+            self.add_problem(
+                name,
+                "a number of threads that is not a number; set its property with -J",
+            );
             return String::new();
         };
         if delay > 0.0 {
@@ -272,7 +270,7 @@ impl TomlWriter<'_> {
         }
         match (duration_seconds, loops) {
             (Some(None), _) => {
-                self.add_problem(name, "a duration that is no number; give its property with -J")
+                self.add_problem(name, "a duration that is not a number; set its property with -J")
             }
             (Some(Some(duration_seconds)), loops) => {
                 writeln!(out, "duration = \"{}ms\"", (duration_seconds * 1000.0).round()).ok();
@@ -283,7 +281,7 @@ impl TomlWriter<'_> {
             (None, Some(loops)) if loops >= 0.0 => {
                 writeln!(out, "visits = {loops:.0}").ok();
             }
-            (None, _) => self.add_problem(name, "loops without an end"),
+            (None, _) => self.add_problem(name, "endless loops"),
         }
         let on_error = match group.on_error {
             SampleErrorAction::Continue => "go-on",
@@ -319,7 +317,7 @@ impl TomlWriter<'_> {
                         Some(count @ 0..=MAX_UNROLLED_LOOPS) if node.events.is_empty() => {
                             rounds = count
                         }
-                        _ => self.add_problem(name, "a loop of no fixed, small number"),
+                        _ => self.add_problem(name, "a loop without a fixed, small count"),
                     }
                 }
                 PlanNodeKind::OnceOnly => {}
@@ -338,7 +336,7 @@ impl TomlWriter<'_> {
                 PlanNodeKind::ScenarioMix { .. } => self.add_problem(name, "a mix"),
             }
             if !node.events.is_empty() && depth > 0 {
-                self.add_problem(name, "data sets or counters inside of nested controllers");
+                self.add_problem(name, "data sets or counters inside nested controllers");
             }
             events.extend(
                 node.events
@@ -389,7 +387,7 @@ impl TomlWriter<'_> {
                         0.0
                     }
                     _ => {
-                        self.add_problem(name, "a flow control action that ends something");
+                        self.add_problem(name, "a flow control action other than a pause");
                         0.0
                     }
                 };
@@ -428,7 +426,7 @@ impl TomlWriter<'_> {
                 Some((from, to)) => sum = (sum.0 + from, sum.1 + to),
                 None => self.add_problem(
                     name,
-                    "a timer other than a constant or a uniform one of fixed times",
+                    "a timer other than a constant or uniform one with fixed times",
                 ),
             }
         }
@@ -479,16 +477,16 @@ impl TomlWriter<'_> {
         if spec.host_addresses.is_some_and(|index| {
             self.model.host_addresses.get(index).is_some_and(|hosts| !hosts.is_empty())
         }) {
-            self.add_problem(name, "a DNS cache manager that gives names addresses of its own");
+            self.add_problem(name, "a DNS cache manager with static host addresses");
         }
         if spec.charset != JavaCharset::Utf8 {
-            self.add_problem(name, "parameters or bodies in another character set than UTF-8");
+            self.add_problem(name, "parameters or bodies in a character set other than UTF-8");
         }
         if spec.is_browser_form && (spec.is_multipart || !spec.file_uploads.is_empty()) {
-            self.add_problem(name, "a form in parts as browsers write it");
+            self.add_problem(name, "a browser-compatible multipart form");
         }
         if !spec.source_address.is_empty() {
-            self.add_problem(name, "an address of this machine that requests are sent from");
+            self.add_problem(name, "a source address for requests");
         }
         if !spec.credentials.is_empty() {
             self.add_problem(name, "an authorization manager; write an `Authorization` header");
@@ -498,7 +496,7 @@ impl TomlWriter<'_> {
             Some(parts) if parts.include_pattern.is_none() && parts.exclude_pattern.is_none() => {
                 lines.push("parts = true".to_owned())
             }
-            Some(_) => self.add_problem(name, "parts of pages that are chosen by their address"),
+            Some(_) => self.add_problem(name, "embedded resources filtered by URL"),
         }
         self.write_assertions(name, &sampler.assertions, &mut lines);
         if !sampler.pre_processors.is_empty() {
@@ -569,7 +567,8 @@ impl TomlWriter<'_> {
         } else if is_query {
             if method == "DELETE" && !spec.arguments.is_empty() && !spec.is_java_client {
                 let remark = format!(
-                    "`{name}`: JMeter sends the parameters of a DELETE in the address and in the body; here they stand in the address only"
+                    "`{name}`: JMeter sends the parameters of a DELETE in the URL and in the body; here they \
+                     are only in the URL"
                 );
                 self.add_remark(&remark);
             }
@@ -595,7 +594,7 @@ impl TomlWriter<'_> {
                     .collect();
                 payload.lines.push(format!("form = {{ {} }}", pairs.join(", ")));
             } else if spec.is_multipart {
-                self.add_problem(name, "a multipart form in which a name stands twice");
+                self.add_problem(name, "a multipart form with a repeated name");
             } else {
                 payload.lines.push(format!(
                     "body = {}",
@@ -662,7 +661,11 @@ impl TomlWriter<'_> {
                         format!("${{__urlencode({})}}", template.source())
                     }
                     None => {
-                        self.add_problem(name, "a parameter that is encoded and holds a function with several arguments");
+                        self.add_problem(
+                            name,
+                            "a parameter that is encoded and contains a function with \
+                            several arguments",
+                        );
                         String::new()
                     }
                 }
@@ -792,7 +795,7 @@ impl TomlWriter<'_> {
         let mut extractors = Vec::new();
         for post_processor in after {
             let SamplePostProcessor::Extractor(extractor) = post_processor else {
-                self.add_problem(name, "a script or an action behind a request");
+                self.add_problem(name, "a script or an action after a request");
                 continue;
             };
             match extractor_fields(extractor) {
@@ -837,7 +840,7 @@ impl TomlWriter<'_> {
             RowSharing::Group if self.model.groups.len() == 1 => {}
             RowSharing::Group | RowSharing::Named(_) => {
                 let file = data.file_name.source().to_owned();
-                self.add_problem(&file, "rows that a group of threads shares");
+                self.add_problem(&file, "rows shared by a thread group");
             }
         }
         out

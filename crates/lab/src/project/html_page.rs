@@ -82,7 +82,7 @@ fn write_phases(out: &mut String, project: &PerformanceProject) {
     for (name, heading) in PROJECT_PHASES {
         let (class, label) = match project.phases.get(name).copied().unwrap_or_default() {
             ProjectPhaseState::Open => ("", "open"),
-            ProjectPhaseState::Running => ("", "under way"),
+            ProjectPhaseState::Running => ("", "in progress"),
             ProjectPhaseState::Done => ("done", "done"),
         };
         write!(out, "<li class=\"{class}\">{heading}: {label}</li>").ok();

@@ -156,8 +156,11 @@ impl ProjectFileReader<'_> {
     }
 
     fn add_unknown_name(&mut self, name: &Spanned<String>, kind: &str, candidates: &[&str]) {
-        let message =
-            format!("`{}` is no {kind}; there are {}", name.get_ref(), candidates.join(", "));
+        let message = format!(
+            "unknown {kind} `{}`; expected one of {}",
+            name.get_ref(),
+            candidates.join(", ")
+        );
         self.add_finding(name.span().start, message);
     }
 
@@ -174,7 +177,7 @@ impl ProjectFileReader<'_> {
             _ => {
                 self.add_finding(
                     run.span().start,
-                    format!("`{}` is no report of the lab; make one with --json", path.display()),
+                    format!("`{}` contains no lab report; create one with --json", path.display()),
                 );
                 Ok(None)
             }
@@ -187,13 +190,13 @@ impl ProjectFileReader<'_> {
             "business" => true,
             "technical" => false,
             _ => {
-                self.add_unknown_name(&case.kind, "kind of use case", &["business", "technical"]);
+                self.add_unknown_name(&case.kind, "use case kind", &["business", "technical"]);
                 false
             }
         };
         let Some(kpi) = parse_kpi(case.kpi.get_ref()) else {
             let candidates = ["p50", "p90", "p95", "p98", "p99", "max", "mean", "rate", "errors"];
-            self.add_unknown_name(&case.kpi, "KPI that is measured", &candidates);
+            self.add_unknown_name(&case.kpi, "KPI", &candidates);
             return None;
         };
         let average = self.read_target(kpi, &case.average)?;
@@ -228,7 +231,7 @@ impl ProjectFileReader<'_> {
         if value.is_none() {
             self.add_finding(
                 text.span().start,
-                format!("`{target_text}` is no target; expected {expected}"),
+                format!("invalid target `{target_text}`; expected {expected}"),
             );
         }
         value
@@ -249,7 +252,7 @@ impl ProjectFileReader<'_> {
             "running" => ProjectPhaseState::Running,
             "done" => ProjectPhaseState::Done,
             _ => {
-                self.add_unknown_name(state, "state of a phase", &["open", "running", "done"]);
+                self.add_unknown_name(state, "phase state", &["open", "running", "done"]);
                 return;
             }
         };
@@ -270,7 +273,7 @@ impl ProjectFileReader<'_> {
                     self.add_finding(
                         at,
                         format!(
-                            "`{}` is on the way of `{name}`, which is no use case",
+                            "`{}` lists the use case `{name}`, which does not exist",
                             element.name
                         ),
                     );
@@ -279,11 +282,11 @@ impl ProjectFileReader<'_> {
             if element.column.is_some_and(|column| column >= MAX_MAP_COLUMNS) {
                 self.add_finding(
                     at,
-                    format!("`{}` stands beyond column {}", element.name, MAX_MAP_COLUMNS - 1),
+                    format!("`{}` is beyond column {}", element.name, MAX_MAP_COLUMNS - 1),
                 );
             }
             if project.elements.iter().any(|entry| entry.name == element.name) {
-                self.add_finding(at, format!("`{}` is there twice", element.name));
+                self.add_finding(at, format!("duplicate element `{}`", element.name));
             }
             project.elements.push(MapElement {
                 name: element.name,
@@ -297,7 +300,10 @@ impl ProjectFileReader<'_> {
             let edge = edge.into_inner();
             for end in [&edge.from, &edge.to] {
                 if !project.elements.iter().any(|entry| entry.name == *end) {
-                    self.add_finding(at, format!("the edge ends at `{end}`, which is no element"));
+                    self.add_finding(
+                        at,
+                        format!("the edge refers to `{end}`, which is not an element"),
+                    );
                 }
             }
             project.edges.push(MapEdge { from: edge.from, to: edge.to, text: edge.text });

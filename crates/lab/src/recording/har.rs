@@ -39,7 +39,7 @@ pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> 
     let document: HarDocument =
         serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
             Error::UnusableInput(format!(
-                "{name}:{}:{}: no JSON: {error}",
+                "{name}:{}:{}: not JSON: {error}",
                 error.line(),
                 error.column()
             ))
@@ -47,7 +47,7 @@ pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> 
     let entries = document
         .log
         .and_then(|log| log.entries)
-        .ok_or_else(|| fault("no HAR file: it has no `log.entries`".to_owned()))?;
+        .ok_or_else(|| fault("not a HAR file: it has no `log.entries`".to_owned()))?;
     let mut har = HarFile {
         target_site: site
             .map(|site| split_site_and_path(site).map_or_else(|| site.to_owned(), |(site, _)| site))
@@ -69,7 +69,10 @@ pub fn parse_har(text: &str, name: &str, site: Option<&str>) -> Result<HarFile> 
         har.add_entry(entry, first);
     }
     if har.exchanges.is_empty() {
-        return Err(fault(format!("it holds no answered request to `{}`", har.target_site)));
+        return Err(fault(format!(
+            "it contains no request to `{}` with a response",
+            har.target_site
+        )));
     }
     Ok(har)
 }
@@ -145,13 +148,13 @@ impl HarFile {
         }
         if self.unanswered_count > 0 {
             remarks.push(format!(
-                "Left out: {} requests that were never answered, or that are no HTTP.",
+                "Left out: {} requests that have no response or are not HTTP.",
                 self.unanswered_count
             ));
         }
         if self.file_upload_count > 0 {
             remarks.push(format!(
-                "{} requests sent files, which a HAR file does not hold: write `files` by hand.",
+                "{} requests sent files, which a HAR file does not contain: write `files` by hand.",
                 self.file_upload_count
             ));
         }
@@ -167,12 +170,12 @@ impl ParsedHarEntry {
         let started = entry.started_date_time.as_ref().ok_or("it has no `startedDateTime`")?;
         let started_ms = started
             .parse::<jiff::Timestamp>()
-            .map_err(|_| format!("`{started}` is no time"))?
+            .map_err(|_| format!("`{started}` is not a timestamp"))?
             .as_millisecond();
         let method = text(request, "method").ok_or("its request has no `method`")?;
         let url = text(request, "url").ok_or("its request has no `url`")?;
         let (site, target) =
-            split_site_and_path(&url).ok_or_else(|| format!("`{url}` is no URL"))?;
+            split_site_and_path(&url).ok_or_else(|| format!("`{url}` is not a URL"))?;
         let elapsed = entry.time.unwrap_or(0.0).max(0.0);
         let status =
             entry.response.as_ref().and_then(|response| response.status.as_u64()).unwrap_or(0);

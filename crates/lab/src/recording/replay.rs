@@ -100,7 +100,7 @@ impl LogReplay {
     ) -> Result<LogReplayOutcome> {
         if !self.speed.is_finite() || self.speed <= 0.0 {
             return Err(Error::UnusableInput(
-                "the speed is a number above 0, such as 2x".to_owned(),
+                "the speed must be a number above 0, such as 2x".to_owned(),
             ));
         }
         let can_be_sent = |visit: &AccessLogVisit| {
@@ -109,7 +109,7 @@ impl LogReplay {
         let sent: Vec<AccessLogVisit> =
             visits.iter().filter(|visit| can_be_sent(visit)).cloned().collect();
         if sent.is_empty() {
-            return Err(Error::UnusableInput("the log holds nothing that is replayed".to_owned()));
+            return Err(Error::UnusableInput("the log contains no requests to replay".to_owned()));
         }
         let base = AbsoluteUrl::parse(&self.base_url)?;
         let target =

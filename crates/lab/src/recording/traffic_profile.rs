@@ -56,7 +56,7 @@ pub fn read_access_log(input: &mut dyn BufRead, name: &str) -> Result<(Vec<Acces
     }
     if visits.is_empty() {
         return Err(Error::UnusableInput(format!(
-            "{name}: no line of it is one of an access.log; is it a request.log?"
+            "{name} contains no line of an access.log; is it a request.log?"
         )));
     }
     // Lines are written when responses end, so they are only nearly in order.
@@ -200,7 +200,7 @@ impl TrafficProfile {
             .sum();
         if left > 0 {
             remarks.push(format!(
-                "Left out: {left} requests that send something; the log does not hold what."
+                "Left out: {left} requests that send data; the log does not contain the data."
             ));
         }
         let weights =
@@ -283,7 +283,7 @@ impl fmt::Display for TrafficProfile {
             self.client_count,
             match self.malformed_lines {
                 0 => String::new(),
-                lines => format!(", {lines} lines not understood"),
+                lines => format!(", {lines} malformed lines"),
             }
         )?;
         writeln!(
@@ -304,7 +304,7 @@ impl fmt::Display for TrafficProfile {
         )?;
         let shape = match self.dispersion {
             shape if shape < 0.5 => "more evenly than by chance",
-            shape if shape <= 2.0 => "independently, as a poisson process",
+            shape if shape <= 2.0 => "independently, as a Poisson process",
             _ => "in bursts",
         };
         writeln!(f, "arrivals     {shape} (variance / mean per second {:.2})", self.dispersion)?;

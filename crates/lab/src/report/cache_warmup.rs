@@ -27,7 +27,7 @@ fn labels_by_first_cached(results: &RunResults) -> Vec<(&str, FirstCachedRespons
 fn evidence_name(evidence: CacheEvidence) -> &'static str {
     match evidence {
         CacheEvidence::Header => "a header",
-        CacheEvidence::ResponseTime => "its time",
+        CacheEvidence::ResponseTime => "its response time",
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn write_warmup_text(out: &mut String, results: &RunResults) {
                 format_response_time(at),
                 evidence_name(response.evidence)
             ),
-            None => "no answer of a cache".to_owned(),
+            None => "no cached answer".to_owned(),
         };
         writeln!(
             out,

@@ -69,13 +69,13 @@ impl LogWatchResult {
     #[must_use]
     pub fn to_judged_goal(&self) -> GoalResult {
         let measured = match (&self.read_failure, self.errors.error_count) {
-            (Some(reason), _) => format!("not known: {reason}"),
+            (Some(reason), _) => format!("unknown: {reason}"),
             (None, 1) => "1 line".to_owned(),
             (None, count) => format!("{count} lines"),
         };
         GoalResult {
             label: self.log_file.clone(),
-            requirement: "no new lines of errors".to_owned(),
+            requirement: "no new error lines".to_owned(),
             measured,
             is_met: self.read_failure.is_none() && self.errors.error_count == 0,
         }
@@ -132,7 +132,7 @@ pub fn parse_goals(text: &str, file: &str) -> Result<Vec<LoadGoal>> {
         .keys()
         .filter(|key| *key != "goal")
         .map(|key| {
-            finding(0, format!("unknown table `{key}`; a goals file holds `[goal.\"LABEL\"]`"))
+            finding(0, format!("unknown table `{key}`; a goals file contains `[goal.\"LABEL\"]`"))
         })
         .collect();
     let parsed: GoalFile = toml::from_str(text).map_err(|error| {
@@ -151,7 +151,7 @@ pub fn parse_goals(text: &str, file: &str) -> Result<Vec<LoadGoal>> {
         // A run without goals would be reported as one that met its goals.
         findings.push(finding(
             0,
-            "no goals; a goals file holds `[goal.\"LABEL\"]` with limits such as `p95 = \"300ms\"`"
+            "no goals; a goals file contains `[goal.\"LABEL\"]` with limits such as `p95 = \"300ms\"`"
                 .to_owned(),
         ));
     }
@@ -169,7 +169,10 @@ pub(crate) fn parse_goal_table<'t>(
         if key == ABORT_AFTER_KEY {
             abort_after = parse_duration(value);
             if abort_after.is_none() {
-                note(at, format!("`{ABORT_AFTER_KEY}` is a time such as \"30s\", not `{value}`"));
+                note(
+                    at,
+                    format!("`{ABORT_AFTER_KEY}` must be a time such as \"30s\", not `{value}`"),
+                );
             }
             continue;
         }
@@ -200,7 +203,7 @@ pub(crate) fn aborting_breach(goals: &[LoadGoal], results: &RunResults) -> Optio
 fn parse_limit(key: &str, value: &str) -> Result<GoalLimit, String> {
     let time = || {
         parse_duration(value.trim_start_matches(['<', '=', ' ']))
-            .ok_or_else(|| format!("`{key}` is a time such as \"300ms\", not `{value}`"))
+            .ok_or_else(|| format!("`{key}` must be a time such as \"300ms\", not `{value}`"))
     };
     match key {
         "max" => time().map(|time| GoalLimit::PercentileUnder(1.0, time)),
@@ -211,14 +214,16 @@ fn parse_limit(key: &str, value: &str) -> Result<GoalLimit, String> {
             .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|percent| (0.0..=100.0).contains(percent))
             .map(|percent| GoalLimit::MaxErrorRate(percent / 100.0))
-            .ok_or_else(|| format!("`error_rate` is a share such as \"0.1%\", not `{value}`")),
+            .ok_or_else(|| format!("`error_rate` must be a share such as \"0.1%\", not `{value}`")),
         "throughput" => value
             .trim_start_matches(['>', '=', ' '])
             .strip_suffix("/s")
             .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|rate| rate.is_finite() && *rate > 0.0)
             .map(GoalLimit::MinThroughput)
-            .ok_or_else(|| format!("`throughput` is a rate such as \">=200/s\", not `{value}`")),
+            .ok_or_else(|| {
+                format!("`throughput` must be a rate such as \">=200/s\", not `{value}`")
+            }),
         "trend" => value
             .trim_start_matches(['<', '=', ' '])
             .strip_suffix("/h")
@@ -226,7 +231,9 @@ fn parse_limit(key: &str, value: &str) -> Result<GoalLimit, String> {
             .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|percent| percent.is_finite() && *percent >= 0.0)
             .map(|percent| GoalLimit::MaxTrend(percent / 100.0))
-            .ok_or_else(|| format!("`trend` is a share per hour such as \"<2%/h\", not `{value}`")),
+            .ok_or_else(|| {
+                format!("`trend` must be a share per hour such as \"<2%/h\", not `{value}`")
+            }),
         _ => {
             let percent = key.strip_prefix('p').and_then(|digits| digits.parse::<f64>().ok());
             match percent.filter(|percent| *percent > 0.0 && *percent <= 100.0) {

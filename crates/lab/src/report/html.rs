@@ -223,10 +223,10 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
         chart::percentile_points(&total.response_times),
         chart::percentile_points(&total.service_times),
     );
-    let mut lines = vec![ChartLine { name: "from when it was due", class: "c1", points: due }];
+    let mut lines = vec![ChartLine { name: "from the due time", class: "c1", points: due }];
     match lines.first_mut().filter(|line| line.points == sent) {
         Some(line) => line.name = "response time",
-        None => lines.push(ChartLine { name: "from when it was sent", class: "c2", points: sent }),
+        None => lines.push(ChartLine { name: "from the send time", class: "c2", points: sent }),
     }
     out.push_str(&chart::render_percentile_chart("Response time by percentile", &lines));
 }
@@ -304,7 +304,7 @@ fn render_time_heat_map(
         }))
         .collect();
     let end = (columns.len() * width) as f64 / unit;
-    chart::render_heat_map("Where the response times lie", &names, &columns, (end, axis))
+    chart::render_heat_map("Distribution of response times", &names, &columns, (end, axis))
 }
 
 /// Columns of the label table, after the label.

@@ -46,7 +46,8 @@ pub fn agent_losses(results: &RunResults) -> Vec<String> {
     let lost = results.processes.iter().filter_map(|member| {
         let reason = member.loss_reason.as_ref()?;
         Some(format!(
-            "{} was lost after {:.0} s and {} samples ({reason}); its portion of the load is missing since then",
+            "{} was lost after {:.0} s and {} samples ({reason}); its portion of the load is missing from \
+             then on",
             member.name,
             member.elapsed.as_secs_f64(),
             member.sample_count

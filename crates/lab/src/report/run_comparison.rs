@@ -58,7 +58,7 @@ pub fn read_compared_runs(paths: &[PathBuf]) -> Result<Vec<ComparedRun>> {
         }
         if runs.len() == before {
             return Err(Error::UnusableInput(format!(
-                "`{}` holds no run of the lab; `--keep` of the commands that load a site makes one",
+                "`{}` contains no lab run; create one with `--keep` of a command that loads a site",
                 path.display()
             )));
         }
@@ -115,7 +115,7 @@ fn read_run_summary(file: &Path, named: &Path) -> Result<ComparedRun> {
     let bytes = std::fs::read(file).map_err(|error| Error::read_failed(file, error))?;
     let summary = serde_json::from_slice::<Value>(&bytes).ok();
     let summary = summary.filter(|summary| summary.get("title").is_some()).ok_or_else(|| {
-        Error::UnusableInput(format!("`{}` is no summary that the lab wrote", file.display()))
+        Error::UnusableInput(format!("`{}` is not a summary written by the lab", file.display()))
     })?;
     Ok(ComparedRun { name: last_path_segment(named), summary, ..ComparedRun::default() })
 }
@@ -210,7 +210,7 @@ impl ComparedRun {
             let doubts = step.get("doubts").and_then(Value::as_array).map_or(0, Vec::len);
             let statement = match doubts {
                 0 => (ReportTone::Plain, String::new()),
-                _ => (ReportTone::Doubtful, "not to be trusted".to_owned()),
+                _ => (ReportTone::Doubtful, "unreliable".to_owned()),
             };
             rows.push(ComparedRunRow {
                 step_name: format!("- {name}"),
@@ -228,7 +228,7 @@ impl ComparedRun {
             list.is_some_and(|list| !list.is_empty())
         };
         if is_full("doubts") || is_full("incomplete") {
-            return (ReportTone::Doubtful, "not to be trusted".to_owned());
+            return (ReportTone::Doubtful, "unreliable".to_owned());
         }
         let verdict = self.summary.get("verdicts").and_then(|all| all.get(0)?.as_str());
         let is_good = self.summary.get("good").and_then(Value::as_bool) == Some(true);
@@ -341,7 +341,7 @@ fn format_ms(ms: f64) -> String {
 
 /// Returns a table of the runs' commands, where they are known.
 fn command_table(runs: &[ComparedRun]) -> Option<ReportTable> {
-    let mut grid = ReportTable::new("What was asked", &["run", "started", "command"]);
+    let mut grid = ReportTable::new("Commands", &["run", "started", "command"]);
     for run in runs.iter().filter(|run| !run.command_line.is_empty()) {
         let started = run.summary.get("started").and_then(Value::as_str).unwrap_or_default();
         grid.add_row(
@@ -411,8 +411,8 @@ fn load_charts(runs: &[ComparedRun]) -> Vec<ReportPart> {
         return Vec::new();
     }
     vec![
-        part("Achieved against what was offered", "1/s", achieved),
-        part("Response time, 95 %, against what was offered", "ms", p95),
+        part("Achieved rate against offered rate", "1/s", achieved),
+        part("Response time, 95 %, against offered rate", "ms", p95),
     ]
 }
 
@@ -434,7 +434,7 @@ fn label_table(runs: &[ComparedRun]) -> Option<ReportTable> {
     let names = names.filter(|label| compared.iter().skip(1).any(|run| of(run, label).is_some()));
     let head: Vec<&str> = std::iter::once("label")
         .chain(compared.iter().map(|run| run.name.as_str()))
-        .chain(["last of first"])
+        .chain(["last / first"])
         .collect();
     let mut grid = ReportTable::new("95 % by label", &head);
     for label in names.take(MAX_COMPARED_LABELS) {

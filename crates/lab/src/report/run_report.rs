@@ -31,8 +31,8 @@ impl RunReport<'_> {
         let others = self.results.other_label_samples();
         let note = || {
             format!(
-                "{} samples have labels beyond the first {}; they count together as `{OTHER_LABELS}`. Give samples \
-                 that differ in a value only one label",
+                "{} samples have labels beyond the first {}; they are counted together as `{OTHER_LABELS}`. \
+                 Use one label for samples that differ only in a value",
                 format_count(others),
                 format_count(MAX_LABELS as u64)
             )
@@ -40,15 +40,15 @@ impl RunReport<'_> {
         let breach = self.results.breached_goal.as_ref();
         let breach = breach.map(|goal| format!("a missed goal ended the run early: {goal}"));
         let sums = self.results.has_only_transactions.then(|| {
-            "the file holds no samples but those of transactions, which are counted in their place; a \
-             transaction within another one counts twice"
+            "the file contains only transaction samples, which are counted instead; a nested transaction \
+             counts twice"
                 .to_owned()
         });
         let repeated = self.results.generator.repeated_requests;
         let repeats = (repeated > 0).then(|| {
             format!(
-                "{} requests were sent a second time, because the server closed their kept connection without an \
-                 answer; only GET, HEAD, OPTIONS and TRACE are repeated",
+                "{} requests were sent a second time, because the server closed their keep-alive connection \
+                 without a response; only GET, HEAD, OPTIONS and TRACE are repeated",
                 format_count(repeated)
             )
         });

@@ -148,7 +148,7 @@ pub(super) fn write_slow_sample_text(out: &mut String, results: &RunResults) {
     if let Some(joined) = &results.server_log_join {
         writeln!(
             out,
-            "{} of {} marked samples stand in the log",
+            "{} of {} marked samples are in the log",
             joined.matched_samples, joined.marked_samples
         )
         .ok();

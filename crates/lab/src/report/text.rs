@@ -317,7 +317,8 @@ pub fn report_to_plain_text(report: &RunReport<'_>) -> String {
         if achieved < offered * 0.97 {
             writeln!(
                 out,
-                "the target is slower than the rate that was asked: {achieved:.1}/s of {offered:.1}/s; response counts from when a request was due"
+                "the target is slower than the requested rate: {achieved:.1}/s of {offered:.1}/s; response \
+                 counts from when a request was due"
             )
             .ok();
         }

@@ -67,7 +67,7 @@ pub(crate) fn find_required_properties(text: &str) -> BTreeSet<String> {
 
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 fn compile_pattern(text: &str) -> Regex {
-    Regex::new(text).expect("the pattern reads")
+    Regex::new(text).expect("the pattern is valid")
 }
 
 static REQUIRED_PROPERTY_PATTERN: LazyLock<Regex> =

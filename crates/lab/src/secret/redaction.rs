@@ -60,11 +60,12 @@ const PLAIN_HEADERS: [&str; 13] = [
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 static URL_USER_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/?#\s@]*(?:@[^/?#\s@]*)*@")
-        .expect("the pattern reads")
+        .expect("the pattern is valid")
 });
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
-static URL_PARAMETER_PATTERN: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"([?&;])([^=&;#\s?]+)=([^&;#\s]*)").expect("the pattern reads"));
+static URL_PARAMETER_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"([?&;])([^=&;#\s?]+)=([^&;#\s]*)").expect("the pattern is valid")
+});
 
 /// Returns true if values of this name are secrets.
 #[must_use]

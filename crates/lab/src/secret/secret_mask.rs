@@ -253,16 +253,16 @@ fn multipart_field_name(head: &str) -> Option<&str> {
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 static ELEMENT_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(<([\w:.-]+)(?:\s[^<>]*)?>\s*)(<!\[CDATA\[(?s:.*?)\]\]>|[^<\s][^<]*)(</)")
-        .expect("the pattern reads")
+        .expect("the pattern is valid")
 });
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 static ATTRIBUTE_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r#"(([\w:.-]+)\s*=\s*)("[^"<]+"|'[^'<]+')()"#).expect("the pattern reads")
+    Regex::new(r#"(([\w:.-]+)\s*=\s*)("[^"<]+"|'[^'<]+')()"#).expect("the pattern is valid")
 });
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 static PAIR_PATTERN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(["']?([\w:.\[\]%-]+)["']?[ \t]*[=:][ \t]*)("(?:[^"\\]|\\.)+"|'(?:[^'\\]|\\.)+'|[^&;"'\s,{}]+)()"#)
-        .expect("the pattern reads")
+        .expect("the pattern is valid")
 });
 
 /// Masks the contents of secret elements and attributes.

@@ -97,7 +97,7 @@ impl LogWatch {
     /// exist yet.
     pub fn start(path: &Path, pattern: Option<&str>) -> Result<Self> {
         let pattern = Regex::new(pattern.unwrap_or(ERROR_LINE_PATTERN))
-            .map_err(|error| Error::UnusableInput(format!("the pattern does not read: {error}")))?;
+            .map_err(|error| Error::UnusableInput(format!("invalid pattern: {error}")))?;
         let (inode, length) = match path.metadata() {
             Ok(data) => (data.ino(), data.len()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (0, 0),
@@ -170,7 +170,7 @@ enum UnterminatedLine {
 fn strip_ansi_colors(line: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static COLOR: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new("\x1b\\[[0-9;]*m").expect("the pattern reads"));
+        LazyLock::new(|| Regex::new("\x1b\\[[0-9;]*m").expect("the pattern is valid"));
     COLOR.replace_all(line, &b""[..])
 }
 

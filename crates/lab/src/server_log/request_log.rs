@@ -108,7 +108,7 @@ pub fn read_request_log(
     log.unfinished_count += open.len() as u64;
     if log.requests.is_empty() && log.unfinished_count == 0 && log.malformed_lines > 0 {
         return Err(Error::UnusableInput(format!(
-            "{name}: no line of it is one of a request.log; is it an access.log?"
+            "{name} contains no line of a request.log; is it an access.log?"
         )));
     }
     Ok(log)
@@ -211,7 +211,7 @@ impl RequestLog {
             writeln!(out, "*Info * {} requests were not finished.", self.unfinished_count).ok();
         }
         if self.malformed_lines > 0 {
-            writeln!(out, "*Warn * {} lines are no lines of a request.log.", self.malformed_lines)
+            writeln!(out, "*Warn * {} lines are not lines of a request.log.", self.malformed_lines)
                 .ok();
         }
         writeln!(out, "------------------------------------------------------").ok();

@@ -82,20 +82,20 @@ impl BackupImpactTest {
     pub fn validate(&self) -> Result<()> {
         let fault = |text: &str| Err(Error::UnusableInput(text.to_owned()));
         if self.thread_count == 0 || self.thread_count > 1000 {
-            return fault("the threads are 1 to 1000");
+            return fault("the number of threads must be 1 to 1000");
         }
         if !(self.load_share.is_finite() && self.load_share > 0.0 && self.load_share <= 1.0) {
-            return fault("the load is a share of the peak, above 0 % and up to 100 %");
+            return fault("the load must be a share of the peak, above 0 % and up to 100 %");
         }
         if self.work_mix.iter().all(|share| *share == 0)
             || self.measure_duration.is_zero()
             || self.runs_per_backup == 0
         {
-            return fault("without work, time or runs nothing is measured");
+            return fault("the work, the time and the runs must be above 0");
         }
         let has_place = self.backup_program.words.iter().any(|word| word.contains("{delay}"));
         if self.delays.len() > 1 && !has_place {
-            return fault("with several delays the program needs `{delay}` in its words");
+            return fault("with several delays, the program needs `{delay}` in its arguments");
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl BackupImpactTest {
         if let Err(error) = cleaned {
             sheet.add_verdict(
                 ReportTone::Doubtful,
-                format!("what was made below `{}` could not be deleted: {error}", tough.run_name),
+                format!("cannot delete the content created below `{}`: {error}", tough.run_name),
             );
         }
         Ok(sheet)
@@ -160,7 +160,7 @@ impl BackupImpactTest {
             CreatedContent::default(),
         ));
         tell(&format!(
-            "looking for the peak of {} threads for {}",
+            "measuring the peak of {} threads for {}",
             self.thread_count,
             format_response_time(self.measure_duration)
         ));
@@ -168,7 +168,7 @@ impl BackupImpactTest {
         let peak_rate = peak.0.rate_of(completed_transactions(&peak.0));
         if peak_rate <= 0.0 {
             return Err(Error::UnusableInput(
-                "the author did nothing of what it was asked for, so there is no peak".to_owned(),
+                "the author completed no transactions, so there is no peak".to_owned(),
             ));
         }
         let offered = peak_rate * self.load_share;
@@ -283,9 +283,9 @@ impl BackupImpactTest {
             if is_backup {
                 crowd.request_stop();
             }
-            let results = worker
-                .join()
-                .unwrap_or_else(|_| Err(Error::UnusableInput("the load ended early".to_owned())))?;
+            let results = worker.join().unwrap_or_else(|_| {
+                Err(Error::UnusableInput("the load thread panicked".to_owned()))
+            })?;
             Ok((results, done?))
         })
     }
@@ -331,8 +331,8 @@ impl BackupImpactTest {
         }
         sheet.parts.push(ReportPart::Table(grid));
         sheet.parts.push(ReportPart::Text(
-            "Lost is the throughput below that of the same load without a backup; times the backup's time, the transactions \
-             that it cost."
+            "Lost throughput is relative to the same load without a backup; multiplied by the duration of the \
+             backup, it is the number of lost transactions."
                 .to_owned(),
         ));
         sheet.parts.extend(size_time_chart(rows).map(ReportPart::Chart));

@@ -101,7 +101,7 @@ fn tests_of_suites(names: &str) -> Result<Vec<ToughTest>, String> {
     let mut tests = Vec::new();
     for name in names.split(',').map(str::trim) {
         let suite_tests = find_suite(name).ok_or_else(|| {
-            format!("no suite is called `{name}`; there are: {}", SUITE_NAMES.join(", "))
+            format!("unknown suite `{name}`; expected one of {}", SUITE_NAMES.join(", "))
         })?;
         tests.extend(suite_tests);
     }
@@ -151,7 +151,7 @@ impl ToughConfigReader<'_> {
             YamlValue::Map(entries) => entries,
             YamlValue::Text(text) if text.is_empty() => &[],
             _ => {
-                self.add_finding(node.line, format!("{location} is no map"));
+                self.add_finding(node.line, format!("{location} is not a map"));
                 &[]
             }
         }
@@ -162,7 +162,7 @@ impl ToughConfigReader<'_> {
             YamlValue::List(items) => items,
             YamlValue::Text(text) if text.is_empty() => &[],
             _ => {
-                self.add_finding(node.line, format!("{location} is no list"));
+                self.add_finding(node.line, format!("{location} is not a list"));
                 &[]
             }
         }
@@ -172,7 +172,7 @@ impl ToughConfigReader<'_> {
         match &node.value {
             YamlValue::Text(text) => text,
             _ => {
-                self.add_finding(node.line, format!("`{key}` is no text"));
+                self.add_finding(node.line, format!("`{key}` is not a string"));
                 ""
             }
         }
@@ -183,7 +183,10 @@ impl ToughConfigReader<'_> {
         match text.trim_end_matches("/s").parse::<f64>() {
             Ok(number) if number.is_finite() && number >= 0.0 => number,
             _ => {
-                self.add_finding(node.line, format!("`{key}` is a number from 0 on, not `{text}`"));
+                self.add_finding(
+                    node.line,
+                    format!("`{key}` must be a number of at least 0, not `{text}`"),
+                );
                 0.0
             }
         }
@@ -202,7 +205,7 @@ impl ToughConfigReader<'_> {
         duration.unwrap_or_else(|| {
             self.add_finding(
                 node.line,
-                format!("`{key}` is a time such as 30s or 1d, not `{text}`"),
+                format!("`{key}` must be a time such as 30s or 1d, not `{text}`"),
             );
             Duration::ZERO
         })
@@ -229,7 +232,8 @@ impl ToughConfigReader<'_> {
                 "globals" | "runmode" | "tests" | "phases" | "publishmode" | "publishers" | "metrics" => {}
                 "feeders" => self.add_finding(
                     node.line,
-                    "feeders are not supported: pages and assets that tests make are passed on to those that use them",
+                    "feeders are not supported: pages and assets created by tests are passed on to the tests \
+                     that use them",
                 ),
                 "distributedconfig" => {
                     self.add_finding(node.line, "one process runs the tests; a distributed run is not supported");
@@ -334,7 +338,7 @@ impl ToughConfigReader<'_> {
             if !matches!(kind, "normal" | "constantload") {
                 self.add_finding(
                     mode_type.line,
-                    format!("no mode is called `{kind}`; there are: normal, constantload"),
+                    format!("unknown mode `{kind}`; expected normal or constantload"),
                 );
             }
         }
@@ -358,7 +362,7 @@ impl ToughConfigReader<'_> {
                 ("concurrency" | "waittime", false) | ("load", true) => {
                     self.add_finding(
                         value.line,
-                        format!("`{key}` does not belong to the mode `{kind}`"),
+                        format!("`{key}` does not apply to the mode `{kind}`"),
                     );
                 }
                 _ => self.add_unknown_key(value.line, key, "`runmode`", &KEYS),
@@ -390,7 +394,7 @@ impl ToughConfigReader<'_> {
                 .iter()
                 .find(|(key, _)| matches!(key.as_str(), "add" | "config" | "exclude"))
             else {
-                self.add_finding(item.line, "a test begins with `add`, `config` or `exclude`");
+                self.add_finding(item.line, "a test must begin with `add`, `config` or `exclude`");
                 continue;
             };
             let line = name.line;
@@ -480,9 +484,7 @@ impl ToughConfigReader<'_> {
                 let name = self.expect_text(node, "useconfig");
                 match phases.iter().find(|phase: &&ToughPhase| phase.name == name) {
                     Some(base_phase) => phase = base_phase.clone(),
-                    None => {
-                        self.add_finding(node.line, format!("no phase above is called `{name}`"))
-                    }
+                    None => self.add_finding(node.line, format!("no phase named `{name}` above")),
                 }
             }
             phase.name = format!("phase {}", phases.len() + 1);

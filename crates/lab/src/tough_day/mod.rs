@@ -166,7 +166,7 @@ impl ToughDayRun<'_> {
         if let Err(error) = cleaned {
             sheet.add_verdict(
                 ReportTone::Doubtful,
-                format!("what was made below `{}` could not be deleted: {error}", self.run_name),
+                format!("cannot delete the content created below `{}`: {error}", self.run_name),
             );
         }
         Ok(sheet)
@@ -288,7 +288,8 @@ impl ToughDayRun<'_> {
                 sheet.add_verdict(
                     if results.labels.contains_key(label.as_str()) { ReportTone::Plain } else { ReportTone::Bad },
                     format!(
-                        "{label}: {count} still waited when `{}` ended, the longest for {}; the table does not hold them",
+                        "{label}: {count} still waited when `{}` ended, the longest for {}; the table does \
+                         not include them",
                         phase.name,
                         format_response_time(longest)
                     ),
@@ -303,7 +304,7 @@ impl ToughDayRun<'_> {
             }
         }
         let Some(results) = whole else {
-            sheet.add_verdict(ReportTone::Doubtful, "no phase is measured");
+            sheet.add_verdict(ReportTone::Doubtful, "no phase was measured");
             return sheet;
         };
         let total = results.total_stats();
@@ -382,7 +383,7 @@ fn test_order(phase: &ToughPhase) -> Result<Vec<usize>> {
         weights.into_iter().enumerate().filter(|(_, weight)| *weight > 0).unzip();
     let order = crate::plan::weighted_order(&weights).ok_or_else(|| {
         Error::UnusableInput(format!(
-            "the weights of `{}` have no common measure; use smaller ones",
+            "the ratio of the weights of `{}` is too fine; use smaller ones",
             phase.name
         ))
     })?;
@@ -571,7 +572,7 @@ impl ToughAuthor {
         }
         Err(Error::NoResponse {
             url: url.to_string(),
-            reason: format!("it refused with status {}", response.status),
+            reason: format!("it returned status {}", response.status),
         })
     }
 
@@ -644,7 +645,7 @@ impl ToughAuthor {
         }
         Err(Error::NoResponse {
             url: url.to_string(),
-            reason: format!("it refused with status {}", response.status),
+            reason: format!("it returned status {}", response.status),
         })
     }
 

@@ -166,7 +166,7 @@ impl ToughTester {
         let failure = match state {
             Some(Ok(())) => None,
             Some(Err(fault)) => Some(fault),
-            None if is_late => Some("it was not there in time"),
+            None if is_late => Some("it did not appear in time"),
             None => {
                 // The run ended during the wait. This is not a failure of the author, and no time can be reported.
                 self.shared_state.record_pending_wait(

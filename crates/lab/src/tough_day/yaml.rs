@@ -48,7 +48,10 @@ pub(super) fn parse_yaml(text: &str, file: &str) -> Result<YamlNode, FileFinding
         }
         let indent = bare.len() - trimmed.len();
         if bare.get(..indent).is_some_and(|blank| blank.contains('\t')) {
-            return Err(fault(number, "lines are indented with blanks, not with tabs".to_owned()));
+            return Err(fault(
+                number,
+                "lines must be indented with spaces, not with tabs".to_owned(),
+            ));
         }
         lines.push(YamlLine { line_number: number, indent, text: trimmed });
     }
@@ -60,9 +63,10 @@ pub(super) fn parse_yaml(text: &str, file: &str) -> Result<YamlNode, FileFinding
     let node = reader.read_block(indent, 0).map_err(|(line, message)| fault(line, message))?;
     match reader.lines.get(reader.position) {
         None => Ok(node),
-        Some(line) => {
-            Err(fault(line.line_number, format!("`{}` is indented as nothing above it", line.text)))
-        }
+        Some(line) => Err(fault(
+            line.line_number,
+            format!("the indentation of `{}` matches no line above", line.text),
+        )),
     }
 }
 
@@ -115,7 +119,7 @@ impl<'t> YamlReader<'t> {
             } else {
                 let (key, value) = self.read_map_entry(indent, depth)?;
                 if entries.iter().any(|(entry_key, _)| *entry_key == key) {
-                    return Err((value.line, format!("`{key}` stands here twice")));
+                    return Err((value.line, format!("duplicate key `{key}`")));
                 }
                 entries.push((key, value));
             }
@@ -123,7 +127,7 @@ impl<'t> YamlReader<'t> {
         if let Some(next) = self.lines.get(self.position).filter(|next| next.indent > indent) {
             return Err((
                 next.line_number,
-                format!("`{}` is indented as nothing above it", next.text),
+                format!("the indentation of `{}` matches no line above", next.text),
             ));
         }
         let value = if is_list { YamlValue::List(items) } else { YamlValue::Map(entries) };
@@ -159,7 +163,7 @@ impl<'t> YamlReader<'t> {
         let Some(line) = self.lines.get(self.position) else { return Err((0, String::new())) };
         let (number, text) = (line.line_number, line.text);
         let Some((key, rest)) = split_key(text) else {
-            return Err((number, format!("`{text}` is no `key: value`")));
+            return Err((number, format!("`{text}` is not a `key: value` pair")));
         };
         let key = unquote(key).to_owned();
         self.position += 1;
@@ -208,16 +212,16 @@ fn unquote(text: &str) -> &str {
 
 fn parse_scalar(text: &str, line: u32) -> Result<YamlNode, YamlFault> {
     let unsupported =
-        |feature: &str| Err((line, format!("`{text}`: {feature} of YAML are not supported")));
+        |feature: &str| Err((line, format!("`{text}`: YAML {feature} are not supported")));
     let plain =
         |text: &str| YamlNode { line, value: YamlValue::Text(unquote(text.trim()).to_owned()) };
     match text.chars().next() {
         Some('&' | '*') => unsupported("anchors"),
-        Some('|' | '>') => unsupported("blocks of text"),
+        Some('|' | '>') => unsupported("block scalars"),
         Some('!') => unsupported("tags"),
-        Some('{') => unsupported("maps in braces"),
+        Some('{') => unsupported("flow mappings"),
         Some('[') => match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
-            None => Err((line, format!("`{text}` is not closed"))),
+            None => Err((line, format!("unterminated list `{text}`"))),
             Some(inner) => {
                 let parts = inner.split(',').filter(|part| !part.trim().is_empty());
                 Ok(YamlNode { line, value: YamlValue::List(parts.map(plain).collect()) })

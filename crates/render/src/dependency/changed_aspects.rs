@@ -74,7 +74,7 @@ impl ChangedAspects {
         }
         for snapshot in [&before, &after] {
             if snapshot.failure().is_some() {
-                let reason = "a document that changed cannot be read";
+                let reason = "a changed document cannot be read";
                 let path = NodePath::root();
                 return Err(tympan_content::Error::Damaged { path, reason }.into());
             }

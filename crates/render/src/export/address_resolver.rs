@@ -98,16 +98,16 @@ pub enum NotExportedReason {
     #[error("the address is malformed: {0}")]
     Malformed(String),
     /// The target does not exist, or the export's user may not read it.
-    #[error("there is nothing that the export's user may read")]
+    #[error("it does not exist, or the export's user may not read it")]
     Missing,
     /// The property `export` excludes it.
     #[error("`export` is false at `{0}`")]
     Excluded(String),
     /// It shows content of a single visitor.
-    #[error("it shows who asks, so that it is no file for everybody")]
+    #[error("it depends on the visitor, so it cannot be a static file")]
     Personalized,
     /// No rule says that it is exported.
-    #[error("nothing says `export`, and the extension is none of those that are exported always")]
+    #[error("`export` is not set, and the extension is not one that is always exported")]
     Undecided,
     /// The name is not a valid file name.
     #[error("{0}")]
@@ -464,7 +464,7 @@ pub(crate) fn validate_file_name(name: String) -> Result<String, NotExportedReas
         None => name,
     };
     let refuse = |why: &str| {
-        Err(NotExportedReason::InvalidName(format!("`{name}` is no name of a file: {why}")))
+        Err(NotExportedReason::InvalidName(format!("`{name}` is not a valid file name: {why}")))
     };
     let inner = name.trim_start_matches('/');
     if inner.len() > MAX_FILE_NAME_BYTES {
@@ -472,14 +472,14 @@ pub(crate) fn validate_file_name(name: String) -> Result<String, NotExportedReas
     }
     for segment in inner.split('/') {
         match segment {
-            "" => return refuse("a part of it is empty"),
+            "" => return refuse("a segment is empty"),
             "." | ".." => return refuse("it leads out of its folder"),
-            _ if segment.len() > MAX_SEGMENT_BYTES => return refuse("a part of it is too long"),
+            _ if segment.len() > MAX_SEGMENT_BYTES => return refuse("a segment is too long"),
             _ if segment.chars().any(char::is_control) => {
                 return refuse("it holds a control character");
             }
             _ if segment.to_ascii_lowercase().starts_with(".ht") => {
-                return refuse("web servers take it for orders");
+                return refuse("web servers treat it as configuration");
             }
             _ => {}
         }

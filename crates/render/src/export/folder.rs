@@ -76,7 +76,7 @@ impl ExportFolder {
         let lock = dir.join(LOCK_FILE_NAME);
         let is_new = !lock.exists();
         if is_new && fs::read_dir(dir)?.next().is_some() {
-            let text = "the folder holds other files; name an empty one, or a new one";
+            let text = "the folder contains other files; use an empty or a new one";
             return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, text));
         }
         let lock = File::options().create(true).append(true).open(lock)?;
@@ -212,7 +212,7 @@ impl ExportFolder {
             }
         }
         let text =
-            format!("`{name}` leads out of the tree, or through something that is no folder");
+            format!("`{name}` leads out of the tree, or through something that is not a folder");
         Err(io::Error::new(io::ErrorKind::NotADirectory, text))
     }
 

@@ -98,7 +98,7 @@ impl ExportManifest {
                         is_ours = record.get("settings") == Some(&settings.into())
                     }
                     Some(newer) if newer > MANIFEST_FORMAT => {
-                        let text = format!("a newer program wrote it, in format {newer}");
+                        let text = format!("it was written by a newer program, in format {newer}");
                         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
                     }
                     _ => {}

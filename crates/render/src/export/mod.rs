@@ -221,7 +221,7 @@ pub enum ExportError {
     #[error("cannot read the scripts of the site to export")]
     Scripts(#[source] Box<crate::Error>),
     /// There is no unfinished run to resume.
-    #[error("nothing is exported to `{}` yet, or with other settings; do a full export first", dir.display())]
+    #[error("nothing has been exported to `{}` with these settings; do a full export first", dir.display())]
     NoUnfinishedRun {
         /// The folder.
         dir: PathBuf,

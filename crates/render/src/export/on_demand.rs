@@ -109,7 +109,7 @@ impl StaticExporter {
             }
         }
         // Changes come faster than renderings: the response would be correct now, but a file would be outdated.
-        Ok(OnDemandResponse::Failed("it changes faster than it can be drawn".to_owned()))
+        Ok(OnDemandResponse::Failed("it changes faster than it can be rendered".to_owned()))
     }
 
     /// Returns the files that a URL may name, each with its name in the folder of its rule: a path without a server may

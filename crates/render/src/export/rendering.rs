@@ -162,7 +162,7 @@ impl<'a> ExportContext<'a> {
             Err(fate) => return fate,
         };
         if let Some(error) = reader.failure() {
-            return ExportOutcome::Failed(format!("the content cannot be read: {error}"));
+            return ExportOutcome::Failed(format!("cannot read the content: {error}"));
         }
         let reads = Arc::new(reads.union(&reader.take_reads().dependencies()));
         if is_personal {
@@ -242,7 +242,7 @@ impl<'a> ExportContext<'a> {
         if response.failed_component_count > 0 {
             let count = response.failed_component_count;
             return Err(ExportOutcome::Failed(format!(
-                "{count} components of it failed; the log says why"
+                "{count} of its components failed; see the log"
             )));
         }
         let mut page = PageLinkRewriter {
@@ -271,12 +271,10 @@ impl<'a> ExportContext<'a> {
                 return Err(ExportOutcome::NotExported(NotExportedReason::Missing));
             }
             (RenderOutcome::Error, _) => {
-                return Err(ExportOutcome::Failed(
-                    "it cannot be drawn; the log says why".to_owned(),
-                ));
+                return Err(ExportOutcome::Failed("it cannot be rendered; see the log".to_owned()));
             }
             (outcome, _) => {
-                return Err(ExportOutcome::Failed(format!("it is answered as {outcome:?}")));
+                return Err(ExportOutcome::Failed(format!("it was rendered as {outcome:?}")));
             }
         };
         let PageLinkRewriter { linked_targets: links, findings, .. } = page;

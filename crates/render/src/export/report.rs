@@ -71,31 +71,31 @@ impl fmt::Display for ExportFinding {
         match self {
             Self::Failed { address, message: reason } => write!(f, "{address}: {reason}"),
             Self::BrokenLink { address, link } => {
-                write!(f, "{address}: it links to `{link}`, and nothing is there")
+                write!(f, "{address}: it links to `{link}`, which does not exist")
             }
             Self::Volatile { address } => write!(
                 f,
-                "{address}: it shows data of other systems or the time, which a file cannot follow; set `export` to \
-                 false there"
+                "{address}: it shows the time or data of other systems, which a static file cannot follow; \
+                 set `export` to false there"
             ),
             Self::Personalized { address } => write!(
                 f,
-                "{address}: it shows who asks, so that it is no file for everybody; set `export` to false there, so that \
-                 links lead to the dynamic page"
+                "{address}: it depends on the visitor, so it cannot be a static file; set `export` to false \
+                 there, so that links lead to the dynamic page"
             ),
             Self::TooManyAddresses { source, limit: most } => write!(
                 f,
-                "{source}: links name more than {most} addresses of it, and no further ones become files; set `export` to \
-                 false there if they never end, as those of a calendar"
+                "{source}: links use more than {most} addresses of it, and further ones are not exported; set \
+                 `export` to false there if their number is unlimited, as in a calendar"
             ),
             Self::ActiveContent { address, file } => write!(
                 f,
-                "{address}: the file `{file}` may run code; let the web server send `Content-Security-Policy: sandbox` \
-                 with it"
+                "{address}: the file `{file}` may run code; configure the web server to send \
+                 `Content-Security-Policy: sandbox` with it"
             ),
             Self::CaseConflict { file, other_file } => write!(
                 f,
-                "`{file}` and `{other_file}` are one file where the case of letters does not count"
+                "`{file}` and `{other_file}` are the same file on a case-insensitive file system"
             ),
         }
     }

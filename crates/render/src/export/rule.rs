@@ -33,7 +33,7 @@ impl ExportRule {
     pub fn new(source: &str, prefix: &str, folder: &str) -> Result<Self, String> {
         let pattern = format!("^(?:{source})$");
         let source = Regex::new(&pattern)
-            .map_err(|error| format!("`{source}` is no regular expression: {error}"))?;
+            .map_err(|error| format!("`{source}` is not a valid regular expression: {error}"))?;
         let folder = folder.trim_matches('/').to_owned();
         if !folder.is_empty() {
             super::address_resolver::validate_file_name(folder.clone())

@@ -196,7 +196,7 @@ impl<'a> ExportRun<'a> {
         // Otherwise other threads would wait forever for a thread that panicked.
         let result = catch_unwind(AssertUnwindSafe(|| self.context.render_address(address)));
         let Ok(fate) = result else {
-            let reason = "it cannot be drawn: the program has a fault; the log says where";
+            let reason = "it cannot be rendered, because of a bug in the program; see the log";
             return Ok((ExportOutcome::Failed(reason.to_owned()), None));
         };
         let ExportOutcome::File(rendered) = &fate else { return Ok((fate, None)) };
@@ -481,8 +481,8 @@ impl ExportRunState {
     fn report_name_conflict(&mut self, drawing: &StagedRendering, other_address: &str) {
         let file = &drawing.entry.file;
         let reason = match other_address {
-            "" => format!("another address has the same file `{file}`"),
-            owner => format!("`{owner}` has the same file `{file}`"),
+            "" => format!("another address uses the same file `{file}`"),
+            owner => format!("`{owner}` uses the same file `{file}`"),
         };
         self.record_failure(&drawing.address, reason);
     }
@@ -543,7 +543,7 @@ impl ExportRunState {
                 }
                 Err(error) if is_disk_full(&error) => return Err(failed(error)),
                 Err(error) => {
-                    let reason = format!("the file `{}` cannot be made: {error}", entry.file);
+                    let reason = format!("cannot create the file `{}`: {error}", entry.file);
                     self.record_failure(&address, reason);
                     let Some(tree) = &mut self.tree else { return Ok(()) };
                     tree.manifest.record_removal(&text).map_err(failed)?;

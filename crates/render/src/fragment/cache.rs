@@ -273,7 +273,7 @@ impl FragmentCache {
             None => {}
             Some(Ok(touched)) => self.invalidate(&mut state, &touched, &concerned),
             Some(Err(error)) => {
-                tracing::warn!(error = %error, "fragments are dropped, as two states cannot be compared");
+                tracing::warn!(error = %error, "cannot compare two states; dropping all fragments");
                 state.remove_if(|_, _| true);
             }
         }
@@ -803,8 +803,8 @@ impl FragmentCacheReport {
         // Add some margin, so that the next report does not name a larger size.
         let fitting = (self.working_set_bytes + self.working_set_bytes / 4) >> 20;
         Some(format!(
-            "the fragment cache is too small: {regretted} of the last {looked} look-ups were for fragments that went for want \
-             of room; `max_bytes = \"{} MiB\"` would hold them",
+            "the fragment cache is too small: {regretted} of the last {looked} look-ups were for fragments \
+             that had been evicted; `max_bytes = \"{} MiB\"` would hold them",
             fitting + 1
         ))
     }

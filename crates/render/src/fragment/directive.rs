@@ -229,7 +229,7 @@ impl FragmentDirectives {
             // There are no sessions, so that their values are absent and the part is omitted.
             "session" => match parse_parameter_selection(value) {
                 ParameterSelection::Listed(_) => Ok(()),
-                _ => Err("`session` wants names: `session=(name)`".to_owned()),
+                _ => Err("`session` needs names: `session=(name)`".to_owned()),
             },
             "schemes" => {
                 self.schemes = Some(parse_required_list(name, value)?);
@@ -239,7 +239,7 @@ impl FragmentDirectives {
             "ports" => {
                 let ports = parse_required_list(name, value)?;
                 let ports: Result<Vec<u16>, _> = ports.iter().map(|port| port.parse()).collect();
-                self.ports = Some(ports.map_err(|_| "`ports` wants numbers".to_owned())?);
+                self.ports = Some(ports.map_err(|_| "`ports` needs numbers".to_owned())?);
                 self.adds_to_variation = true;
                 Ok(())
             }
@@ -247,12 +247,12 @@ impl FragmentDirectives {
                 let minutes = value.map(|value| value.trim_matches(['(', ')']).trim());
                 let minutes: Option<u64> = minutes.and_then(|minutes| minutes.parse().ok());
                 let minutes = minutes.filter(|minutes| *minutes > 0);
-                let minutes = minutes.ok_or("`timeout` wants a number of minutes")?;
+                let minutes = minutes.ok_or("`timeout` needs a number of minutes")?;
                 self.timeout = Some(Duration::from_secs(minutes.saturating_mul(60)));
                 self.adds_to_variation = true;
                 Ok(())
             }
-            _ => Err(format!("`{name}` is no directive")),
+            _ => Err(format!("`{name}` is not a directive")),
         }
     }
 
@@ -345,7 +345,7 @@ fn parse_parameter_selection(value: Option<&str>) -> ParameterSelection {
 fn parse_required_list(name: &str, value: Option<&str>) -> Result<Vec<String>, String> {
     let names = value.map(split_names).unwrap_or_default();
     if names.is_empty() {
-        Err(format!("`{name}` wants a list: `{name}=(one,two)`"))
+        Err(format!("`{name}` needs a list: `{name}=(one,two)`"))
     } else {
         Ok(names)
     }

@@ -31,7 +31,7 @@ pub(crate) fn format_message(
     let mut reader = MessageParser { rest: text, language, arguments };
     let mut out = String::new();
     reader.write_text(&mut out, (None, 0))?;
-    if reader.rest.is_empty() { Ok(out) } else { Err("a `}` closes nothing".to_owned()) }
+    if reader.rest.is_empty() { Ok(out) } else { Err("unmatched `}`".to_owned()) }
 }
 
 struct MessageParser<'a> {
@@ -48,7 +48,7 @@ impl<'a> MessageParser<'a> {
         (number, depth): (Option<f64>, usize),
     ) -> Result<(), String> {
         if depth > MAX_CHOICE_DEPTH {
-            return Err(format!("choices lie more than {MAX_CHOICE_DEPTH} deep within each other"));
+            return Err(format!("choices are nested more than {MAX_CHOICE_DEPTH} deep"));
         }
         while let Some(next) = self.rest.chars().next() {
             match (next, number) {
@@ -92,7 +92,7 @@ impl<'a> MessageParser<'a> {
         self.skip(1);
         let name = self.take_word();
         let (text, number) =
-            (self.arguments)(name).ok_or_else(|| format!("nothing is given for `{name}`"))?;
+            (self.arguments)(name).ok_or_else(|| format!("no value is given for `{name}`"))?;
         if self.take_char('}') {
             out.push_str(&text);
             return Ok(());
@@ -108,14 +108,14 @@ impl<'a> MessageParser<'a> {
             "select" => ChoiceArgument::Keyword(text),
             "plural" | "selectordinal" => {
                 let number = number.or_else(|| text.trim().parse().ok());
-                let number = number.ok_or_else(|| format!("`{name}` is no number: `{text}`"))?;
+                let number = number.ok_or_else(|| format!("`{name}` is not a number: `{text}`"))?;
                 let offset = self.parse_offset()?;
                 let category = plural_category(self.language, number - offset, kind == "plural")?;
                 ChoiceArgument::Number { number, displayed_number: number - offset, category }
             }
             unknown_kind => {
                 return Err(format!(
-                    "`{unknown_kind}` is no kind of choice: plural, selectordinal, select"
+                    "`{unknown_kind}` is not a kind of choice; use plural, selectordinal or select"
                 ));
             }
         };
@@ -171,7 +171,7 @@ impl<'a> MessageParser<'a> {
         let Some(rest) = self.rest.strip_prefix("offset:") else { return Ok(0.0) };
         self.rest = rest;
         let keyword = self.take_word();
-        keyword.parse().map_err(|_| format!("`{keyword}` is no offset"))
+        keyword.parse().map_err(|_| format!("`{keyword}` is not an offset"))
     }
 
     fn skip_blanks(&mut self) {

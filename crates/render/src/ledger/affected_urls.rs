@@ -155,7 +155,8 @@ impl DependencyLedger {
                 Err(LedgerError::Comparison(Box::new(crate::Error::Content(error))))
             }
             Err(error) => {
-                tracing::warn!(root = %root, error = %error, "the state of the last flushes is gone");
+                tracing::warn!(root = %root, error = %error, "cannot read the state of the last flushes; all \
+                    URLs count as affected");
                 self.0.index.lock().add_scope("/");
                 Ok(None)
             }

@@ -379,7 +379,7 @@ impl UrlDependencyIndex {
             return IndexRecordOutcome::AlreadyKnown;
         }
         if let Err(error) = self.journal.append_url(url) {
-            tracing::error!(file = url, error = %error, "a drawing cannot be noted in the ledger");
+            tracing::error!(file = url, error = %error, "cannot record a rendering in the ledger");
             return IndexRecordOutcome::NotRecorded;
         }
         if let Some(at) = known_at {

@@ -43,7 +43,7 @@ impl DependencyLedger {
     fn log_failure(&self, action: &'static str, result: LedgerResult<()>) {
         if let Err(error) = result {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::warn!(action, error = %error, reason = cause, "the ledger is behind");
+            tracing::warn!(action, error = %error, reason = cause, "cannot update the ledger; will retry");
             // Retried with the next heartbeat at the latest.
         }
     }
@@ -89,7 +89,7 @@ impl DependencyLedger {
             tracing::info!(
                 publisher = publisher.publisher_name(),
                 urls = rows.len(),
-                "URLs of a publisher that is gone are taken over"
+                "took over the URLs of a dead publisher"
             );
             self.adopt_rows(rows, is_whole);
             self.store_pending().await?;

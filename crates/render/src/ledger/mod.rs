@@ -91,7 +91,7 @@ pub enum LedgerError {
     #[error("cannot compare the two states of content")]
     Comparison(#[source] Box<crate::Error>),
     /// The database could not be read or written.
-    #[error("cannot {action} the ledger of what pages were drawn from")]
+    #[error("cannot {action} the ledger of page dependencies")]
     Database {
         /// The attempted action.
         action: &'static str,
@@ -99,7 +99,7 @@ pub enum LedgerError {
         source: sqlx::Error,
     },
     /// The journal of URLs whose rows are not stored yet cannot be used.
-    #[error("cannot use `{}`, which names the URLs that were drawn lately", file.display())]
+    #[error("cannot use `{}`, which names the recently rendered URLs", file.display())]
     JournalFile {
         /// The file.
         file: PathBuf,

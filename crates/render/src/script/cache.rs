@@ -100,7 +100,7 @@ pub(crate) struct CompiledScripts {
 fn parse_dynamic(folder: &str, text: &str) -> Option<(String, DynamicInclusion)> {
     let dynamic = DynamicInclusion::parse(text);
     if dynamic.is_none() {
-        tracing::warn!(path = %folder, reason = %text, "`dynamic` of a component makes no sense");
+        tracing::warn!(path = %folder, reason = %text, "invalid `dynamic` property of a component");
     }
     Some((folder.to_owned(), dynamic?))
 }
@@ -120,7 +120,8 @@ impl CompiledScripts {
         let dynamic_children = set.dynamic_children.iter().map(|(folder, entries)| {
             let (children, odd) = parse_child_inclusions(entries);
             if !odd.is_empty() {
-                tracing::warn!(path = %folder, reason = ?odd, "`dynamicChildren` of a component makes no sense");
+                tracing::warn!(path = %folder, reason = ?odd, "invalid `dynamicChildren` property of a \
+                    component");
             }
             (folder.clone(), Arc::new(children))
         });
@@ -491,7 +492,7 @@ fn imports_scripts(text: &str) -> bool {
 /// Parses the directives of a folder; invalid ones count as `never`.
 fn parse_directives(folder: &str, text: &str) -> Arc<FragmentDirectives> {
     Arc::new(FragmentDirectives::parse(text).unwrap_or_else(|mistake| {
-        tracing::warn!(path = folder, reason = mistake, "`cache` of a component makes no sense");
+        tracing::warn!(path = folder, reason = mistake, "invalid `cache` property of a component");
         FragmentDirectives::malformed()
     }))
 }

@@ -273,13 +273,13 @@ fn text_option(options: &Kwargs, name: &str) -> Result<Option<String>, Error> {
 fn image_ending(options: &Kwargs) -> Result<ImageFormatExtension, Error> {
     let Some(name) = text_option(options, "format")? else { return Ok(ImageFormatExtension::WebP) };
     ImageFormatExtension::parse(&name)
-        .ok_or_else(|| invalid_call(format!("`format` is `{name}`; it can be webp, jpeg or png")))
+        .ok_or_else(|| invalid_call(format!("`format` is `{name}`; it must be webp, jpeg or png")))
 }
 
 fn parse_side(text: &str) -> Result<u32, Error> {
     let side = text.trim().parse().ok().filter(|side| (1..=MAX_IMAGE_SIDE).contains(side));
     side.ok_or_else(|| {
-        invalid_call(format!("`{text}` is no side of a picture: 1 to {MAX_IMAGE_SIDE}"))
+        invalid_call(format!("`{text}` is not a valid image side; use 1 to {MAX_IMAGE_SIDE}"))
     })
 }
 

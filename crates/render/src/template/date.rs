@@ -56,7 +56,7 @@ impl DateStyle {
         let locale = locale.unwrap_or(icu_locale_core::locale!("en"));
         self.format_zoned(&zoned, &locale)
             .map(Value::from)
-            .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the date cannot be written"))
+            .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the date cannot be formatted"))
     }
 
     fn format_zoned(self, zoned: &Zoned, locale: &Locale) -> Option<String> {
@@ -100,7 +100,7 @@ fn parse_date(value: &Value) -> Result<Option<Zoned>, Error> {
         return Ok(None);
     }
     let date = to_zoned(value);
-    let wrong = || Error::new(ErrorKind::InvalidOperation, format!("`{value}` is no date"));
+    let wrong = || Error::new(ErrorKind::InvalidOperation, format!("`{value}` is not a date"));
     date.ok_or_else(wrong).map(Some)
 }
 

@@ -16,19 +16,19 @@ pub(crate) enum ComponentFailure {
     NoTarget,
     #[error("there is nothing at `{0}` to include")]
     NoResource(String),
-    #[error("no script draws the type `{0}`")]
+    #[error("no script renders the type `{0}`")]
     NoScript(String),
     #[error("{}", error_headline(.0))]
     TemplateError(Arc<Error>, Option<Arc<RewrittenTemplate>>),
     #[error("{0}")]
     TemplateRefused(Arc<TemplateRefusal>, Arc<str>),
-    #[error("components include each other more than {0} deep")]
+    #[error("components include each other more than {0} levels deep")]
     IncludesTooDeep(usize),
-    #[error("components, loops and macros nest deeper than {0} bytes of stack hold")]
+    #[error("components, loops and macros nest deeper than {0} bytes of stack allow")]
     StackTooDeep(usize),
     #[error("the page has more than {0} components")]
     TooManyComponents(usize),
-    #[error("the page takes more than {0} steps of templates")]
+    #[error("the page takes more than {0} template steps")]
     TooManySteps(u64),
     #[error("the component takes more than {0} steps")]
     TooManyOwnSteps(u64),

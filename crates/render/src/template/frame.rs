@@ -106,7 +106,7 @@ impl ComponentFrame {
     /// Returns the frame of the component whose template calls a function.
     pub(super) fn from_state(state: &State<'_, '_>) -> Result<Arc<Self>, minijinja::Error> {
         let frame = state.lookup(FRAME_VARIABLE).and_then(|value| value.downcast_object::<Self>());
-        frame.ok_or_else(|| invalid_call("this function works in components only"))
+        frame.ok_or_else(|| invalid_call("this function works only in components"))
     }
 
     /// Resolves a path from a template value: an object of a node or a path, absolute or relative.

@@ -151,7 +151,7 @@ fn pages(state: &mut State<'_, '_>, root: &Value, options: Kwargs) -> Result<Val
         Some("title") => PageOrder::Title,
         Some(unknown_order) => {
             let message =
-                format!("`order` is `{unknown_order}`; it can be modified, date or title");
+                format!("`order` is `{unknown_order}`; it must be modified, date or title");
             return Err(invalid_call(message));
         }
     };
@@ -257,7 +257,7 @@ fn send(state: &mut State<'_, '_>, name: &str, path: &str, value: &Value) -> Res
     let frame = ComponentFrame::from_state(state)?;
     if frame.scope.request.method != "POST" {
         return Err(invalid_call(
-            "`send` is for scripts that answer a POST, such as `page.POST.j2`",
+            "`send` works only in scripts that handle a POST, such as `page.POST.j2`",
         ));
     }
     let Some(back_ends) = &frame.scope.backends else {
@@ -394,7 +394,7 @@ fn i18n(state: &mut State<'_, '_>, key: &str, options: Kwargs) -> Result<Value, 
         Some((plain_text_of(value).into_owned(), number))
     };
     message_format::format_message(message, found_in, &value).map(Value::from).map_err(|mistake| {
-        invalid_call(format!("the text of `{key}` in `{found_in}` makes no sense: {mistake}"))
+        invalid_call(format!("the text of `{key}` in `{found_in}` is malformed: {mistake}"))
     })
 }
 
@@ -420,7 +420,7 @@ fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<
     let result = result.map_err(|reason| invalid_call(format!("the query failed: {reason}")))?;
     if let Some(reason) = result.warning {
         tracing::warn!(path = %frame.resource.path(), reason, "query of a component has no index");
-        scope.add_warning(&format!("a query of `{component}` has no index: it looks at {reason}"));
+        scope.add_warning(&format!("a query of `{component}` has no index: it reads {reason}"));
     }
     Ok(NodeListObject::to_template_value(scope, result.nodes, ResourceObject::to_template_value))
 }
@@ -439,7 +439,8 @@ fn write_date(
     options.assert_all_used()?;
     let Some(style) = format.as_deref().and_then(DateStyle::from_keyword) else {
         if language.is_some() || has_time {
-            let message = "`language` and `time` go with the formats short, medium, long and full";
+            let message =
+                "`language` and `time` work only with the formats short, medium, long and full";
             return Err(invalid_call(message));
         }
         return date::format_date_with(value, format.as_deref());
@@ -469,7 +470,7 @@ fn send_file(state: &mut State<'_, '_>, path: &Value) -> Result<Value, Error> {
     let frame = ComponentFrame::from_state(state)?;
     let path = frame
         .resolve_path(path)
-        .ok_or_else(|| invalid_call(format!("`{path}` is no path of a file")))?;
+        .ok_or_else(|| invalid_call(format!("`{path}` is not a file path")))?;
     frame.override_response(ResponseOverride::File(path));
     Ok(Value::from(""))
 }
@@ -492,13 +493,13 @@ fn redirect(
     options.assert_all_used()?;
     let status = parse_count(status.as_ref(), 302)?;
     let kind = i64::try_from(status).ok().and_then(RedirectKind::from_number).ok_or_else(|| {
-        invalid_call(format!("`status` is {status}; it can be 301, 302, 303, 307 or 308"))
+        invalid_call(format!("`status` is {status}; it must be 301, 302, 303, 307 or 308"))
     })?;
     let frame = ComponentFrame::from_state(state)?;
     let location = page::sanitize_href(&frame.scope.reader, url.as_str().unwrap_or_default());
     let location = frame.scope.external_url(location);
     if location.is_empty() || location == crate::page::link::BLOCKED_LINK {
-        return Err(invalid_call(format!("`{url}` is no address to redirect to")));
+        return Err(invalid_call(format!("`{url}` is not an address to redirect to")));
     }
     let location = if keeps_query {
         frame.scope.reader.record_fact(RequestFacts::PARAMETERS);
@@ -566,7 +567,7 @@ fn parse_count(value: Option<&Value>, default: usize) -> Result<usize, Error> {
             value.as_i64().or_else(|| f64::try_from(value.clone()).ok().map(|number| number as i64))
         }
     };
-    let number = number.ok_or_else(|| invalid_call(format!("`{value}` is no number")))?;
+    let number = number.ok_or_else(|| invalid_call(format!("`{value}` is not a number")))?;
     Ok(usize::try_from(number.max(0)).unwrap_or(usize::MAX))
 }
 

@@ -46,8 +46,8 @@ pub(crate) fn lint_template(
     if !reader.reads_request {
         for (range, name) in std::mem::take(&mut reader.queries) {
             let message = format!(
-                "`{name}` runs a query each time this is drawn; if the answer changes with the content alone, list pages \
-                 by their place (`nav`, `pages`) or store what is shown"
+                "`{name}` runs a query on every rendering; if the result changes only with the content, list \
+                 pages by their position (`nav`, `pages`) or store the result"
             );
             reader.report(range, message, true);
         }

@@ -82,7 +82,7 @@ impl Object for ResourceObject {
             }
             ("child", _) => Err(Error::new(
                 ErrorKind::MissingArgument,
-                "`child` wants one name, such as `resource.child(\"image\")`",
+                "`child` needs one name, such as `resource.child(\"image\")`",
             )),
             _ => Err(Error::from(ErrorKind::UnknownMethod)),
         }

@@ -214,7 +214,8 @@ fn collect_mappings(
                 external_redirect: external,
             }),
             Err(error) => {
-                tracing::warn!(path = child.path().as_str(), %error, "this mapping is no pattern and is left out");
+                tracing::warn!(path = child.path().as_str(), %error, "skipped a mapping with an invalid \
+                    pattern");
             }
         }
     }

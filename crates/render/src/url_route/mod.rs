@@ -212,13 +212,13 @@ fn nodes_with_property(
                 tracing::warn!(
                     reason = "too-many-names",
                     property,
-                    "some names of pages are left out"
+                    "too many page names; some are left out"
                 );
             }
             Some(page.rows.iter().filter_map(|row| row.node().cloned()).collect())
         }
         Some(Err(error)) => {
-            tracing::debug!(property, %error, "no index of this property, so it names no pages");
+            tracing::debug!(property, %error, "property has no index, so it names no pages");
             None
         }
         None => None,

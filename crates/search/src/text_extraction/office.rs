@@ -29,7 +29,8 @@ pub(super) fn extract_office_text(blob: BlobContent) -> Result<String, String> {
 }
 
 fn read_container(source: impl Read + Seek) -> Result<String, String> {
-    let unreadable = |error: &dyn std::error::Error| format!("it is no readable document: {error}");
+    let unreadable =
+        |error: &dyn std::error::Error| format!("it is not a readable document: {error}");
     let mut zip = ZipArchive::new(source).map_err(|error| unreadable(&error))?;
     if zip.len() > MAX_CONTAINER_PARTS {
         return Err(format!("it has {} parts; at most {MAX_CONTAINER_PARTS} are read", zip.len()));
@@ -101,7 +102,7 @@ fn read_xml(source: &mut impl Read, text: &mut String) -> Result<(), String> {
             _ => {}
         }
         if buffer.len() > MAX_XML_EVENT_BYTES {
-            return Err("a piece of its XML is too long".to_owned());
+            return Err("an element of its XML is too long".to_owned());
         }
     }
     text.push(' ');

@@ -49,12 +49,13 @@ impl PdfReader {
             .stderr(Stdio::null())
             .env_clear()
             .spawn()
-            .map_err(|error| format!("the process that reads PDF does not start: {error}"))?;
+            .map_err(|error| format!("cannot start the PDF reader process: {error}"))?;
         let output = run_reader_process(&mut child, blob);
         // The child has sent its output or has exited; in both cases, killing it changes nothing.
         child.kill().ok();
-        let status =
-            child.wait().map_err(|error| format!("the process that reads PDF: {error}"))?;
+        let status = child
+            .wait()
+            .map_err(|error| format!("cannot wait for the PDF reader process: {error}"))?;
         let output = output.ok_or_else(|| {
             format!("reading it as PDF took longer than {} s", PROCESS_TIMEOUT.as_secs())
         })?;
@@ -68,7 +69,7 @@ impl PdfReader {
         {
             Some((b'+', text)) => Ok(String::from_utf8_lossy(text).into_owned()),
             Some((_, reason)) => Err(String::from_utf8_lossy(reason).into_owned()),
-            None => Err(format!("the process that reads PDF ended with {status}")),
+            None => Err(format!("the PDF reader process ended with {status}")),
         }
     }
 }
@@ -112,10 +113,10 @@ pub fn read_pdf() -> std::io::Result<()> {
     rustix::stdio::dup2_stdout(std::fs::OpenOptions::new().write(true).open("/dev/null")?)?;
     let read = move || {
         pdf_extract::extract_text_from_mem(&bytes)
-            .map_err(|error| format!("it is no readable PDF: {error}"))
+            .map_err(|error| format!("it is not a readable PDF: {error}"))
     };
     let thread = std::thread::Builder::new().stack_size(READER_STACK_BYTES).spawn(read)?;
-    let text = thread.join().unwrap_or_else(|_| Err("it is no readable PDF".to_owned()));
+    let text = thread.join().unwrap_or_else(|_| Err("it is not a readable PDF".to_owned()));
     let (mark, mut said) = match text {
         Ok(text) => (b"+", text),
         Err(reason) => (b"-", reason),

@@ -35,19 +35,19 @@ const NAME_PARAMETER: EndpointParameter =
 const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-Match",
     ParameterKind::Header,
-    "The tag of what was read of the account; the change is refused (412) if it was changed since.",
+    "The `ETag` of the account as it was read; the change is refused (412) if the account has changed since.",
 );
 const PAGE_PARAMETERS: &[EndpointParameter] = &[
-    EndpointParameter::new("search", ParameterKind::Text, "Only names that hold this text."),
+    EndpointParameter::new("search", ParameterKind::Text, "Only names that contain this text."),
     EndpointParameter::new(
         "after",
         ParameterKind::Text,
-        "Where the page begins: `next` of the page before.",
+        "Where the page begins: `next` of the previous page.",
     ),
     EndpointParameter::new(
         "limit",
         ParameterKind::Integer(1, MAX_PAGE_SIZE),
-        "The length of the page. Default 100.",
+        "Page size. Default 100.",
     ),
 ];
 
@@ -187,7 +187,8 @@ fn guard_administrator_change(call: &ApiRequest, name: &str) -> Result<()> {
         || name == ADMINISTRATORS_GROUP
         || members.is_within(name, ADMINISTRATORS_GROUP)
     {
-        return call.require_administrator(&format!("change `{name}`, which leads to all rights"));
+        return call
+            .require_administrator(&format!("change `{name}`, which grants administrator rights"));
     }
     Ok(())
 }

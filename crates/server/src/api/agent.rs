@@ -29,8 +29,8 @@ pub(crate) const AGENT_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/agents",
         id: "commandAgent",
-        description: "Asks the other side of an agent whether it hears, pauses or resumes its jobs, removes those that are not \
-                being sent, or lets all run again now; for the administrator.",
+        description: "Tests the connection of an agent, pauses or resumes its jobs, removes those that are \
+            not being sent, or retries all of them now. For administrators.",
         parameters: &[
             EndpointParameter::required(
                 "name",
@@ -40,51 +40,53 @@ pub(crate) const AGENT_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::required(
                 "command",
                 ParameterKind::Keyword(AGENT_COMMANDS),
-                "What to do.",
+                "The command to run.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("AgentDone", "What came of it.")],
+        responses: &[ResponseSpec::json("AgentDone", "The result of the command.")],
         handler: EndpointHandler::Async(run_agent_command),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/replication/companions",
         id: "listCompanions",
-        description: "Lists what activated documents refer to, with what visitors have of it and whether it is to go along.",
+        description: "Lists the documents that activated documents refer to, with the published state of each \
+            and whether it is preselected for activation.",
         parameters: &[
             EndpointParameter::required("path", ParameterKind::Path, "The document."),
             EndpointParameter::new(
                 "deep",
                 ParameterKind::Flag,
-                "Whether all below is activated, too.",
+                "Whether all nodes below are activated too.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Companions", "What is referred to, at most 1,000.")],
+        responses: &[ResponseSpec::json("Companions", "The referenced documents, at most 1,000.")],
         handler: EndpointHandler::Blocking(list_companions),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/replication/live",
         id: "listLive",
-        description: "Lists pages and assets at and below a node that visitors have: since when, from whom, and whether they \
-                changed since; and what visitors still have that was removed or moved here.",
+        description: "Lists published pages and assets at and below a node: since when, by whom, and whether \
+            they have changed since; and those that are still published although they were removed or moved \
+            here.",
         parameters: &[
             EndpointParameter::required("path", ParameterKind::Path, "The node."),
             EndpointParameter::new(
                 "after",
                 ParameterKind::Path,
-                "The last document of the page before.",
+                "The last document of the previous page.",
             ),
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, MAX_LISTED_DOCUMENTS),
-                "At most so many; default 100.",
+                "Page size. Default 100.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("LiveList", "The documents, in the order of content.")],
+        responses: &[ResponseSpec::json("LiveList", "The documents, in content order.")],
         handler: EndpointHandler::Blocking(serve_live_documents),
     },
 ];
@@ -132,7 +134,7 @@ pub(crate) fn agent_schemas() -> Map<String, Json> {
 /// Runs a command on an agent: test, pause, resume, clear or retry.
 fn run_agent_command(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("look after agents")?;
+        call.require_administrator("manage agents")?;
         let name = call.parameter("name").unwrap_or_default().to_owned();
         let replicator = &call.instance.replicator;
         let agent = match replicator.find_agent(&name).await {

@@ -22,14 +22,14 @@ use crate::write::companion_request::{
 /// Maximum number of jobs listed for an agent.
 pub(crate) const MAX_JOBS_PER_AGENT: u32 = 500;
 /// Replaces the reason why an agent cannot send, for users who do not administer agents.
-const HIDDEN_FAILURE_REASON: &str = "it cannot send";
+const HIDDEN_FAILURE_REASON: &str = "sending failed";
 /// Maximum number of paths in a request.
 pub(crate) const MAX_REQUEST_PATHS: usize = 1000;
 
 const JOB_ID_PARAMETERS: &[EndpointParameter] = &[EndpointParameter::required(
     "id",
     ParameterKind::Integer(0, i64::MAX as u64),
-    "The job's number.",
+    "The number of the job.",
 )];
 
 /// The API endpoints that this module defines.
@@ -38,7 +38,7 @@ pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/queue",
         id: "readQueue",
-        description: "Lists the agents with the jobs that wait for them, at most 500 each.",
+        description: "Lists the agents with their waiting jobs, at most 500 each.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Queue", "The agents.")],
@@ -48,7 +48,7 @@ pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/queue/retry",
         id: "retryJob",
-        description: "Lets a job that failed or waits run again now.",
+        description: "Retries a failed or waiting job now.",
         parameters: JOB_ID_PARAMETERS,
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Changed", "Whether there was such a job.")],
@@ -58,7 +58,7 @@ pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/queue/cancel",
         id: "cancelJob",
-        description: "Removes a job that does not run.",
+        description: "Removes a job that is not running.",
         parameters: JOB_ID_PARAMETERS,
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Changed", "Whether there was such a job.")],
@@ -68,11 +68,12 @@ pub(crate) const AGENT_QUEUE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/replication",
         id: "replicate",
-        description: "Activates or deactivates documents: what was stored first is sent first. With `companions`, what visitors lack of that \
-                which the documents refer to goes along, before them; `left` lists what the user may not activate of it.",
+        description: "Activates or deactivates documents; requests are sent in the order in which they were \
+            stored. With `companions`, unpublished and outdated documents that they refer to are activated \
+            before them; `left` lists those that the user may not activate.",
         parameters: &[],
         body: RequestBodySpec::Json("Replication"),
-        responses: &[ResponseSpec::json("Replicated", "What is on its way.")],
+        responses: &[ResponseSpec::json("Replicated", "The queued requests.")],
         handler: EndpointHandler::Async(request_replication),
     },
 ];
@@ -195,7 +196,7 @@ fn cancel_replication(call: ApiRequest) -> PendingApiResponse {
 
 fn job_id_of(call: &ApiRequest) -> Result<JobId> {
     let id = call.parameter("id").and_then(|id| id.parse().ok());
-    id.map(JobId).ok_or_else(|| RequestFailure::bad_request("say which job: `id`"))
+    id.map(JobId).ok_or_else(|| RequestFailure::bad_request("`id` is missing"))
 }
 
 /// The replication action to apply to a set of documents.
@@ -222,7 +223,9 @@ fn request_replication(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let ReplicationCommand { action, paths, deep, companions } = call.parse_body()?;
         if paths.is_empty() || paths.len() > MAX_REQUEST_PATHS {
-            return Err(RequestFailure::bad_request(format!("say 1 to {MAX_REQUEST_PATHS} paths")));
+            return Err(RequestFailure::bad_request(format!(
+                "specify 1 to {MAX_REQUEST_PATHS} paths"
+            )));
         }
         let action = match action {
             ReplicationVerb::Activate => ReplicationAction::Activate,

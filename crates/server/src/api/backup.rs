@@ -33,7 +33,7 @@ pub(crate) const BACKUP_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/backup/runs",
         id: "listBackupRuns",
-        description: "Lists the saves that this instance made by schedule, the newest first, for administrators.",
+        description: "Lists the scheduled backups of this instance, the newest first. For administrators.",
         parameters: &[
             EndpointParameter::new(
                 "kind",
@@ -43,12 +43,12 @@ pub(crate) const BACKUP_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "since",
                 ParameterKind::Time,
-                "Only runs that began then or later.",
+                "Only runs that began at this time or later.",
             ),
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, MAX_LISTED_RUNS),
-                "How many at most. Default 100.",
+                "Maximum number of runs. Default 100.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -59,12 +59,13 @@ pub(crate) const BACKUP_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/backup/runs",
         id: "startBackup",
-        description: "Saves this instance now as its schedule does, unless a save waits or runs already; for administrators.",
+        description: "Starts a backup of this instance now, as its schedule does, unless one is already \
+            queued or running. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json(
             "BackupStarted",
-            "The job, which `/api/v1/jobs` lists until it is done; then its run is in the log.",
+            "The job, which `/api/v1/jobs` lists until it is finished; after that, its run is in the log.",
         )],
         handler: EndpointHandler::Async(start_backup),
     },
@@ -116,7 +117,8 @@ fn start_backup(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("start a backup")?;
         let missing = || {
-            let message = "this instance does not save itself: name a vault in the section `[backup]` of its tympan.toml";
+            let message = "this instance has no scheduled backup: set a vault in the section `[backup]` of \
+                its tympan.toml";
             RequestFailure::new(StatusCode::NOT_FOUND, message)
         };
         let schedule = call.instance.backup_log.schedule().ok_or_else(missing)?;
@@ -127,9 +129,12 @@ fn start_backup(call: ApiRequest) -> PendingApiResponse {
 }
 
 fn list_backup_runs(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
-    call.require_administrator("look at backups")?;
+    call.require_administrator("list backups")?;
     let missing = || {
-        RequestFailure::new(StatusCode::NOT_FOUND, "this instance saves nothing; ask the author")
+        RequestFailure::new(
+            StatusCode::NOT_FOUND,
+            "this instance makes no backups; use the author instance",
+        )
     };
     let mut runs = instance.backup_log.runs().ok_or_else(missing)??;
     if let Some(since) = call.parameter("since") {

@@ -36,7 +36,7 @@ pub(crate) const BLOB_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/blob",
         id: "readBlob",
-        description: "Reads the bytes of a property, or a range of them.",
+        description: "Returns the bytes of a property, or a range of them.",
         parameters: &[
             PATH_PARAMETER,
             PROPERTY_PARAMETER,
@@ -50,7 +50,7 @@ pub(crate) const BLOB_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "Range",
                 ParameterKind::Header,
-                "The wanted bytes, such as `bytes=0-99`.",
+                "The requested byte range, such as `bytes=0-99`.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -62,10 +62,10 @@ pub(crate) const BLOB_ENDPOINTS: &[Endpoint] = &[
             },
             ResponseSpec {
                 status: 206,
-                description: "The wanted bytes.",
+                description: "The requested bytes.",
                 content: ResponseContent::Bytes,
             },
-            ResponseSpec::empty(416, "There are no such bytes."),
+            ResponseSpec::empty(416, "The requested range is not satisfiable."),
         ],
         handler: EndpointHandler::Blocking(read_blob),
     },
@@ -73,18 +73,19 @@ pub(crate) const BLOB_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Put,
         path: "/api/v1/blob",
         id: "writeBlob",
-        description: "Stores the body as the bytes of a property; for `jcr:data` its type and time beside it.",
+        description: "Stores the body as the bytes of a property; for `jcr:data`, also its media type and \
+            modification time.",
         parameters: &[
             PATH_PARAMETER,
             PROPERTY_PARAMETER,
             EndpointParameter::new(
                 "If-Match",
                 ParameterKind::Header,
-                "The tag of what was read of the document.",
+                "The `ETag` of the document as it was read.",
             ),
         ],
         body: RequestBodySpec::Bytes,
-        responses: &[ResponseSpec::json("Written", "They are stored.")],
+        responses: &[ResponseSpec::json("Written", "The bytes were stored.")],
         handler: EndpointHandler::Async(write_blob),
     },
 ];
@@ -119,7 +120,7 @@ fn read_blob(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 fn write_blob(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let Some(mut body) = call.body_stream.lock().take() else {
-            return Err(RequestFailure::bad_request("there is no body"));
+            return Err(RequestFailure::bad_request("the body is missing"));
         };
         let mut file = NamedTempFile::new_in(&call.instance.spool_folder)?;
         while let Some(frame) = body.frame().await {

@@ -53,11 +53,11 @@ pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/branches",
         id: "createBranch",
-        description: "Makes a branch that begins as another is now, as it was at an instant, or at a root of the history. For \
-                administrators.",
+        description: "Creates a branch from the current state of another one, its state at an instant, or a \
+            root of its history. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Json("NewBranch"),
-        responses: &[ResponseSpec::created_json("Branch", "It is there now.")],
+        responses: &[ResponseSpec::created_json("Branch", "The branch was created.")],
         handler: EndpointHandler::Blocking(create_branch),
     },
     Endpoint {
@@ -67,14 +67,15 @@ pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
         description: "Removes a branch; its history is kept for a while. For administrators.",
         parameters: &[NAME_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        responses: &[ResponseSpec::empty(204, "The branch was removed.")],
         handler: EndpointHandler::Blocking(delete_branch),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/branches/diff",
         id: "compareBranch",
-        description: "Lists what a branch has changed since it was made or last merged, as far as the asker may read.",
+        description: "Lists what a branch has changed since it was created or last merged, limited to what \
+            the caller may read.",
         parameters: &[
             NAME_PARAMETER,
             EndpointParameter::new(
@@ -85,12 +86,12 @@ pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "details",
                 ParameterKind::Flag,
-                "Whether to tell what differs in each document. Default false.",
+                "Whether to list the differences within each document. Default false.",
             ),
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, MAX_LISTED_CHANGES),
-                "The most changes. Default 1000.",
+                "Maximum number of changes. Default 1000.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -101,11 +102,11 @@ pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/branches/promote",
         id: "promoteBranch",
-        description: "Makes `main` as a branch is. Refused (409) if `main` has changed since, unless `replace` says to drop \
-                that. For administrators.",
+        description: "Sets `main` to the state of a branch. Refused (409) if `main` has changed since, unless \
+            `replace` allows discarding those changes. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Json("Promotion"),
-        responses: &[ResponseSpec::json("Branch", "`main` as it is now.")],
+        responses: &[ResponseSpec::json("Branch", "The updated `main`.")],
         handler: EndpointHandler::Blocking(promote_branch),
     },
     Endpoint {
@@ -123,7 +124,7 @@ pub(crate) const BRANCH_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, 1000),
-                "The length of the page. Default 100.",
+                "Page size. Default 100.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -230,7 +231,7 @@ struct NewBranch {
 
 fn create_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let NewBranch { name, from, at, root } = call.parse_body()?;
-    call.require_administrator("make branches")?;
+    call.require_administrator("create branches")?;
     let from = open_branch_of(&instance.repository, from.as_deref().unwrap_or(MAIN_BRANCH))?;
     let message = format!("create branch {name}");
     let revising = revision_details(call, &message);
@@ -242,7 +243,7 @@ fn create_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> 
         }
         (None, Some(root)) => from.create_branch_at(&name, parse_root(&root)?, revising)?,
         (Some(_), Some(_)) => {
-            let message = "say either `at` or `root`, not both";
+            let message = "specify either `at` or `root`, not both";
             return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
         }
     };
@@ -252,7 +253,9 @@ fn create_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> 
 
 fn parse_root(text: &str) -> Result<ChunkId> {
     text.parse().map_err(|_| {
-        RequestFailure::bad_request(format!("`{text}` is no root: 64 digits of 0-9a-f"))
+        RequestFailure::bad_request(format!(
+            "`{text}` is not a valid root: it must have 64 digits of 0-9a-f"
+        ))
     })
 }
 
@@ -352,7 +355,8 @@ fn promote_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse>
     let is_moved = base.changed_documents(&instance.repository.snapshot()?).next().is_some();
     if is_moved && !replace {
         let message = format!(
-            "`main` was changed since `{name}` was made or last merged; merge the branch, or say `replace` to drop that"
+            "`main` was changed since `{name}` was created or last merged; merge the branch, or set `replace` \
+             to discard those changes"
         );
         return Err(RequestFailure::new(StatusCode::CONFLICT, message));
     }

@@ -54,12 +54,14 @@ const FEED_PARAMETERS: &[EndpointParameter] = &[
     EndpointParameter::new(
         "since",
         ParameterKind::Cursor,
-        "A cursor: `next` of the page before. `now` (the default) is behind the newest change, `oldest` behind the oldest revision from which all later ones are kept.",
+        "A cursor: `next` of the previous page. `now` (the default) is after the newest change, `oldest` \
+         after the oldest revision from which all later ones are kept.",
     ),
     EndpointParameter::new(
         "path",
         ParameterKind::Patterns,
-        "Only nodes at or below this path, or of this pattern: `*` is any part of a name, `**` any number of names. May be repeated.",
+        "Only nodes at or below this path, or matching this pattern: `*` is any part of a name, `**` any \
+         number of names. May be repeated.",
     ),
     EndpointParameter::new(
         "type",
@@ -74,7 +76,7 @@ const FEED_PARAMETERS: &[EndpointParameter] = &[
     EndpointParameter::new(
         "limit",
         ParameterKind::Integer(1, MAX_PAGE_SIZE),
-        "About how many changed nodes a page holds; it ends behind a whole document. Default 1000.",
+        "Approximate number of changed nodes per page; a page ends after a complete document. Default 1000.",
     ),
     EndpointParameter::new(
         "wait",
@@ -89,8 +91,8 @@ pub(crate) const FEED_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/changes",
         id: "listChanges",
-        description: "Tells what commits have changed since a cursor, exactly once and in order; with `Accept: \
-                text/event-stream` goes on as long as the connection lasts.",
+        description: "Returns the changes committed since a cursor, exactly once and in order; with `Accept: \
+            text/event-stream`, as a stream that lasts as long as the connection.",
         parameters: FEED_PARAMETERS,
         body: RequestBodySpec::None,
         responses: FEED_RESPONSES,
@@ -100,7 +102,7 @@ pub(crate) const FEED_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/changes",
         id: "followChanges",
-        description: "The same as `/api/v1/changes`, where followers of content look for it.",
+        description: "The same as `/api/v1/changes`, for clients that expect this path.",
         parameters: FEED_PARAMETERS,
         body: RequestBodySpec::None,
         responses: FEED_RESPONSES,
@@ -110,12 +112,13 @@ pub(crate) const FEED_ENDPOINTS: &[Endpoint] = &[
 
 const FEED_RESPONSES: &[ResponseSpec] = &[ResponseSpec {
     status: 200,
-    description: "The changes, and the cursor behind them.",
+    description: "The changes, and the cursor after them.",
     content: ResponseContent::JsonOrEvents("Changes"),
 }];
 
 /// Final message of a stream when the server stops.
-const SHUTDOWN_MESSAGE: &str = "the server stops; go on with the last id when it is back";
+const SHUTDOWN_MESSAGE: &str =
+    "the server is shutting down; resume with the last id when it is back";
 
 /// The filter of a feed client and its credentials.
 #[derive(Clone)]
@@ -178,7 +181,7 @@ fn change_filter_of(call: &ApiRequest) -> Result<ChangeFilter> {
         filter.add_node_type(name);
     }
     for name in call.parameter_values("kind") {
-        let unknown = || RequestFailure::bad_request(format!("`{name}` is no kind of change"));
+        let unknown = || RequestFailure::bad_request(format!("`{name}` is not a kind of change"));
         filter.add_kind(FeedChangeKind::from_name(name).ok_or_else(unknown)?);
     }
     Ok(filter)
@@ -210,7 +213,7 @@ async fn check_login_valid(
     if session_identity.is_some_and(|identity| identity.user == *user) {
         return Ok(());
     }
-    Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "the login has ended"))
+    Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "the login is no longer valid"))
 }
 
 async fn read_next_page(
@@ -300,7 +303,7 @@ fn stream_events(
     let words = Arc::clone(&last_words);
     tokio::spawn(async move {
         if let Err(FeedStreamEnd(reason)) = feeding.run().await {
-            tracing::debug!(reason, "a follower of the changes was let go");
+            tracing::debug!(reason, "change feed stream ended");
             *words.lock() =
                 Some(Bytes::from(format!("event: end\ndata: {}\n\n", json!({ "reason": reason }))));
         }
@@ -381,7 +384,7 @@ impl FeedStream {
         };
         match sent {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(FeedStreamEnd("the client has gone".to_owned())),
+            Ok(Err(_)) => Err(FeedStreamEnd("the client disconnected".to_owned())),
             Err(_) => {
                 let reason =
                     format!("the client read nothing for {} s", CLIENT_READ_TIMEOUT.as_secs());

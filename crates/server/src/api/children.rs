@@ -18,13 +18,13 @@ const MAX_PAGE_SIZE: u64 = 1000;
 pub(crate) const SORT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "sort",
     ParameterKind::Keyword(&["order", "name", "title", "-title", "modified", "-modified"]),
-    "The order; a minus turns it round. Default `order`: the parent's own.",
+    "The sort order; a leading minus reverses it. Default `order`: the parent's own.",
 );
 /// The position at which a page of a listing begins.
 pub(crate) const AFTER_PARAMETER: EndpointParameter = EndpointParameter::new(
     "after",
     ParameterKind::ListPosition,
-    "Where the page begins: `next` of the page before.",
+    "Where the page begins: `next` of the previous page.",
 );
 
 /// The API endpoints that this module defines.
@@ -32,8 +32,8 @@ pub(crate) const CHILDREN_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/children",
     id: "listChildren",
-    description: "Lists the children of a node, page by page: those of a folder of any size cost what the page shows, sorted \
-            by order or name; sorted by title or modified, the headers of all children are read.",
+    description: "Lists the children of a node, page by page. Sorted by order or name, the cost depends only \
+        on the page size; sorted by title or modified, the headers of all children are read.",
     parameters: &[
         EndpointParameter::required("path", ParameterKind::Path, "The parent."),
         SORT_PARAMETER,
@@ -41,7 +41,7 @@ pub(crate) const CHILDREN_ENDPOINTS: &[Endpoint] = &[Endpoint {
         EndpointParameter::new(
             "limit",
             ParameterKind::Integer(1, MAX_PAGE_SIZE),
-            "The length of the page. Default 100.",
+            "Page size. Default 100.",
         ),
         BRANCH_PARAMETER,
         AT_PARAMETER,
@@ -151,7 +151,8 @@ fn encode_sort_position(position: &SortPosition) -> String {
 
 /// Decodes a position. Any bytes are valid: a position is followed by a first child, or by none.
 fn parse_sort_position(text: &str) -> Result<SortPosition> {
-    let malformed = || RequestFailure::bad_request("`after` is `next` of the page before");
+    let malformed =
+        || RequestFailure::bad_request("`after` must be the `next` of the previous page");
     let (name, value) = text.split_once('.').ok_or_else(malformed)?;
     let name = decode_hex(name).ok_or_else(malformed)?;
     let value = decode_hex(value).ok_or_else(malformed)?;

@@ -151,7 +151,7 @@ pub(crate) const BRANCH_PARAMETER: EndpointParameter =
 pub(crate) const AT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "at",
     ParameterKind::Time,
-    "Reads the state of this instant, such as `2026-11-21T12:00:00Z`, as far as the history reaches back.",
+    "Reads the state at this instant, such as `2026-11-21T12:00:00Z`, as far back as the history reaches.",
 );
 
 impl EndpointParameter {
@@ -234,7 +234,7 @@ pub(crate) enum EndpointHandler {
     /// Runs on the async runtime.
     Async(fn(ApiRequest) -> PendingApiResponse),
     /// An axum handler, which reads the request itself.
-    #[expect(dead_code, reason = "the door for rooms with handlers of their own")]
+    #[expect(dead_code, reason = "for endpoints with handlers of their own")]
     Route(fn() -> MethodRouter<Arc<Instance>>),
 }
 
@@ -305,10 +305,10 @@ impl ApiRequest {
     pub(crate) fn parse_body<T: DeserializeOwned>(&self) -> Result<T> {
         // Serde would accept an array with as many elements as the object has members.
         if self.json_body.trim_ascii_start().first() != Some(&b'{') {
-            return Err(RequestFailure::bad_request("the body does not fit: it must be an object"));
+            return Err(RequestFailure::bad_request("invalid body: it must be a JSON object"));
         }
         serde_json::from_slice(&self.json_body)
-            .map_err(|error| RequestFailure::bad_request(format!("the body does not fit: {error}")))
+            .map_err(|error| RequestFailure::bad_request(format!("invalid body: {error}")))
     }
 
     /// Returns the branch of the request: the one in the parameter `branch`, or `main`.

@@ -131,7 +131,7 @@ async fn run_handler(
         }
         EndpointHandler::Async(task) => task(call).await,
         EndpointHandler::Route(_) => {
-            Err(RequestFailure::new(StatusCode::NOT_FOUND, "this route is another's"))
+            Err(RequestFailure::new(StatusCode::NOT_FOUND, "this endpoint has its own handler"))
         }
     }
 }
@@ -162,7 +162,9 @@ async fn read_form_body(
     }
     let body = read_whole_body(body).await?;
     let text = std::str::from_utf8(&body).map_err(|_| {
-        RequestFailure::bad_request("the form is not in ASCII, with other letters as %XX")
+        RequestFailure::bad_request(
+            "the form must be ASCII, with all other characters percent-encoded",
+        )
     })?;
     parse_parameters(fields, text)
 }
@@ -182,10 +184,10 @@ pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> Re
     if is_body_too_large(error) {
         RequestFailure::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is larger than this endpoint takes",
+            "the body is larger than this endpoint accepts",
         )
     } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")
+        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the body")
     } else {
         RequestFailure::bad_request(format!("the body cannot be read: {error}"))
     }
@@ -227,7 +229,8 @@ fn parse_parameters(
 fn decode_percent(text: &str) -> Result<String> {
     let spaced = text.replace('+', " ");
     let decoded = percent_decode(spaced.as_bytes()).decode_utf8();
-    let decoded = decoded.map_err(|_| RequestFailure::bad_request("what is sent is not UTF-8"))?;
+    let decoded =
+        decoded.map_err(|_| RequestFailure::bad_request("the parameters are not UTF-8"))?;
     Ok(decoded.into_owned())
 }
 
@@ -237,11 +240,11 @@ fn unknown_parameter_failure(name: &str, definitions: &[&EndpointParameter]) -> 
     let nearest = names.iter().map(|candidate| (edit_distance(name, candidate), *candidate)).min();
     let hint = match nearest {
         Some((away, nearest)) if away <= 3 => format!("did you mean `{nearest}`?"),
-        Some(_) => format!("there are {}", names.join(", ")),
-        None => "there are none".to_owned(),
+        Some(_) => format!("it takes {}", names.join(", ")),
+        None => "it takes none".to_owned(),
     };
     let name: String = name.chars().take(100).collect();
-    RequestFailure::bad_request(format!("`{name}` is no parameter here: {hint}"))
+    RequestFailure::bad_request(format!("`{name}` is not a parameter of this endpoint: {hint}"))
 }
 
 /// Returns the Levenshtein distance: the number of letters to insert, delete or replace.
@@ -270,12 +273,12 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
         | ParameterKind::Header
         | ParameterKind::HeaderKeyword(_) => {
             let fits = value.chars().count() <= MAX_PARAMETER_CHARS && !value.contains('\0');
-            (!fits).then(|| format!("a text of at most {MAX_PARAMETER_CHARS} characters"))
+            (!fits).then(|| format!("a string of at most {MAX_PARAMETER_CHARS} characters"))
         }
         ParameterKind::NonEmptyText => {
             let fits =
                 (1..=MAX_PARAMETER_CHARS).contains(&value.chars().count()) && !value.contains('\0');
-            (!fits).then(|| format!("a text of 1 to {MAX_PARAMETER_CHARS} characters"))
+            (!fits).then(|| format!("a string of 1 to {MAX_PARAMETER_CHARS} characters"))
         }
         ParameterKind::Pairs => {
             let is_pair = value.split_once('=').is_some_and(|(name, _)| !name.is_empty());
@@ -295,7 +298,7 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
             (!matches!(value, "true" | "false")).then(|| "true or false".to_owned())
         }
         ParameterKind::Statement => {
-            value.contains('\0').then(|| "a text without U+0000".to_owned())
+            value.contains('\0').then(|| "a string without U+0000".to_owned())
         }
         ParameterKind::Time => return Ok(JcrDate::parse(value).map(drop)?),
         // The handler parses these and reports errors.
@@ -307,7 +310,7 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
             let digits = value.strip_suffix('s').unwrap_or_default();
             let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
             let fits = is_plain && digits.parse::<u64>().is_ok_and(|number| number <= most);
-            (!fits).then(|| format!("seconds from `0s` to `{most}s`"))
+            (!fits).then(|| format!("whole seconds from `0s` to `{most}s`"))
         }
     };
     match expected {
@@ -322,14 +325,14 @@ fn check_parameter_value(parameter: &EndpointParameter, value: &str) -> Result<(
 fn check_headers(endpoint: &Endpoint, headers: &HeaderMap) -> Result<()> {
     let takes = |name: &str| endpoint.parameters.iter().any(|parameter| parameter.name == name);
     if endpoint.is_write() && headers.contains_key(header::IF_MATCH) && !takes("If-Match") {
-        let message = "this takes no condition: what `If-Match` asks for would not be checked";
+        let message = "this endpoint does not support `If-Match`; send the request without it";
         return Err(RequestFailure::bad_request(message));
     }
     for parameter in endpoint.parameters {
         let ParameterKind::HeaderKeyword(keyword) = parameter.kind else { continue };
         if headers.get(parameter.name).is_some_and(|value| value.as_bytes() != keyword.as_bytes()) {
             return Err(RequestFailure::bad_request(format!(
-                "the header `{}` can be `{keyword}`",
+                "the header `{}` must be `{keyword}`",
                 parameter.name
             )));
         }

@@ -104,9 +104,9 @@ impl WriteCondition {
             return Ok(());
         }
         let message = match self {
-            Self::Absent => "it is there already",
-            _ if node.is_none() => "it is not there any more",
-            _ => "it was changed since it was read; read it again",
+            Self::Absent => "the node already exists",
+            _ if node.is_none() => "the node does not exist",
+            _ => "the document has changed since it was read; read it again",
         };
         let failure = RequestFailure::new(StatusCode::PRECONDITION_FAILED, message);
         Err(match tag {

@@ -20,7 +20,7 @@ const MAX_LISTED_STEPS: u32 = 500;
 const STEP_NUMBER_PARAMETER: EndpointParameter = EndpointParameter::required(
     "item",
     ParameterKind::Integer(0, i64::MAX as u64),
-    "The step's number.",
+    "The number of the step.",
 );
 
 /// The API endpoints that this module defines.
@@ -29,7 +29,8 @@ pub(crate) const FAILED_STEP_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/workflows/failures",
         id: "listFailedSteps",
-        description: "Lists steps that were given up, at most 500, oldest first; for the administrator.",
+        description: "Lists the workflow steps that were given up, at most 500, oldest first. For \
+            administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("FailedSteps", "The steps, with the reasons.")],
@@ -39,7 +40,7 @@ pub(crate) const FAILED_STEP_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/workflows/restart",
         id: "restartStep",
-        description: "Carries a failed step out again, with all its attempts; for the administrator.",
+        description: "Runs a failed step again, with all its attempts. For administrators.",
         parameters: &[STEP_NUMBER_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("StepDone", "The step.")],
@@ -49,23 +50,23 @@ pub(crate) const FAILED_STEP_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/workflows/back",
         id: "listBackRoutes",
-        description: "Lists the steps to which an open step can be sent back, newest first.",
+        description: "Lists the steps to which an open step can be sent back, the newest first.",
         parameters: &[STEP_NUMBER_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("BackRoutes", "Names of steps.")],
+        responses: &[ResponseSpec::json("BackRoutes", "The names of the steps.")],
         handler: EndpointHandler::Async(list_back_routes),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/workflows/back",
         id: "sendStepBack",
-        description: "Sends a step of the asker's inbox back to one that was completed before.",
+        description: "Sends a step of the caller's inbox back to a previously completed one.",
         parameters: &[
             STEP_NUMBER_PARAMETER,
             EndpointParameter::new(
                 "to",
                 ParameterKind::Name,
-                "Which step; the last one without it.",
+                "The step to return to. Default: the last one.",
             ),
             EndpointParameter::new("comment", ParameterKind::Text, "Why."),
         ],
@@ -103,7 +104,7 @@ fn step_number_of(call: &ApiRequest) -> i64 {
 
 fn list_failed_steps(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("see what failed")?;
+        call.require_administrator("list failed steps")?;
         let failed = open_workflows(&call).list_failed_steps(MAX_LISTED_STEPS).await?;
         let failed: Vec<Json> = failed.iter().map(failed_step_json).collect();
         Result::Ok(ApiResponse::json(json!({ "steps": failed })))
@@ -124,7 +125,7 @@ fn failed_step_json(step: &FailedWorkflowStep) -> Json {
 
 fn restart_step(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("restart steps")?;
+        call.require_administrator("restart workflow steps")?;
         let item = step_number_of(&call);
         open_workflows(&call).restart_failed_step(item, call.user_name(), call.now).await?;
         Result::Ok(ApiResponse::json(json!({ "item": item })))

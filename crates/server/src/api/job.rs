@@ -26,14 +26,14 @@ use crate::failure::{RequestFailure, Result};
 /// Maximum number of jobs in a response.
 const MAX_LISTED_JOBS: u32 = 1000;
 /// Completes "only administrators may".
-const JOB_ADMINISTRATION: &str = "look after jobs";
+const JOB_ADMINISTRATION: &str = "manage jobs";
 
 const QUEUE_PARAMETER: EndpointParameter =
     EndpointParameter::new("queue", ParameterKind::NonEmptyText, "The name of a queue.");
 const JOB_ID_PARAMETERS: &[EndpointParameter] = &[EndpointParameter::required(
     "id",
     ParameterKind::Integer(0, i64::MAX as u64),
-    "The job's number.",
+    "The number of the job.",
 )];
 
 /// The API endpoints that this module defines.
@@ -47,28 +47,28 @@ pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "topic",
                 ParameterKind::Text,
-                "Only those of this topic, also by its name in AEM.",
+                "Only those of this topic; its AEM name is accepted too.",
             ),
             EndpointParameter::new(
                 "queue",
                 ParameterKind::Text,
-                "Only those of this queue; not with `topic`.",
+                "Only those of this queue; cannot be combined with `topic`.",
             ),
             EndpointParameter::new(
                 "state",
                 ParameterKind::Text,
-                "Only those in this state: HELD, DELAYED, QUEUED, ACTIVE, SUCCEEDED, STOPPED, GIVEN_UP or ERROR, in letters \
-                 of any case.",
+                "Only those in this state: HELD, DELAYED, QUEUED, ACTIVE, SUCCEEDED, STOPPED, GIVEN_UP or \
+                 ERROR (case-insensitive).",
             ),
             EndpointParameter::new(
                 "after",
                 ParameterKind::Integer(0, i64::MAX as u64),
-                "Only those with larger numbers.",
+                "Only those with larger numbers than this.",
             ),
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, MAX_LISTED_JOBS as u64),
-                "The length of the page. Default 100.",
+                "Page size. Default 100.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -79,7 +79,7 @@ pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/jobs/topics",
         id: "listJobTopics",
-        description: "Lists the topics that were seen, each with its queue and its figures. For administrators.",
+        description: "Lists the known topics, each with its queue and its statistics. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("JobTopics", "The topics.")],
@@ -89,7 +89,7 @@ pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/jobs/schedules",
         id: "listJobSchedules",
-        description: "Lists what is started again and again. For administrators.",
+        description: "Lists the schedules of recurring jobs. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("JobSchedules", "The schedules.")],
@@ -99,17 +99,17 @@ pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/jobs/retry",
         id: "retryJobs",
-        description: "Lets a job run again now, or all of a queue that were given up. For administrators.",
+        description: "Retries a job now, or all jobs of a queue that were given up. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[
             QUEUE_PARAMETER,
             EndpointParameter::new(
                 "id",
                 ParameterKind::Integer(0, i64::MAX as u64),
-                "The job's number.",
+                "The number of the job.",
             ),
         ]),
-        responses: &[ResponseSpec::json("JobsChanged", "How many jobs it was.")],
+        responses: &[ResponseSpec::json("JobsChanged", "The number of affected jobs.")],
         handler: EndpointHandler::Async(retry_job),
     },
     Endpoint {
@@ -119,14 +119,14 @@ pub(crate) const JOB_ENDPOINTS: &[Endpoint] = &[
         description: "Asks a running job to stop. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(JOB_ID_PARAMETERS),
-        responses: &[ResponseSpec::json("Changed", "Whether such a job runs.")],
+        responses: &[ResponseSpec::json("Changed", "Whether such a job is running.")],
         handler: EndpointHandler::Async(stop_job),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/jobs/cancel",
         id: "removeJob",
-        description: "Removes a job that does not run. For administrators.",
+        description: "Removes a job that is not running. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(JOB_ID_PARAMETERS),
         responses: &[ResponseSpec::json("Changed", "Whether there was such a job.")],
@@ -234,7 +234,7 @@ fn list_jobs(call: ApiRequest) -> PendingApiResponse {
         if let Some(state) = call.parameter("state") {
             let unknown = || {
                 let names = JobState::ALL.map(JobState::name).join(", ");
-                RequestFailure::unprocessable(format!("`state` is one of {names}"))
+                RequestFailure::unprocessable(format!("`state` must be one of {names}"))
             };
             filter.state = Some(JobState::from_name(state).ok_or_else(unknown)?);
         }
@@ -290,9 +290,7 @@ fn retry_job(call: ApiRequest) -> PendingApiResponse {
             }
             (None, Some(id)) => u64::from(instance.queues.retry_job(JobId(id), call.now).await?),
             _ => {
-                return Err(RequestFailure::unprocessable(
-                    "say either which job, `id`, or which `queue`",
-                ));
+                return Err(RequestFailure::unprocessable("specify either `id` or `queue`"));
             }
         };
         instance.replicator.wake_agent_workers();
@@ -318,6 +316,6 @@ fn cancel_job(call: ApiRequest) -> PendingApiResponse {
 }
 
 fn job_id_of(call: &ApiRequest) -> Result<JobId> {
-    let missing = || RequestFailure::new(StatusCode::BAD_REQUEST, "say which job: `id`");
+    let missing = || RequestFailure::new(StatusCode::BAD_REQUEST, "`id` is missing");
     call.integer_parameter("id").map(JobId).ok_or_else(missing)
 }

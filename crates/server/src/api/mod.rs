@@ -132,7 +132,7 @@ fn endpoint_routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router
 async fn unknown_path_response(request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let hint = "the API is described at `/api/v1/openapi.json`";
-    RequestFailure::new(http::StatusCode::NOT_FOUND, format!("`{path}` is no endpoint; {hint}"))
+    RequestFailure::new(http::StatusCode::NOT_FOUND, format!("`{path}` is not an endpoint; {hint}"))
         .into_problem_response()
 }
 
@@ -146,11 +146,11 @@ async fn wrong_method_response(request: Request) -> Response {
     if methods.is_empty() {
         return RequestFailure::new(
             http::StatusCode::METHOD_NOT_ALLOWED,
-            "this path has other methods",
+            "this path does not support the method",
         )
         .into_response();
     }
-    let message = format!("`{path}` has {}", methods.join(", "));
+    let message = format!("`{path}` supports only {}", methods.join(", "));
     let mut response =
         RequestFailure::new(http::StatusCode::METHOD_NOT_ALLOWED, message).into_problem_response();
     let mut allow = methods.join(", ");

@@ -37,7 +37,8 @@ pub(crate) const MOUNT_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/assets/mounts",
         id: "listMounts",
-        description: "Lists the mounts with what their last passes did, and what is wrong with configurations, for administrators.",
+        description: "Lists the mounts with the results of their last passes, and the errors in their \
+            configurations. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Mounts", "The mounts, by name.")],
@@ -47,74 +48,75 @@ pub(crate) const MOUNT_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/assets/mounts/run",
         id: "runMount",
-        description: "Begins a pass of a mount now, also of one that is paused.",
+        description: "Starts a pass of a mount now, even if the mount is paused.",
         parameters: &[
             NAME_PARAMETER,
             EndpointParameter::new(
                 "acceptRemovals",
                 ParameterKind::Flag,
-                "Whether files that are gone are believed to be, however many. Default false.",
+                "Whether missing files are treated as removed, however many there are. Default false.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Changed", "It waits or runs.")],
+        responses: &[ResponseSpec::json("Changed", "The pass is queued or running.")],
         handler: EndpointHandler::Async(run_mount),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/assets/mounts/pause",
         id: "pauseMount",
-        description: "Ends the present pass of a mount and begins no other.",
+        description: "Stops the current pass of a mount and starts no others.",
         parameters: &[NAME_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Changed", "It is paused.")],
+        responses: &[ResponseSpec::json("Changed", "The mount is paused.")],
         handler: EndpointHandler::Async(pause_mount),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/assets/mounts/resume",
         id: "resumeMount",
-        description: "Lets passes of a mount begin again, the first at once.",
+        description: "Resumes the passes of a mount; the first one starts at once.",
         parameters: &[NAME_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Changed", "It goes on.")],
+        responses: &[ResponseSpec::json("Changed", "The mount is resumed.")],
         handler: EndpointHandler::Async(resume_mount),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/assets/imports",
         id: "importAssets",
-        description: "Makes assets of the files of a place; asked for again, goes on where it was.",
+        description: "Imports the files of a location as assets; a repeated request continues an import that \
+            was interrupted.",
         parameters: &[
             EndpointParameter::required(
                 "source",
                 ParameterKind::Text,
-                "Where the files are, in a place that the server's configuration allows.",
+                "The location of the files, within those that the server's configuration allows.",
             ),
             EndpointParameter::required(
                 "target",
                 ParameterKind::Path,
-                "The folder that gets them, below `/content/dam`.",
+                "The target folder, below `/content/dam`.",
             ),
             EndpointParameter::new(
                 "dryRun",
                 ParameterKind::Flag,
-                "Whether nothing is written. Default false.",
+                "Whether the import is only simulated and nothing is written. Default false.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Import", "It waits or runs.")],
+        responses: &[ResponseSpec::json("Import", "The import is queued or running.")],
         handler: EndpointHandler::Async(start_import),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/assets/imports",
         id: "readImport",
-        description: "Tells how far an import has come, and what it did.",
+        description: "Returns the progress and the results of an import.",
         parameters: &[EndpointParameter::required(
             "name",
             ParameterKind::Text,
-            "The import, as it was named when it began.",
+            "The name of the import, as returned when it was started.",
         )],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Import", "The import.")],
@@ -124,23 +126,20 @@ pub(crate) const MOUNT_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/assets/duplicates",
         id: "listDuplicates",
-        description: "Lists assets whose originals have the same bytes, as far as the asker may read.",
+        description: "Lists assets whose originals have the same bytes, limited to those that the caller may \
+            read.",
         parameters: &[
-            EndpointParameter::new(
-                "path",
-                ParameterKind::Path,
-                "The folder; all assets without it.",
-            ),
+            EndpointParameter::new("path", ParameterKind::Path, "The folder. Default: all assets."),
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, MAX_DUPLICATE_GROUPS),
-                "How many groups at most. Default 1000.",
+                "Maximum number of groups. Default 1000.",
             ),
         ],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json(
             "Duplicates",
-            "Groups of equal assets, the largest files first.",
+            "Groups of identical assets, the largest files first.",
         )],
         handler: EndpointHandler::Blocking(list_duplicates),
     },
@@ -148,14 +147,14 @@ pub(crate) const MOUNT_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/assets/write-back",
         id: "switchWriteBack",
-        description: "Switches on or off that edited metadata is written into the files of assets.",
+        description: "Enables or disables writing edited metadata into the files of assets.",
         parameters: &[EndpointParameter::required(
             "enabled",
             ParameterKind::Flag,
-            "Whether it is on.",
+            "Whether it is enabled.",
         )],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Changed", "It is switched.")],
+        responses: &[ResponseSpec::json("Changed", "The setting was applied.")],
         handler: EndpointHandler::Blocking(write_back_assets),
     },
 ];
@@ -235,7 +234,7 @@ impl Instance {
         let missing = || {
             RequestFailure::new(
                 StatusCode::NOT_FOUND,
-                "this instance has no mounts; ask the author",
+                "this instance has no mounts; use the author instance",
             )
         };
         self.mounts.get().ok_or_else(missing)
@@ -256,14 +255,16 @@ pub(crate) async fn mount_checks(instance: &Instance) -> Vec<(&'static str, Opti
     }
     let mut faults = Vec::new();
     if left_out > 0 {
-        faults.push(format!("{left_out} mounts are left out; see `tympan assets mount list`"));
+        faults.push(format!(
+            "{left_out} mounts are ignored because of errors; see `tympan assets mount list`"
+        ));
     }
     for mount in &status {
         let Some(last) = &mount.last_pass else { continue };
         let name = &mount.config.name;
         if last.failure.is_some() || last.report.held_back > 0 {
             faults.push(format!(
-                "the mount `{name}` is not as its place is; see `tympan assets mount status {name}`"
+                "the mount `{name}` differs from its source; see `tympan assets mount status {name}`"
             ));
         }
     }
@@ -275,13 +276,17 @@ pub(crate) fn mount_metrics(instance: &Instance, role: &str) -> String {
     let Some(mounts) = instance.mounts.get() else { return String::new() };
     let counters = mounts.counters();
     let rows = [
-        ("passes", &counters.passes, "Passes over mounts that began; none without mounts."),
+        ("passes", &counters.passes, "Passes of mounts that were started; none without mounts."),
         (
             "failed_passes",
             &counters.failed_passes,
-            "Passes that failed; a rise means a place that cannot be reached.",
+            "Failed passes; a rise means that a source cannot be reached.",
         ),
-        ("changes", &counters.changes, "Assets that passes added, changed, moved or removed."),
+        (
+            "changes",
+            &counters.changes,
+            "Assets that were added, changed, moved or removed by passes.",
+        ),
     ];
     rows.iter()
         .map(|(name, counter, about)| {
@@ -300,7 +305,7 @@ fn mount_name_of(call: &ApiRequest) -> &str {
 
 fn list_mounts(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("look after mounts")?;
+        call.require_administrator("manage mounts")?;
         let mounts = call.instance.mounts()?;
         let status = mounts.list_statuses().await?;
         let faults = mounts.faults();
@@ -366,7 +371,7 @@ fn last_pass_json(last: &LastMountPass) -> Json {
 
 fn run_mount(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("look after mounts")?;
+        call.require_administrator("manage mounts")?;
         let (mounts, name) = (call.instance.mounts()?, mount_name_of(&call));
         if call.flag_parameter("acceptRemovals") && !mounts.accept_removals(name).await? {
             return mount_change_response(false, name);
@@ -377,7 +382,7 @@ fn run_mount(call: ApiRequest) -> PendingApiResponse {
 
 fn pause_mount(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("look after mounts")?;
+        call.require_administrator("manage mounts")?;
         let is_there = call.instance.mounts()?.pause_mount(mount_name_of(&call)).await?;
         mount_change_response(is_there, mount_name_of(&call))
     })
@@ -385,7 +390,7 @@ fn pause_mount(call: ApiRequest) -> PendingApiResponse {
 
 fn resume_mount(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("look after mounts")?;
+        call.require_administrator("manage mounts")?;
         let is_there = call.instance.mounts()?.resume_mount(mount_name_of(&call), call.now).await?;
         mount_change_response(is_there, mount_name_of(&call))
     })
@@ -471,10 +476,10 @@ fn list_duplicates(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 }
 
 fn write_back_assets(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
-    call.require_administrator("switch write-back")?;
+    call.require_administrator("enable or disable write-back")?;
     let mut session = call.begin_session()?;
     set_write_back_enabled(&mut session, call.flag_parameter("enabled"))?;
     let has_changes = session.has_changes()?;
-    session.commit("switch write-back of metadata", call.now)?;
+    session.commit("set write-back of metadata", call.now)?;
     Ok(ApiResponse::json(json!({ "changed": has_changes })))
 }

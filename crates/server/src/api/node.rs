@@ -25,7 +25,8 @@ pub(crate) const NODE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/nodes",
     id: "readNode",
-    description: "Reads a node with the types of its properties, and its descendants down to a depth, at most 1,000 nodes.",
+    description: "Returns a node with the types of its properties, and its descendants down to a depth, at \
+        most 1,000 nodes.",
     parameters: &[
         EndpointParameter::required("path", ParameterKind::Path, "The node."),
         EndpointParameter::new(
@@ -60,7 +61,8 @@ pub(crate) fn read_node(instance: &Instance, call: &ApiRequest) -> Result<ApiRes
 pub(crate) fn node_json(node: &Node, depth: usize, left: &mut usize) -> Result<Json> {
     *left = left.checked_sub(1).ok_or_else(|| {
         let message = format!(
-            "these are more than {MAX_READ_NODES} nodes; ask for fewer levels, or for `/api/v1/children`"
+            "the response would have more than {MAX_READ_NODES} nodes; request fewer levels, or use \
+             `/api/v1/children`"
         );
         RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
     })?;
@@ -251,7 +253,7 @@ fn list_property(value_type: ValueType, scalars: &[JsonScalar]) -> Result<Proper
 impl TypedSubmittedProperty {
     fn to_property(&self, stored: Option<&Property>) -> Result<Property> {
         let unknown =
-            || RequestFailure::bad_request(format!("`{}` is no type of a value", self.r#type));
+            || RequestFailure::bad_request(format!("`{}` is not a value type", self.r#type));
         let candidate =
             ValueType::find(&self.r#type).filter(|candidate| candidate.name() == self.r#type);
         let value_type = candidate.ok_or_else(unknown)?;
@@ -271,7 +273,7 @@ impl TypedSubmittedProperty {
                     && stored.is_list() == self.values.is_some()
                     && texts(stored) == sent
             });
-            let message = "bytes are written with PUT /api/v1/blob";
+            let message = "write binary values with PUT /api/v1/blob";
             return same.cloned().ok_or_else(|| {
                 RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message)
             });
@@ -279,7 +281,9 @@ impl TypedSubmittedProperty {
         match (&self.value, &self.values) {
             (Some(value), None) => Ok(Property::Single(value.to_value(value_type)?)),
             (None, Some(values)) => list_property(value_type, values),
-            _ => Err(RequestFailure::bad_request("a property has either `value` or `values`")),
+            _ => {
+                Err(RequestFailure::bad_request("a property must have either `value` or `values`"))
+            }
         }
     }
 }
@@ -421,7 +425,7 @@ pub(crate) mod ordered_object {
                     let mut entries = Vec::new();
                     while let Some((name, value)) = map.next_entry::<String, T>()? {
                         if !names.insert(name.clone()) {
-                            return Err(A::Error::custom(format!("`{name}` is there twice")));
+                            return Err(A::Error::custom(format!("`{name}` is given twice")));
                         }
                         entries.push((name, value));
                     }

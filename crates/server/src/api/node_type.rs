@@ -38,18 +38,18 @@ pub(crate) const NODE_TYPE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Delete,
         path: "/api/v1/types",
         id: "removeType",
-        description: "Removes a node type that this repository defines; one of the standard set goes back to what it is there. \
-                It takes `jcr:nodeTypeDefinitionManagement`.",
+        description: "Removes a node type that this repository defines; a changed standard type is reset to \
+            its standard definition. Requires `jcr:nodeTypeDefinitionManagement`.",
         parameters: &[EndpointParameter::required("name", ParameterKind::Name, "The type.")],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        responses: &[ResponseSpec::empty(204, "The type was removed or reset.")],
         handler: EndpointHandler::Blocking(remove_node_type),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/types/cnd",
         id: "readTypes",
-        description: "Writes node types as CND.",
+        description: "Returns node types as CND.",
         parameters: &[EndpointParameter::new(
             "name",
             ParameterKind::Texts,
@@ -67,11 +67,11 @@ pub(crate) const NODE_TYPE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/types/cnd",
         id: "defineTypes",
-        description: "Defines the node types and namespaces of a CND text; types that exist are changed. It takes \
-                `jcr:nodeTypeDefinitionManagement`.",
+        description: "Defines the node types and namespaces of a CND text; existing types are changed. \
+            Requires `jcr:nodeTypeDefinitionManagement`.",
         parameters: &[],
         body: RequestBodySpec::Text,
-        responses: &[ResponseSpec::empty(204, "They are defined.")],
+        responses: &[ResponseSpec::empty(204, "The types were defined.")],
         handler: EndpointHandler::Async(define_node_types),
     },
     Endpoint {
@@ -88,10 +88,10 @@ pub(crate) const NODE_TYPE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/namespaces",
         id: "registerNamespace",
-        description: "Registers a prefix for a namespace. It takes `jcr:namespaceManagement`.",
+        description: "Registers a prefix for a namespace. Requires `jcr:namespaceManagement`.",
         parameters: &[],
         body: RequestBodySpec::Json("Namespace"),
-        responses: &[ResponseSpec::empty(204, "The prefix stands for the namespace.")],
+        responses: &[ResponseSpec::empty(204, "The prefix was registered.")],
         handler: EndpointHandler::Blocking(register_namespace),
     },
 ];
@@ -233,7 +233,7 @@ pub(crate) async fn read_text_body(call: &ApiRequest) -> Result<String> {
         .map_err(|error| body_read_failure(&error))?
         .to_bytes();
     if bytes.is_empty() {
-        return Err(RequestFailure::bad_request("there is no body"));
+        return Err(RequestFailure::bad_request("the body is missing"));
     }
     String::from_utf8(bytes.to_vec())
         .map_err(|_| RequestFailure::bad_request("the body is not UTF-8"))
@@ -256,7 +256,7 @@ fn register_namespace(instance: &Instance, call: &ApiRequest) -> Result<ApiRespo
     let NamespaceRegistration { prefix, uri } = call.parse_body()?;
     tympan_content::check_item_name(&prefix)?;
     if uri.is_empty() || uri.chars().count() > 1000 {
-        return Err(RequestFailure::bad_request("`uri` must be a text of 1 to 1000 characters"));
+        return Err(RequestFailure::bad_request("`uri` must be a string of 1 to 1000 characters"));
     }
     require_privilege(call, NAMESPACES_PRIVILEGE)?;
     let mut session = call.begin_session()?;

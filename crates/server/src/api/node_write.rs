@@ -37,17 +37,18 @@ const PATH_PARAMETER: EndpointParameter =
 const STRICT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "strict",
     ParameterKind::Flag,
-    "Whether the write is refused (428) unless it comes with a condition. Default false.",
+    "Whether the write is refused (428) if it has no condition. Default false.",
 );
 const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-Match",
     ParameterKind::Header,
-    "The tag of what was read; the write is refused (412) if the document was changed since. `*`: it must exist.",
+    "The `ETag` of the document as it was read; the write is refused (412) if the document has changed since. \
+     `*`: it must exist.",
 );
 const IF_NONE_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-None-Match",
     ParameterKind::HeaderKeyword("*"),
-    "`*`: the node must not be there yet.",
+    "`*`: the node must not exist yet.",
 );
 
 /// The API endpoints that this module defines.
@@ -56,8 +57,9 @@ pub(crate) const WRITE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Put,
         path: "/api/v1/nodes",
         id: "putNode",
-        description: "Makes a node what is sent: its properties are replaced, and, if there is a member `children`, its children, at each \
-                level. Without that member children stay, and so does whatever the user cannot read.",
+        description: "Replaces a node by the submitted one: its properties and, if there is a member \
+            `children`, its children, at each level. Without that member, the children are kept, and so is \
+            everything that the user cannot read.",
         parameters: &[
             PATH_PARAMETER,
             BRANCH_PARAMETER,
@@ -67,10 +69,10 @@ pub(crate) const WRITE_ENDPOINTS: &[Endpoint] = &[
         ],
         body: RequestBodySpec::Json("NewNode"),
         responses: &[
-            ResponseSpec::json("Written", "It was replaced."),
+            ResponseSpec::json("Written", "The node was replaced."),
             ResponseSpec {
                 status: 201,
-                description: "It was created.",
+                description: "The node was created.",
                 content: ResponseContent::Json("Written"),
             },
         ],
@@ -80,33 +82,36 @@ pub(crate) const WRITE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Patch,
         path: "/api/v1/nodes",
         id: "patchNode",
-        description: "Changes a node in the manner of JSON merge patch: what is not named stays, null removes.",
+        description: "Changes a node with a JSON merge patch: members that are not named are kept, null \
+            removes one.",
         parameters: &[PATH_PARAMETER, BRANCH_PARAMETER, STRICT_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::Patch("NodePatch"),
-        responses: &[ResponseSpec::json("Written", "It was changed.")],
+        responses: &[ResponseSpec::json("Written", "The node was changed.")],
         handler: EndpointHandler::Async(patch_node),
     },
     Endpoint {
         method: EndpointMethod::Delete,
         path: "/api/v1/nodes",
         id: "deleteNode",
-        description: "Removes a node with everything below it; what visitors can see of it is taken away from them, too.",
+        description: "Removes a node with everything below it; if it is published, it is also removed from \
+            the publish instances.",
         parameters: &[PATH_PARAMETER, BRANCH_PARAMETER, STRICT_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        responses: &[ResponseSpec::empty(204, "The node was removed.")],
         handler: EndpointHandler::Async(delete_node),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/nodes/move",
         id: "moveNode",
-        description: "Moves a node with everything below it. With `rewrite`, paths, links in texts, names of tags and of policies elsewhere \
-                refer to the new path; those that the user may not change are told and stay.",
+        description: "Moves a node with everything below it. With `rewrite`, references to it elsewhere \
+            (paths, links in texts, names of tags and policies) are changed to the new path; those that the \
+            user may not change are kept and reported.",
         parameters: &[BRANCH_PARAMETER, STRICT_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::Json("Move"),
         responses: &[ResponseSpec {
             status: 201,
-            description: "It is there now.",
+            description: "The node was moved.",
             content: ResponseContent::Json("Moved"),
         }],
         handler: EndpointHandler::Async(move_node),
@@ -125,28 +130,28 @@ pub(crate) const WRITE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/nodes/order",
         id: "orderNode",
-        description: "Gives a node another place among its siblings.",
+        description: "Changes the position of a node among its siblings.",
         parameters: &[BRANCH_PARAMETER, STRICT_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::Json("Order"),
-        responses: &[ResponseSpec::json("Written", "It stands there now.")],
+        responses: &[ResponseSpec::json("Written", "The node has the new position.")],
         handler: EndpointHandler::Async(order_node),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/batch",
         id: "batch",
-        description: "Does several operations in one commit: all or nothing. The problem of one that fails names its `operation`, \
-                counted from 0.",
+        description: "Executes several operations in one commit: all or none. If one fails, the problem \
+            contains its index as `operation`, counted from 0.",
         parameters: &[BRANCH_PARAMETER],
         body: RequestBodySpec::Json("Batch"),
-        responses: &[ResponseSpec::json("BatchResults", "All were done.")],
+        responses: &[ResponseSpec::json("BatchResults", "All operations were executed.")],
         handler: EndpointHandler::Async(run_batch),
     },
 ];
 
 const CREATED_RESPONSES: &[ResponseSpec] = &[ResponseSpec {
     status: 201,
-    description: "It is there now.",
+    description: "The node was created.",
     content: ResponseContent::Json("Written"),
 }];
 
@@ -372,8 +377,7 @@ fn order_node(call: ApiRequest) -> PendingApiResponse {
 async fn run_single_operation(call: ApiRequest, operation: WriteOperation) -> Result<ApiResponse> {
     let condition = WriteCondition::of_headers(&call.headers);
     if call.flag_parameter("strict") && condition == WriteCondition::None {
-        let message =
-            "`strict` asks for a condition: send `If-Match` with the tag of what was read";
+        let message = "`strict` requires a condition: send `If-Match` with the `ETag` of the document as it was read";
         return Err(RequestFailure::new(StatusCode::PRECONDITION_REQUIRED, message));
     }
     let keyword = operation.keyword();
@@ -397,12 +401,11 @@ fn run_batch(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let NodeWriteBatch { operations, message } = call.parse_body()?;
         if operations.len() > MAX_OPERATIONS {
-            let message = format!("a batch has at most {MAX_OPERATIONS} operations");
+            let message = format!("a batch can have at most {MAX_OPERATIONS} operations");
             return Err(RequestFailure::bad_request(message));
         }
         if message.as_deref().is_some_and(is_reserved_message) {
-            let reason =
-                "messages of this kind are kept for the steps of workflows; choose another";
+            let reason = "this message is reserved for workflow steps; choose another";
             return Err(RequestFailure::unprocessable(reason));
         }
         let words: Vec<&str> = operations.iter().map(WriteOperation::keyword).collect();
@@ -591,8 +594,7 @@ impl NodeWriter<'_> {
                         SiblingPosition::After(sibling.clone())
                     }
                     _ => {
-                        let message =
-                            "`sibling` goes with the places before and after, and only with them";
+                        let message = "`sibling` is required with `before` and `after`, and not allowed otherwise";
                         return Err(RequestFailure::bad_request(message));
                     }
                 };
@@ -678,7 +680,9 @@ impl NodeWriter<'_> {
         for (name, sent) in &patch.properties.0 {
             let Some(sent) = sent else {
                 if name == PRIMARY_TYPE {
-                    return Err(RequestFailure::bad_request("every node has a `jcr:primaryType`"));
+                    return Err(RequestFailure::bad_request(
+                        "every node must have a `jcr:primaryType`",
+                    ));
                 }
                 session.remove_property(path, name)?;
                 continue;
@@ -723,7 +727,7 @@ fn check_parent(session: &mut Session, path: &NodePath) -> Result<()> {
     match path.parent() {
         Some(parent) if session.node(&parent)?.is_none() => Err(RequestFailure::new(
             StatusCode::CONFLICT,
-            format!("there is no node at `{parent}` to hold it"),
+            format!("the parent node `{parent}` does not exist"),
         )),
         _ => Ok(()),
     }

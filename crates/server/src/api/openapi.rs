@@ -24,34 +24,34 @@ pub(crate) const OPENAPI_ENDPOINTS: &[Endpoint] = &[Endpoint {
 
 /// Failures that every endpoint can return.
 const COMMON_PROBLEMS: &[(u16, &str)] = &[
-    (400, "The request does not fit this description."),
-    (401, "Nobody is logged in."),
-    (403, "The user may not do that, or the CSRF token is missing."),
-    (404, "There is no such thing that the user may read."),
-    (429, "Too many logins failed; `Retry-After` says when to try again."),
-    (500, "The server failed; its error log says why."),
+    (400, "The request does not match this description."),
+    (401, "The request is not authenticated."),
+    (403, "The user is not allowed to do this, or the CSRF token is missing."),
+    (404, "The object does not exist, or the user may not read it."),
+    (429, "Too many failed logins; `Retry-After` says when to try again."),
+    (500, "Internal server error; see the error log of the server."),
     (503, "The server is busy; try again in a moment."),
 ];
 
 /// Additional failures of reads.
 const READ_PROBLEMS: &[(u16, &str)] = &[
-    (410, "The cursor leads nowhere; the problem says where to begin again."),
-    (422, "This is too much for one answer."),
+    (410, "The cursor is no longer valid; the problem says where to begin again."),
+    (422, "The result is too large for one response."),
 ];
 
 /// Additional failures of endpoints with a body.
 const BODY_PROBLEMS: &[(u16, &str)] = &[
-    (408, "The body stopped arriving."),
-    (413, "The body is too long."),
-    (415, "The body is of another type."),
+    (408, "Timed out while receiving the body."),
+    (413, "The body is too large."),
+    (415, "The body has an unsupported type."),
 ];
 
 /// Additional failures of writes.
 const WRITE_PROBLEMS: &[(u16, &str)] = &[
-    (409, "Others changed the same things; the problem lists every conflict."),
-    (412, "The condition does not hold; the problem has the current tag."),
-    (422, "The content refuses the change; the problem says why."),
-    (428, "A condition is asked for."),
+    (409, "Concurrent changes conflict with this one; the problem lists every conflict."),
+    (412, "The condition is not met; the problem contains the current `ETag`."),
+    (422, "The content does not allow the change; the problem says why."),
+    (428, "A condition is required."),
     (507, "The disk is full: nothing was saved."),
 ];
 
@@ -73,8 +73,9 @@ pub(crate) fn openapi_document() -> Value {
         "info": {
             "title": "Tympan",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Content over JSON. Every answer has an `ETag`; reads take `If-None-Match`, writes `If-Match`. \
-                Failures are problem details (RFC 9457). Unknown parameters and members are refused.",
+            "description": "Content over JSON. Every response has an `ETag`; reads accept `If-None-Match`, \
+                writes `If-Match`. Failures are problem details (RFC 9457). Unknown parameters and members \
+                are refused.",
         },
         "servers": [{ "url": "/" }],
         "security": [{ "basic": [] }, { "bearer": [] }, { "cookie": [], "csrf": [] }],
@@ -83,9 +84,11 @@ pub(crate) fn openapi_document() -> Value {
             "schemas": schema_catalog::all_schemas(),
             "securitySchemes": {
                 "basic": { "type": "http", "scheme": "basic" },
-                "bearer": { "type": "http", "scheme": "bearer", "description": "A token of `tympan user token`." },
+                "bearer": { "type": "http", "scheme": "bearer", "description": "A token created by `tympan \
+                    user token`." },
                 "cookie": { "type": "apiKey", "in": "cookie", "name": crate::login::SESSION_COOKIE },
-                "csrf": { "type": "apiKey", "in": "header", "name": "X-CSRF-Token", "description": "For writes: `csrf` of `/api/v1/me`." },
+                "csrf": { "type": "apiKey", "in": "header", "name": "X-CSRF-Token", "description": "Required \
+                    for writes: `csrf` of `/api/v1/me`." },
             },
         },
     })
@@ -160,11 +163,12 @@ fn response_objects(endpoint: &Endpoint) -> Map<String, Value> {
         responses.insert(response.status.to_string(), described);
     }
     if endpoint.method == EndpointMethod::Get {
-        responses.insert("304".to_owned(), json!({ "description": "The client has it already." }));
+        responses
+            .insert("304".to_owned(), json!({ "description": "The client's copy is current." }));
     }
     let more = if endpoint.is_write() { WRITE_PROBLEMS } else { READ_PROBLEMS };
     // The listener sends this response before anything reads the request.
-    let about = "The head of the request is too long.";
+    let about = "The request head is too large.";
     responses.insert("431".to_owned(), json!({ "description": about }));
     let of_bodies = if endpoint.body == RequestBodySpec::None { &[] } else { BODY_PROBLEMS };
     for (status, about) in COMMON_PROBLEMS.iter().chain(more).chain(of_bodies) {

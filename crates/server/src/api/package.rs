@@ -28,12 +28,12 @@ const PACKAGE_ID_PARAMETER: EndpointParameter =
 const IDENTIFIERS_PARAMETER: EndpointParameter = EndpointParameter::new(
     "identifiers",
     ParameterKind::Keyword(&["refuse", "new", "replace"]),
-    "What becomes of nodes whose identifier is taken. Default `refuse`.",
+    "How nodes whose identifier is already in use are handled. Default `refuse`.",
 );
 const DEPENDENCIES_PARAMETER: EndpointParameter = EndpointParameter::new(
     "dependencies",
     ParameterKind::Keyword(&["best_effort", "required", "strict", "ignore"]),
-    "What becomes of packages that it needs. Default `required`.",
+    "How packages that it depends on are handled. Default `required`.",
 );
 
 /// The API endpoints that this module defines.
@@ -42,7 +42,7 @@ pub(crate) const PACKAGE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/packages",
         id: "listPackages",
-        description: "Lists the stored packages that the asker may read.",
+        description: "Lists the stored packages that the caller may read.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Packages", "The packages, by group, name and version.")],
@@ -58,35 +58,35 @@ pub(crate) const PACKAGE_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "install",
                 ParameterKind::Flag,
-                "Whether to install it, too. Default false.",
+                "Whether to install it too. Default false.",
             ),
             EndpointParameter::new(
                 "replace",
                 ParameterKind::Flag,
-                "Whether it takes the place of one that is stored. Default false.",
+                "Whether it replaces a stored package with the same id. Default false.",
             ),
             IDENTIFIERS_PARAMETER,
             DEPENDENCIES_PARAMETER,
         ],
         body: RequestBodySpec::Bytes,
-        responses: &[ResponseSpec::created_json("StoredPackage", "It is stored.")],
+        responses: &[ResponseSpec::created_json("StoredPackage", "The package was stored.")],
         handler: EndpointHandler::Async(upload_package),
     },
     Endpoint {
         method: EndpointMethod::Delete,
         path: "/api/v1/packages",
         id: "removePackage",
-        description: "Removes the file of a stored package; its content stays.",
+        description: "Removes the file of a stored package; the installed content is kept.",
         parameters: &[PACKAGE_ID_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("RemovedPackage", "It is gone.")],
+        responses: &[ResponseSpec::json("RemovedPackage", "The package was removed.")],
         handler: EndpointHandler::Blocking(remove_package),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/packages/zip",
         id: "readPackage",
-        description: "Sends the file of a stored package.",
+        description: "Returns the file of a stored package.",
         parameters: &[PACKAGE_ID_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec {
@@ -100,7 +100,8 @@ pub(crate) const PACKAGE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/packages/diff",
         id: "comparePackage",
-        description: "Tells what installing the package in the body would change, as far as the asker may read.",
+        description: "Returns what installing the package in the body would change, limited to what the \
+            caller may read.",
         parameters: &[],
         body: RequestBodySpec::Bytes,
         responses: &[ResponseSpec::json("PackageReport", "The changes.")],
@@ -110,35 +111,36 @@ pub(crate) const PACKAGE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/packages/install",
         id: "installPackage",
-        description: "Installs a stored package as one commit, which needs every privilege that its changes need.",
+        description: "Installs a stored package in one commit, which requires every privilege that its \
+            changes require.",
         parameters: &[PACKAGE_ID_PARAMETER, IDENTIFIERS_PARAMETER, DEPENDENCIES_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("PackageReport", "What was done.")],
+        responses: &[ResponseSpec::json("PackageReport", "The executed changes.")],
         handler: EndpointHandler::Blocking(install_package),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/packages/uninstall",
         id: "uninstallPackage",
-        description: "Takes back what installing a package did.",
+        description: "Reverts the installation of a package.",
         parameters: &[
             PACKAGE_ID_PARAMETER,
             EndpointParameter::new(
                 "force",
                 ParameterKind::Flag,
-                "Whether to do so although others need it. Default false.",
+                "Whether to uninstall it even if other packages depend on it. Default false.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("PackageReport", "What was done.")],
+        responses: &[ResponseSpec::json("PackageReport", "The executed changes.")],
         handler: EndpointHandler::Blocking(uninstall_package),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/packages/build",
         id: "buildPackage",
-        description: "Builds a package of what the filter in the body (a `filter.xml`) names, as far as the asker may read, \
-                and sends it.",
+        description: "Builds and returns a package of the content that the filter in the body (a \
+            `filter.xml`) selects, limited to what the caller may read.",
         parameters: &[PACKAGE_ID_PARAMETER],
         body: RequestBodySpec::Text,
         responses: &[ResponseSpec {
@@ -188,7 +190,7 @@ pub(crate) fn package_schemas() -> Map<String, Json> {
 fn package_id_of(call: &ApiRequest) -> Result<PackageId> {
     let id = PackageId::parse(call.parameter("id").unwrap_or_default());
     if id.name.is_empty() {
-        let message = "name the package with `id=group:name:version`";
+        let message = "specify the package with `id=group:name:version`";
         return Err(RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, message));
     }
     Ok(id)
@@ -237,7 +239,7 @@ fn upload_package(call: ApiRequest) -> PendingApiResponse {
 
 async fn receive_upload(call: &ApiRequest) -> Result<crate::package::ReceivedPackage> {
     let body = call.body_stream.lock().take();
-    let body = body.ok_or_else(|| RequestFailure::bad_request("there is no body"))?;
+    let body = body.ok_or_else(|| RequestFailure::bad_request("the body is missing"))?;
     receive_package(&call.instance, &call.headers, body).await
 }
 

@@ -33,7 +33,8 @@ pub(crate) const PAGE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/me",
         id: "whoAmI",
-        description: "Tells who asks, with the CSRF token that writes with a session cookie repeat in `X-CSRF-Token`.",
+        description: "Returns the current user, with the CSRF token that writes with a session cookie must \
+            send in `X-CSRF-Token`.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Me", "Who asks.")],
@@ -43,8 +44,8 @@ pub(crate) const PAGE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/pages",
         id: "listPages",
-        description: "Lists what is below a folder or page, with the state of each between its author and the visitors: by \
-                position, or with `sort` page by page.",
+        description: "Lists the children of a folder or page with their publication state: by position, or \
+            with `sort` page by page.",
         parameters: &[
             EndpointParameter::required("path", ParameterKind::Path, "The folder or page."),
             BRANCH_PARAMETER,
@@ -53,23 +54,24 @@ pub(crate) const PAGE_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "offset",
                 ParameterKind::Integer(0, MAX_LIST_OFFSET),
-                "How many entries come before the page, in the parent's own order. Default 0.",
+                "Number of entries to skip, in the parent's own order. Default 0.",
             ),
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, MAX_PAGE_SIZE),
-                "The length of the page. Default 100.",
+                "Page size. Default 100.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("PageList", "A part of the listing.")],
+        responses: &[ResponseSpec::json("PageList", "A page of the listing.")],
         handler: EndpointHandler::Async(list_pages),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/page",
         id: "readPage",
-        description: "Describes a page for its editor: its state, its components, and those that may be inserted.",
+        description: "Describes a page for its editor: its state, its components, and the components that may \
+            be inserted.",
         parameters: &[
             EndpointParameter::required("path", ParameterKind::Path, "The page."),
             BRANCH_PARAMETER,
@@ -82,7 +84,7 @@ pub(crate) const PAGE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/dialog",
         id: "readDialog",
-        description: "Describes the dialog of a component on a page: its fields, and what they hold.",
+        description: "Describes the dialog of a component on a page: its fields and their values.",
         parameters: &[
             EndpointParameter::required("path", ParameterKind::Path, "The component's node."),
             BRANCH_PARAMETER,
@@ -122,7 +124,7 @@ fn list_page_children(
     let is_sorted = call.parameter("sort").is_some() || call.parameter("after").is_some();
     let (children, next) = match (is_sorted, call.parameter("offset")) {
         (true, Some(_)) => {
-            let message = "a sorted listing goes on by `after`, not by `offset`";
+            let message = "a sorted listing is continued with `after`, not with `offset`";
             return Err(RequestFailure::bad_request(message));
         }
         (true, None) => select_children(&folder, call)?,

@@ -44,8 +44,8 @@ pub(crate) const PERMISSION_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/permissions",
         id: "readPermissions",
-        description: "Lists the policies that count at a node, its own first, then those that come from above. It takes \
-                `jcr:readAccessControl`.",
+        description: "Lists the policies in effect at a node: its own first, then the inherited ones. \
+            Requires `jcr:readAccessControl`.",
         parameters: &[PATH_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Permissions", "The policies in effect.")],
@@ -55,7 +55,7 @@ pub(crate) const PERMISSION_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/privileges",
         id: "readPrivileges",
-        description: "Tells what the asker may do at a node.",
+        description: "Returns the privileges of the caller at a node.",
         parameters: &[PATH_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("OwnPrivileges", "The privileges.")],

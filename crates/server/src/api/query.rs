@@ -26,7 +26,7 @@ use crate::query::{
 const LIMIT_PARAMETER: EndpointParameter = EndpointParameter::new(
     "limit",
     ParameterKind::Integer(0, MAX_QUERY_LIMIT),
-    "The most rows. Default 100.",
+    "Maximum number of rows. Default 100.",
 );
 
 /// The API endpoints that this module defines.
@@ -35,13 +35,13 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/query",
         id: "query",
-        description: "Runs a query: rows as far as the asker may read, page by page. `explain` is for administrators, as a \
-                plan counts what is there.",
+        description: "Runs a query and returns the rows that the caller may read, page by page. `explain` is \
+            for administrators, because a plan contains counts of all content.",
         parameters: &[
             EndpointParameter::required(
                 "statement",
                 ParameterKind::Statement,
-                "The query; for `querybuilder` its predicates, written like a query string.",
+                "The query; for `querybuilder`, its predicates in the form of a query string.",
             ),
             EndpointParameter::new(
                 "language",
@@ -52,17 +52,17 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "offset",
                 ParameterKind::Integer(0, i64::MAX as u64),
-                "Rows to skip. Default 0.",
+                "Number of rows to skip. Default 0.",
             ),
             EndpointParameter::new(
                 "cursor",
                 ParameterKind::Statement,
-                "Where to go on: `cursor` of the page before.",
+                "Where to continue: `cursor` of the previous page.",
             ),
             EndpointParameter::new(
                 "explain",
                 ParameterKind::Keyword(&["none", "plan", "analyze"]),
-                "Tells how the query is run, in place of its rows. Default `none`.",
+                "Returns how the query is executed instead of its rows. Default `none`.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -73,7 +73,7 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/query",
         id: "queryByBody",
-        description: "The same as `GET`, with values for the statement's variables.",
+        description: "The same as `GET`, with values for the variables of the statement.",
         parameters: &[],
         body: RequestBodySpec::QueryJson("Query"),
         responses: QUERY_RESPONSES,
@@ -83,7 +83,7 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/search",
         id: "search",
-        description: "Finds nodes by their text, the best first, each with an excerpt.",
+        description: "Finds nodes by their text, the best matches first, each with an excerpt.",
         parameters: &[
             EndpointParameter::required(
                 "text",
@@ -95,12 +95,12 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, 1000),
-                "The most hits. Default 20.",
+                "Maximum number of hits. Default 20.",
             ),
             EndpointParameter::new(
                 "cursor",
                 ParameterKind::Statement,
-                "Where to go on: `cursor` of the page before.",
+                "Where to continue: `cursor` of the previous page.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -111,7 +111,7 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/suggest",
         id: "suggest",
-        description: "Completes the last word of a text, with words of nodes that the asker may read.",
+        description: "Completes the last word of a text with words of nodes that the caller may read.",
         parameters: &[EndpointParameter::required("prefix", ParameterKind::Text, "The text.")],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Words", "The completed texts, the most frequent first.")],
@@ -121,7 +121,7 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/spellcheck",
         id: "spellcheck",
-        description: "Corrects unknown words of a text to words of nodes that the asker may read.",
+        description: "Corrects unknown words of a text to words of nodes that the caller may read.",
         parameters: &[EndpointParameter::required("text", ParameterKind::Text, "The text.")],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json(
@@ -134,17 +134,20 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/query/slow",
         id: "listSlow",
-        description: "Lists slow statements, and those without an index. For administrators.",
+        description: "Lists slow statements and statements without an index. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("SlowStatements", "The statements, the costliest first.")],
+        responses: &[ResponseSpec::json(
+            "SlowStatements",
+            "The statements, the most expensive first.",
+        )],
         handler: EndpointHandler::Blocking(list_slow_queries),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/indexes",
         id: "listIndexes",
-        description: "Tells the state of the property indexes. For administrators.",
+        description: "Returns the state of the property indexes. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Indexes", "The indexes.")],
@@ -154,14 +157,14 @@ pub(crate) const QUERY_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/indexes/rebuild",
         id: "rebuildIndexes",
-        description: "Drops an index, or all of them, to be built anew. For administrators.",
+        description: "Drops an index, or all of them, so that they are rebuilt. For administrators.",
         parameters: &[EndpointParameter::new(
             "name",
             ParameterKind::Text,
             "The index. Default: all of them.",
         )],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("DroppedIndexes", "How many are built anew.")],
+        responses: &[ResponseSpec::json("DroppedIndexes", "The number of indexes to be rebuilt.")],
         handler: EndpointHandler::Blocking(rebuild_index),
     },
 ];
@@ -172,7 +175,7 @@ pub(crate) fn is_query_endpoint(endpoint: &Endpoint) -> bool {
 }
 
 const QUERY_RESPONSES: &[ResponseSpec] =
-    &[ResponseSpec::json("QueryAnswer", "Rows, or how they are found.")];
+    &[ResponseSpec::json("QueryAnswer", "The rows, or the query plan.")];
 
 /// Returns the JSON schemas that this module defines.
 pub(crate) fn query_schemas() -> Map<String, Json> {
@@ -332,7 +335,7 @@ fn run_query(
             api_query,
         )?));
     }
-    call.require_administrator("ask how a query is run, as that counts what is there")?;
+    call.require_administrator("explain queries, because a plan contains counts of all content")?;
     Ok(ApiResponse::json(explain_api_query(
         (instance, &call.viewer),
         &snapshot,
@@ -393,7 +396,7 @@ fn check_spelling(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse>
 }
 
 fn list_slow_queries(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
-    call.require_administrator("see the statements of others")?;
+    call.require_administrator("view the statements of other users")?;
     let threshold = instance.query_engines.administrators.limits().slow_threshold.as_millis();
     let threshold = u64::try_from(threshold).unwrap_or(u64::MAX);
     let statements = instance.query_engines.administrators.slow_statements();
@@ -401,7 +404,7 @@ fn list_slow_queries(instance: &Instance, call: &ApiRequest) -> Result<ApiRespon
 }
 
 fn list_indexes(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
-    call.require_administrator("look after indexes")?;
+    call.require_administrator("manage indexes")?;
     let status = |status: tympan_content::IndexStatus| {
         let (state, detail) = match status.state {
             IndexState::Ready { entries } => ("ready", json!({ "entries": entries })),
@@ -418,7 +421,7 @@ fn list_indexes(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 }
 
 fn rebuild_index(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
-    call.require_administrator("look after indexes")?;
+    call.require_administrator("manage indexes")?;
     let name = call.parameter("name");
     let dropped = instance.repository.drop_indexes(name)?;
     if let (0, Some(name)) = (dropped, name) {

@@ -19,14 +19,15 @@ pub(crate) const REFERENCE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/references",
     id: "listReferences",
-    description: "Tells where a node is used, and what it and the rest of its document below it refer to, by identifier, path, link in \
-            a text, name of a tag or of a policy, as far as the asker may read.",
+    description: "Lists where a node is used, and what it and the rest of its document below it refer to: by \
+        identifier, path, link in a text, or name of a tag or policy, limited to what the caller may read.",
     parameters: &[
         EndpointParameter::required("path", ParameterKind::Path, "The node."),
         EndpointParameter::new(
             "deep",
             ParameterKind::Flag,
-            "Whether `usedBy` is about all nodes below it as well, and leaves out what is there itself. Default false.",
+            "Whether `usedBy` also covers all nodes below the node, without references from within this \
+             subtree. Default false.",
         ),
         BRANCH_PARAMETER,
         AT_PARAMETER,

@@ -14,11 +14,12 @@ pub(crate) const SCHEDULE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Post,
     path: "/api/v1/schedules/run",
     id: "runSchedule",
-    description: "Adds the job of a schedule now, unless one waits or runs; its next time stays. For the administrator.",
+    description: "Adds the job of a schedule now, unless one is queued or running; its next scheduled time is \
+        unchanged. For administrators.",
     parameters: &[EndpointParameter::required(
         "name",
         ParameterKind::Text,
-        "The schedule's name, as `/api/v1/jobs/schedules` lists it.",
+        "The name of the schedule, as `/api/v1/jobs/schedules` lists it.",
     )],
     body: RequestBodySpec::None,
     responses: &[ResponseSpec::json("ScheduleRun", "The job.")],
@@ -32,7 +33,7 @@ pub(crate) fn schedule_schemas() -> Map<String, Json> {
 
 fn run_schedule(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
-        call.require_administrator("run what is scheduled")?;
+        call.require_administrator("run schedules")?;
         let name = call.parameter("name").unwrap_or_default().to_owned();
         let job = call.instance.queues.run_schedule_now(&name, call.user_name(), call.now).await?;
         let missing = || {

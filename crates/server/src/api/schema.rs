@@ -30,7 +30,7 @@ pub(crate) fn folders_schema() -> Value {
         "type": "string",
         "pattern": pattern,
         "maxLength": 1000,
-        "description": "Where the user stands below `/home/users`; missing folders are made.",
+        "description": "The folder of the user below `/home/users`; missing folders are created.",
         "examples": ["north/berlin"],
     })
 }
@@ -151,13 +151,13 @@ pub(crate) fn count_schema() -> Value {
     json!({ "type": "integer", "minimum": 0 })
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "callers make the schema in its place")]
+#[expect(clippy::needless_pass_by_value, reason = "callers build the schema in the argument")]
 pub(crate) fn array_schema(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
 /// Returns the schema of an object whose keys are names of nodes or properties.
-#[expect(clippy::needless_pass_by_value, reason = "callers make the schema in its place")]
+#[expect(clippy::needless_pass_by_value, reason = "callers build the schema in the argument")]
 pub(crate) fn map_schema(values: Value) -> Value {
     json!({ "type": "object", "propertyNames": name_schema(), "additionalProperties": values })
 }

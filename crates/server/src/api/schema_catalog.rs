@@ -155,11 +155,13 @@ fn problem_schema() -> Value {
             "detail": { "type": "string", "description": "What failed, where, and what to do." },
             "conflicts": array_schema(reference_schema("Conflict")),
             "violations": array_schema(violation),
-            "currentTag": { "type": "string", "description": "The tag of the document as it is now." },
-            "operation": { "type": "integer", "minimum": 0, "description": "Which operation of a batch failed." },
-            "oldest": { "type": "string", "description": "The cursor from which on changes are kept." },
-            "newest": { "type": "string", "description": "The cursor behind the newest change." },
-            "root": { "type": "string", "description": "The state that the newest cursor stands for." },
+            "currentTag": { "type": "string", "description": "The current `ETag` of the document." },
+            "operation": { "type": "integer", "minimum": 0, "description": "The index of the operation of a \
+                batch that failed." },
+            "oldest": { "type": "string", "description": "The oldest cursor from which changes are still \
+                available." },
+            "newest": { "type": "string", "description": "The cursor after the newest change." },
+            "root": { "type": "string", "description": "The root at the newest cursor." },
         },
         "required": ["type", "title", "status", "detail"],
     })
@@ -187,7 +189,8 @@ fn node_schemas() -> Map<String, Value> {
                     ),
                     (
                         "children",
-                        json!({ "type": "object", "additionalProperties": reference_schema("Node"), "description": format!("In order, down to the depth that was asked for, at most {MAX_READ_DEPTH}.") }),
+                        json!({ "type": "object", "additionalProperties": reference_schema("Node"), "description": format!("In \
+                            order, down to the requested depth, at most {MAX_READ_DEPTH}.") }),
                     ),
                 ],
             ),

@@ -30,12 +30,16 @@ use crate::write::page_modification::record_page_modification;
 
 const PATH_PARAMETER: EndpointParameter =
     EndpointParameter::required("path", ParameterKind::Path, "The node.");
-const VERSION_PARAMETER: EndpointParameter =
-    EndpointParameter::required("version", ParameterKind::Text, "The version's name or label.");
+const VERSION_PARAMETER: EndpointParameter = EndpointParameter::required(
+    "version",
+    ParameterKind::Text,
+    "The name or label of the version.",
+);
 const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-Match",
     ParameterKind::Header,
-    "The tag of what was read; the change is refused (412) if the document was changed since.",
+    "The `ETag` of the document as it was read; the change is refused (412) if the document has changed \
+     since.",
 );
 
 /// The API endpoints that this module defines.
@@ -44,7 +48,7 @@ pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/versions",
         id: "listVersions",
-        description: "Lists the versions of a node, the oldest first; also of one that is gone.",
+        description: "Lists the versions of a node, the oldest first; also those of a deleted node.",
         parameters: &[PATH_PARAMETER, BRANCH_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Versions", "The versions.")],
@@ -54,10 +58,11 @@ pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/versions",
         id: "keepVersion",
-        description: "Keeps a node as it is now as its next version; `checkIn` closes it to changes until it is checked out.",
+        description: "Creates a version from the current state of a node; `checkIn` makes the node read-only \
+            until it is checked out.",
         parameters: &[IF_MATCH_PARAMETER],
         body: RequestBodySpec::Json("NewVersion"),
-        responses: &[ResponseSpec::created_json("Version", "It is kept.")],
+        responses: &[ResponseSpec::created_json("Version", "The version was created.")],
         handler: EndpointHandler::Blocking(create_version),
     },
     Endpoint {
@@ -67,24 +72,24 @@ pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
         description: "Removes a version.",
         parameters: &[PATH_PARAMETER, VERSION_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        responses: &[ResponseSpec::empty(204, "The version was removed.")],
         handler: EndpointHandler::Blocking(remove_version),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/versions/checkout",
         id: "checkOut",
-        description: "Opens a node that was checked in to changes.",
+        description: "Checks out a node that was checked in, so that it can be changed.",
         parameters: &[],
         body: RequestBodySpec::Json("CheckedOut"),
-        responses: &[ResponseSpec::json("Written", "It can be changed.")],
+        responses: &[ResponseSpec::json("Written", "The node is checked out.")],
         handler: EndpointHandler::Blocking(check_out_node),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/versions/node",
         id: "readVersion",
-        description: "Reads a node as a version holds it.",
+        description: "Returns a node as it is stored in a version.",
         parameters: &[
             PATH_PARAMETER,
             VERSION_PARAMETER,
@@ -95,69 +100,71 @@ pub(crate) const VERSION_ENDPOINTS: &[Endpoint] = &[
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Node", "The node as it was.")],
+        responses: &[ResponseSpec::json("Node", "The node at that version.")],
         handler: EndpointHandler::Blocking(read_version),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/versions/diff",
         id: "compareVersions",
-        description: "Tells what differs between two versions of a node, or between one and the node as it is now.",
+        description: "Returns the differences between two versions of a node, or between a version and the \
+            current node.",
         parameters: &[
             PATH_PARAMETER,
             EndpointParameter::required(
                 "from",
                 ParameterKind::Text,
-                "The earlier version's name or label.",
+                "The name or label of the earlier version.",
             ),
             EndpointParameter::new(
                 "to",
                 ParameterKind::Text,
-                "The later one's. Default: the node as it is now.",
+                "The name or label of the later version. Default: the current node.",
             ),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Differences", "What differs, node by node.")],
+        responses: &[ResponseSpec::json("Differences", "The differences, node by node.")],
         handler: EndpointHandler::Blocking(compare_versions),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/versions/label",
         id: "addLabel",
-        description: "Gives a version a label; with `move`, one that another version of the node has.",
+        description: "Adds a label to a version; with `move`, even if another version of the node has it.",
         parameters: &[],
         body: RequestBodySpec::Json("NewLabel"),
-        responses: &[ResponseSpec::empty(204, "It has the label.")],
+        responses: &[ResponseSpec::empty(204, "The label was added.")],
         handler: EndpointHandler::Blocking(add_label),
     },
     Endpoint {
         method: EndpointMethod::Delete,
         path: "/api/v1/versions/label",
         id: "removeLabel",
-        description: "Takes a label from whichever version of the node has it.",
+        description: "Removes a label from the version of the node that has it.",
         parameters: &[
             PATH_PARAMETER,
             EndpointParameter::required("label", ParameterKind::Name, "The label."),
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "No version has it.")],
+        responses: &[ResponseSpec::empty(204, "The label was removed.")],
         handler: EndpointHandler::Blocking(remove_label),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/versions/restore",
         id: "restoreVersion",
-        description: "Makes a node as one of its versions holds it, or a part of it; a node that is gone comes back.",
+        description: "Restores a node, or a part of it, from one of its versions; a deleted node is created \
+            again.",
         parameters: &[IF_MATCH_PARAMETER],
         body: RequestBodySpec::Json("RestoredVersion"),
-        responses: &[ResponseSpec::json("Written", "The node is as it was.")],
+        responses: &[ResponseSpec::json("Written", "The node was restored.")],
         handler: EndpointHandler::Blocking(restore_version),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/versions/deleted",
         id: "listDeleted",
-        description: "Lists the nodes at a path and below that are gone, but for their versions.",
+        description: "Lists the deleted nodes at and below a path that still have versions.",
         parameters: &[PATH_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("DeletedNodes", "The nodes that can be restored.")],
@@ -314,7 +321,7 @@ fn create_version(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse>
         &path,
         &CheckInOptions { comment: &comment, created_at: call.now, check_out_state: after },
     )?;
-    session.commit(&format!("keep a version of {path}"), call.now)?;
+    session.commit(&format!("create a version of {path}"), call.now)?;
     increment(&instance.metrics.commits);
     Ok(ApiResponse::created(version_json(&version)))
 }
@@ -438,7 +445,7 @@ fn remove_label(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         let message = format!("no version of `{path}` has the label `{label}`");
         return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
     }
-    session.commit(&format!("take the label {label} from {path}"), call.now)?;
+    session.commit(&format!("remove the label {label} from {path}"), call.now)?;
     increment(&instance.metrics.commits);
     Ok(ApiResponse::empty())
 }

@@ -34,13 +34,13 @@ const MAX_PURGE_DAYS: u64 = 36_500;
 
 const NUMBER_KIND: ParameterKind = ParameterKind::Integer(0, i64::MAX as u64);
 const WORKFLOW_ID_PARAMETER: EndpointParameter =
-    EndpointParameter::required("id", NUMBER_KIND, "The instance's number.");
+    EndpointParameter::required("id", NUMBER_KIND, "The number of the instance.");
 const COMMENT_PARAMETER: EndpointParameter =
-    EndpointParameter::new("comment", ParameterKind::Text, "What the history says about it.");
+    EndpointParameter::new("comment", ParameterKind::Text, "A comment for the history.");
 const DATA_PARAMETER: EndpointParameter = EndpointParameter::new(
     "data",
     ParameterKind::Pairs,
-    "What is added to the data of the instance: `name=value`. May be repeated.",
+    "Values to add to the data of the instance: `name=value`. May be repeated.",
 );
 
 /// The API endpoints that this module defines.
@@ -49,24 +49,35 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/workflows",
         id: "listWorkflows",
-        description: "Lists instances, the newest first: those that the asker started; all of them for administrators.",
+        description: "Lists instances, the newest first: those that the caller started; all of them for \
+            administrators.",
         parameters: &[
             EndpointParameter::new(
                 "model",
                 ParameterKind::Text,
                 "Only those of the model at this path.",
             ),
-            EndpointParameter::new("payload", ParameterKind::Text, "Only those about this path."),
+            EndpointParameter::new(
+                "payload",
+                ParameterKind::Text,
+                "Only those with this path as their \
+                payload.",
+            ),
             EndpointParameter::new(
                 "state",
                 ParameterKind::Text,
-                "Only those in this state: RUNNING, SUSPENDED, COMPLETED, ABORTED or STALE, in letters of any case.",
+                "Only those in this state: RUNNING, SUSPENDED, COMPLETED, ABORTED or STALE \
+                 (case-insensitive).",
             ),
-            EndpointParameter::new("before", NUMBER_KIND, "Only those with smaller numbers."),
+            EndpointParameter::new(
+                "before",
+                NUMBER_KIND,
+                "Only those with smaller numbers than this.",
+            ),
             EndpointParameter::new(
                 "limit",
                 ParameterKind::Integer(1, MAX_LISTED_WORKFLOWS as u64),
-                "The length of the page. Default 100.",
+                "Page size. Default 100.",
             ),
         ],
         body: RequestBodySpec::None,
@@ -77,15 +88,11 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/workflows",
         id: "startWorkflow",
-        description: "Starts an instance about a node that the asker may read.",
+        description: "Starts an instance whose payload is a node that the caller may read.",
         parameters: &[],
         body: RequestBodySpec::Form(&[
             EndpointParameter::required("model", ParameterKind::Path, "The path of the model."),
-            EndpointParameter::required(
-                "payload",
-                ParameterKind::Path,
-                "The node that it is about.",
-            ),
+            EndpointParameter::required("payload", ParameterKind::Path, "The payload node."),
             DATA_PARAMETER,
         ]),
         responses: &[ResponseSpec::created_json("WorkflowStarted", "It runs.")],
@@ -95,7 +102,8 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/workflows/models",
         id: "listWorkflowModels",
-        description: "Lists the models that the asker may read, with what is wrong with those that start nothing: unknown processes, too.",
+        description: "Lists the models that the caller may read, with the errors of those that cannot be \
+            started, including unknown processes.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("WorkflowModels", "The models.")],
@@ -105,7 +113,8 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/workflows/instance",
         id: "readWorkflow",
-        description: "Shows an instance that the asker started, with its open steps and its history; any for administrators.",
+        description: "Returns an instance that the caller started, with its open steps and its history; any \
+            for administrators.",
         parameters: &[WORKFLOW_ID_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("WorkflowDetails", "The instance.")],
@@ -115,43 +124,43 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/workflows/terminate",
         id: "terminateWorkflow",
-        description: "Ends an instance that the asker started; any for administrators.",
+        description: "Terminates an instance that the caller started; any for administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[WORKFLOW_ID_PARAMETER, COMMENT_PARAMETER]),
-        responses: &[ResponseSpec::json("WorkflowTerminated", "It has ended.")],
+        responses: &[ResponseSpec::json("WorkflowTerminated", "The instance was terminated.")],
         handler: EndpointHandler::Async(terminate_workflow),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/workflows/suspend",
         id: "suspendWorkflow",
-        description: "Keeps an instance that the asker started from going on; any for administrators.",
+        description: "Suspends an instance that the caller started; any for administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[WORKFLOW_ID_PARAMETER]),
-        responses: &[ResponseSpec::json("Changed", "Whether it went on before.")],
+        responses: &[ResponseSpec::json("Changed", "Whether the instance was running before.")],
         handler: EndpointHandler::Async(suspend_workflow),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/workflows/resume",
         id: "resumeWorkflow",
-        description: "Lets an instance that the asker started go on; any for administrators.",
+        description: "Resumes an instance that the caller started; any for administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[WORKFLOW_ID_PARAMETER]),
-        responses: &[ResponseSpec::json("Changed", "Whether it was suspended before.")],
+        responses: &[ResponseSpec::json("Changed", "Whether the instance was suspended before.")],
         handler: EndpointHandler::Async(resume_workflow),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/workflows/purge",
         id: "purgeWorkflows",
-        description: "Removes instances that ended before so many days. For administrators.",
+        description: "Removes instances that ended more than this number of days ago. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[
             EndpointParameter::required(
                 "days",
                 ParameterKind::Integer(0, MAX_PURGE_DAYS),
-                "How many days are kept.",
+                "The number of days to keep.",
             ),
             EndpointParameter::new(
                 "model",
@@ -159,7 +168,7 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
                 "Only those of the model at this path.",
             ),
         ]),
-        responses: &[ResponseSpec::json("WorkflowsPurged", "How many there were.")],
+        responses: &[ResponseSpec::json("WorkflowsPurged", "The number of removed instances.")],
         handler: EndpointHandler::Async(purge_workflows),
     },
 ];
@@ -225,7 +234,8 @@ fn workflow_data_of(call: &ApiRequest) -> Map<String, Value> {
 
 /// Returns the number in a required field.
 fn number_field(call: &ApiRequest, name: &str) -> Result<i64> {
-    call.integer_parameter(name).ok_or_else(|| RequestFailure::bad_request(format!("say `{name}`")))
+    call.integer_parameter(name)
+        .ok_or_else(|| RequestFailure::bad_request(format!("`{name}` is missing")))
 }
 
 /// Returns a field; `None` if it is empty.
@@ -271,7 +281,7 @@ fn list_workflows(call: ApiRequest) -> PendingApiResponse {
         if let Some(state) = call.parameter("state") {
             let unknown = || {
                 let names = WorkflowState::ALL.map(WorkflowState::name).join(", ");
-                RequestFailure::unprocessable(format!("`state` is one of {names}"))
+                RequestFailure::unprocessable(format!("`state` must be one of {names}"))
             };
             filter.state = Some(WorkflowState::from_name(state).ok_or_else(unknown)?);
         }

@@ -98,7 +98,7 @@ impl Logins {
                 tracing::warn!(
                     user,
                     reason = %error,
-                    "a session is kept in memory, as the state database cannot be written"
+                    "cannot write the state database; keeping the session in memory"
                 );
                 self.memory_sessions.begin(user, account, now)
             }

@@ -80,7 +80,7 @@ impl PasswordCheckQueue {
     /// If too many attempts are waiting.
     async fn acquire(&self, is_known: bool) -> Result<PasswordCheckPermit> {
         let busy = || {
-            let message = "too many logins wait for their turn; try again in a moment";
+            let message = "too many logins are waiting; try again in a moment";
             let failure = RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message);
             RequestFailure { retry_after_seconds: Some(1), ..failure }
         };
@@ -118,8 +118,8 @@ impl TrustedProxies {
         {
             tracing::warn!(
                 address = %sender,
-                "a login came through a proxy that `trusted_proxies` of `[login]` does not name; if it is yours, name it: \
-                 until then all who log in through it count as one client"
+                "a login came through a proxy that is not listed in `trusted_proxies` of `[login]`; if it is \
+                 yours, add it: until then, all its clients are counted as one"
             );
         }
         Some(forwarded_client_address(headers, sender, &self.networks))

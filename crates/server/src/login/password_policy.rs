@@ -124,12 +124,12 @@ const COMMON_PASSWORDS: &[&str] = &[
 pub fn check_new_password(user: &str, password: &str) -> Result<(), String> {
     let length = password.chars().count();
     if !(MIN_PASSWORD_CHARS..=MAX_PASSWORD_CHARS).contains(&length) {
-        return Err(format!("has to have {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters"));
+        return Err(format!("must have {MIN_PASSWORD_CHARS} to {MAX_PASSWORD_CHARS} characters"));
     }
     let plain = password.trim().to_lowercase();
     let is_one_letter = plain.chars().all(|letter| plain.starts_with(letter));
     if COMMON_PASSWORDS.contains(&plain.as_str()) || is_one_letter {
-        return Err("is among the commonest, which are tried first; choose another".to_owned());
+        return Err("is too common; choose another".to_owned());
     }
     let user = user.to_lowercase();
     let rest = plain.strip_prefix(&user).filter(|_| !user.is_empty());
@@ -138,7 +138,7 @@ pub fn check_new_password(user: &str, password: &str) -> Result<(), String> {
         rest == user || rest.chars().all(|letter| letter.is_ascii_digit() || letter == '!')
     });
     if is_name {
-        return Err("is the name of the user; choose another".to_owned());
+        return Err("is based on the user name; choose another".to_owned());
     }
     Ok(())
 }

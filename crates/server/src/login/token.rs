@@ -387,7 +387,10 @@ impl Logins {
             .fetch_optional(&self.pool)
             .await?;
         let spent = || {
-            RequestFailure::new(StatusCode::UNAUTHORIZED, "this login link was used or is too old")
+            RequestFailure::new(
+                StatusCode::UNAUTHORIZED,
+                "this login link was already used or has expired",
+            )
         };
         let stored = StoredToken::from_row(&row.ok_or_else(spent)?)?;
         let account = self

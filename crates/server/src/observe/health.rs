@@ -166,7 +166,7 @@ pub(crate) async fn serve_metrics(State(instance): State<Arc<Instance>>) -> Resp
 /// Writes the request latency histogram.
 fn write_latency_metrics(text: &mut String, times: &RequestHistogram, role: &str) {
     let name = "tympan_request_seconds";
-    let about = "Time until the last byte of an answer had left, by method and class of status.";
+    let about = "Time until the last byte of the response was sent, by method and status class.";
     RequestHistogram::write_metric_head(text, name, about);
     times.write_metric(text, name, &format!("role=\"{role}\""));
 }
@@ -184,8 +184,8 @@ fn write_ledger_metrics(text: &mut String, ledger: &DependencyLedger, role: &str
     }
     let (urls, dependencies) = ledger.url_and_dependency_counts();
     for (name, help, value) in [
-        ("urls", "URLs whose dependencies are kept.", urls),
-        ("dependencies", "Dependencies of all kept URLs.", dependencies),
+        ("urls", "URLs with stored dependencies.", urls),
+        ("dependencies", "Stored dependencies of all URLs.", dependencies),
     ] {
         let name = format!("tympan_ledger_{name}");
         write!(
@@ -200,15 +200,15 @@ fn write_ledger_metrics(text: &mut String, ledger: &DependencyLedger, role: &str
 fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role: &str) {
     let FragmentCacheReport { hits, misses, evicted, removed, ghost_hits: regretted, .. } = *report;
     for (name, help, value) in [
-        ("hits", "Components answered from the cache.", hits),
-        ("misses", "Components drawn to be kept.", misses),
+        ("hits", "Components served from the fragment cache.", hits),
+        ("misses", "Components rendered and stored in the fragment cache.", misses),
         (
             "evicted",
-            "Fragments that went for want of room; a rise means that the cache is too small.",
+            "Fragments evicted for lack of space; a rise means that the cache is too small.",
             evicted,
         ),
-        ("removed", "Fragments that changes removed.", removed),
-        ("regretted", "Look-ups of fragments that had gone for want of room.", regretted),
+        ("removed", "Fragments removed because of content changes.", removed),
+        ("regretted", "Lookups of fragments that had been evicted.", regretted),
     ] {
         let name = format!("tympan_fragment_{name}_total");
         // Writing to a string cannot fail.
@@ -221,19 +221,23 @@ fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role:
     let name = "tympan_fragment_uncached_total";
     write!(
         text,
-        "# HELP {name} Components drawn and not kept, by reason.\n# TYPE {name} counter\n"
+        "# HELP {name} Components rendered but not cached, by reason.\n# TYPE {name} counter\n"
     )
     .ok();
     for (why, count) in &report.uncached_counts {
         writeln!(text, "{name}{{role=\"{role}\",reason=\"{}\"}} {count}", why.name()).ok();
     }
     for (name, help, value) in [
-        ("bytes", "Bytes of all kept fragments.", report.bytes),
-        ("max_bytes", "Bytes that they may take: `max_bytes` of `[fragments]`.", report.max_bytes),
+        ("bytes", "Bytes of all cached fragments.", report.bytes),
+        (
+            "max_bytes",
+            "Maximum bytes of all cached fragments: `max_bytes` of `[fragments]`.",
+            report.max_bytes,
+        ),
         ("entries", "Kept fragments.", report.fragment_count),
         (
             "working_set_bytes",
-            "About how many bytes the site needs at once.",
+            "Estimated working set of the site in bytes.",
             report.working_set_bytes,
         ),
     ] {

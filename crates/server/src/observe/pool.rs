@@ -171,9 +171,9 @@ pub(super) fn exhausted_pools(states: &[PoolState]) -> Option<String> {
             let PoolState { name, limit, waiting, .. } = pool;
             let others = match waiting {
                 0 => String::new(),
-                waiting => format!(", and {waiting} wait for one"),
+                waiting => format!(", and {waiting} are waiting for one"),
             };
-            format!("all {limit} places of the pool `{name}` are taken{others}")
+            format!("all {limit} slots of the pool `{name}` are in use{others}")
         })
         .collect();
     (!descriptions.is_empty()).then(|| descriptions.join("; "))
@@ -183,22 +183,20 @@ pub(super) fn exhausted_pools(states: &[PoolState]) -> Option<String> {
 pub(super) fn to_prometheus(states: &[PoolState], role: &str) -> String {
     type Read = fn(&PoolState) -> u64;
     let rows: [(&str, &str, &str, Read); 6] = [
-        ("in_use", "gauge", "Places that are taken; at the limit, others wait.", |pool| {
-            pool.in_use
-        }),
-        ("idle", "gauge", "Places that are ready and free.", |pool| pool.idle),
-        ("limit", "gauge", "Places that there may be.", |pool| pool.limit),
-        ("waiting", "gauge", "Who waits for a place.", |pool| pool.waiting),
+        ("in_use", "gauge", "Slots in use; at the limit, others wait.", |pool| pool.in_use),
+        ("idle", "gauge", "Idle slots, ready for use.", |pool| pool.idle),
+        ("limit", "gauge", "Maximum number of slots.", |pool| pool.limit),
+        ("waiting", "gauge", "Callers waiting for a slot.", |pool| pool.waiting),
         (
             "timeouts_total",
             "counter",
-            "Waits in vain; a rise means that the pool is too small.",
+            "Waits that timed out; a rise means that the pool is too small.",
             |pool| pool.timeouts,
         ),
         (
             "refused_total",
             "counter",
-            "Refused at once, as too many waited; a rise means overload.",
+            "Callers refused at once because too many were waiting; a rise means overload.",
             |pool| pool.refused,
         ),
     ];

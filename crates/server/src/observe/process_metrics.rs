@@ -20,39 +20,44 @@ pub(crate) fn process_metrics() -> String {
         (
             "process_resident_memory_bytes",
             "gauge",
-            "Memory, files that are mapped included.",
+            "Resident memory, including mapped files.",
             kilobytes("VmRSS:"),
         ),
         (
             "process_anonymous_memory_bytes",
             "gauge",
-            "Memory without files that are mapped.",
+            "Resident memory without mapped files.",
             kilobytes("RssAnon:"),
         ),
-        ("process_virtual_memory_bytes", "gauge", "Addresses in use.", kilobytes("VmSize:")),
+        (
+            "process_virtual_memory_bytes",
+            "gauge",
+            "Size of the address space in use.",
+            kilobytes("VmSize:"),
+        ),
         ("process_open_fds", "gauge", "Open files and connections.", count_open_files()),
         (
             "process_max_fds",
             "gauge",
-            "How many may be open.",
+            "Maximum number of open files and connections.",
             parse_field(&limits, "Max open files"),
         ),
         (
             "process_disk_read_bytes_total",
             "counter",
-            "Bytes read from disks, not from the system's memory.",
+            "Bytes read from disks, not from the page cache.",
             parse_field(&io, "read_bytes:"),
         ),
         (
             "process_disk_written_bytes_total",
             "counter",
-            "Bytes on their way to disks.",
+            "Bytes submitted for writing to disks.",
             parse_field(&io, "write_bytes:"),
         ),
         (
             "process_context_switches_total",
             "counter",
-            "Times that the main thread gave up its processor or was put off.",
+            "Voluntary and involuntary context switches of the main thread.",
             parse_field(&status, "voluntary_ctxt_switches:")
                 .zip(parse_field(&status, "nonvoluntary_ctxt_switches:"))
                 .map(|(own, forced)| own + forced),

@@ -142,14 +142,16 @@ fn disk_health(folder: &Path) -> ComponentHealth {
     std::fs::remove_file(&file).ok();
     if let Err(error) = written {
         return ComponentHealth::Failed(format!(
-            "nothing can be written below the home: {error}; make room, or see whether its disk is mounted to be read only"
+            "cannot write to the home folder: {error}; free some space, or check whether its disk is mounted \
+             read-only"
         ));
     }
     let free = rustix::fs::statvfs(folder).map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     match free {
-        Ok(free) if free < FREE_BYTES_WARN_LIMIT => {
-            ComponentHealth::Degraded(format!("the disk of the home has {} MiB left", free >> 20))
-        }
+        Ok(free) if free < FREE_BYTES_WARN_LIMIT => ComponentHealth::Degraded(format!(
+            "the disk of the home folder has {} MiB left",
+            free >> 20
+        )),
         _ => ComponentHealth::Healthy,
     }
 }

@@ -143,8 +143,8 @@ pub(super) async fn probe_results(
     let failed = |reason: String| vec![(name, ComponentHealth::Failed(reason))];
     match tokio::time::timeout_at(deadline, run.wait_for(Option::is_some)).await {
         Ok(Ok(results)) => results.as_ref().map(|(checks, _)| checks.clone()).unwrap_or_default(),
-        Ok(Err(_)) => failed("the look at it has ended without an answer".to_owned()),
-        Err(_) => failed(format!("no answer within {} ms", PROBE_TIMEOUT.as_millis())),
+        Ok(Err(_)) => failed("the check ended without a result".to_owned()),
+        Err(_) => failed(format!("no response within {} ms", PROBE_TIMEOUT.as_millis())),
     }
 }
 

@@ -26,14 +26,13 @@ pub(crate) async fn index_health(instance: &Arc<Instance>, now: SystemTime) -> C
 
 fn index_health_of(status: &SearchIndexStatus, age: Duration) -> ComponentHealth {
     if let Some(reason) = &status.pause_reason {
-        return ComponentHealth::Failed(format!("the full-text index does not follow: {reason}"));
+        return ComponentHealth::Failed(format!(
+            "the full-text index is not being updated: {reason}"
+        ));
     }
     if status.indexed_root.is_none() {
         let progress = status.rebuild_progress.map_or_else(String::new, |progress| {
-            format!(
-                ": {} of {} documents are read",
-                progress.done_documents, progress.total_documents
-            )
+            format!(": {} of {} documents read", progress.done_documents, progress.total_documents)
         });
         // Building ends without intervention, and search responses report it.
         let building = || format!("the full-text index is being built{progress}");
@@ -59,25 +58,25 @@ pub(crate) async fn search_metrics(instance: &Arc<Instance>, role: &str) -> Stri
     for (name, help, value) in [
         (
             "indexed",
-            "Documents written to the full-text index; the load of following.",
+            "Documents written to the full-text index; the indexing load.",
             &counters.indexed_documents,
         ),
         (
             "failed",
-            "Documents of which a part could not be indexed; a rise means damaged uploads.",
+            "Documents that could not be indexed completely; a rise means damaged uploads.",
             &counters.failed_documents,
         ),
         (
             "rebuilds",
-            "Builds of the index from nothing; a rise means that it was damaged or left behind.",
+            "Full rebuilds of the index; a rise means that it was damaged or too far behind.",
             &counters.rebuilds,
         ),
         (
             "pauses",
-            "Times that the index could not follow; a rise means a full disk or a failing store.",
+            "Times that index updates were interrupted; a rise means a full disk or a failing store.",
             &counters.pauses,
         ),
-        ("queries", "Full-text queries; the load.", &counters.queries),
+        ("queries", "Full-text queries; the query load.", &counters.queries),
         (
             "failed_queries",
             "Full-text queries that were refused or failed.",
@@ -96,13 +95,17 @@ pub(crate) async fn search_metrics(instance: &Arc<Instance>, role: &str) -> Stri
     let Ok(status) = index_status(instance, SystemTime::now()).await else { return text };
     for (name, help, value) in [
         ("documents", "Documents in the full-text index.", status.documents as f64),
-        ("bytes", "Bytes of the files of the index.", status.bytes as f64),
+        ("bytes", "Bytes of the index files.", status.bytes as f64),
         (
             "lag_revisions",
-            "Revisions of the content that are not in the index yet.",
+            "Content revisions that are not indexed yet.",
             status.lag_revisions as f64,
         ),
-        ("lag_seconds", "How old the oldest of them is.", status.lag.as_secs_f64()),
+        (
+            "lag_seconds",
+            "Age of the oldest revision that is not indexed yet.",
+            status.lag.as_secs_f64(),
+        ),
     ] {
         let name = format!("tympan_search_{name}");
         write!(

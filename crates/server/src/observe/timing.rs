@@ -45,7 +45,7 @@ async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()>
         return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
     }
     let viewer = instance.viewer_of(identity.as_ref())?;
-    instance.require_administrator(&viewer, "see what requests took")
+    instance.require_administrator(&viewer, "view request timings")
 }
 
 /// Serves the timing data as a page, to administrators.

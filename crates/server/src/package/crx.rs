@@ -157,7 +157,7 @@ async fn serve_command(
     let is_write = request.method() == Method::POST;
     let package_request = PackageManagerRequest::read(&instance, request).await?;
     if !is_write {
-        let message = "package commands are sent with POST";
+        let message = "package commands must be sent with POST";
         return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
     let done =
@@ -301,7 +301,7 @@ fn create_package(
         version: text("packageVersion"),
     };
     if id.name.is_empty() {
-        return Err(RequestFailure::bad_request("the package needs a name"));
+        return Err(RequestFailure::bad_request("the name of the package is missing"));
     }
     let stamp = audit_stamp(&package_request.viewer);
     let mut session = instance.repository.session_as(&package_request.viewer)?;
@@ -353,7 +353,7 @@ async fn serve_xml(State(instance): State<Arc<Instance>>, request: Request) -> R
                 return Ok(Ok(packages_xml(&snapshot.stored_packages()?)));
             }
             if !is_write {
-                let message = "package commands are sent with POST";
+                let message = "package commands must be sent with POST";
                 return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
             }
             let package_request = if package_request.received_package.is_some() {

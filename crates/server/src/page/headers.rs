@@ -27,10 +27,10 @@ pub struct PageHeaders(HeaderMap);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PageHeaderError {
     /// The name is invalid.
-    #[error("`{0}` is no name of a header")]
+    #[error("`{0}` is not a valid header name")]
     InvalidName(String),
     /// The value is invalid.
-    #[error("the value of `{0}` holds characters that no header can carry")]
+    #[error("the value of `{0}` contains characters that are not allowed in headers")]
     InvalidValue(String),
     /// The header is set by the program itself.
     #[error("`{0}` is set by the program itself")]

@@ -141,8 +141,7 @@ fn resolve_visible_image(
     let images = instance.image_service.get();
     if !images.is_some_and(|images| images.allows_address(address)) {
         increment(&instance.metrics.images_refused);
-        let message =
-            "this size is not one that URLs may ask for; `url_widths` in tympan.toml lists them";
+        let message = "this image size is not allowed in URLs; see `url_widths` in tympan.toml";
         return Err(RequestFailure::new(StatusCode::FORBIDDEN, message));
     }
     ImageRenderRequest::resolve(address, asset)
@@ -204,7 +203,7 @@ async fn find_or_render_image(
     }
     let _busy = ImageRequestPermit::try_acquire(images).ok_or_else(|| {
         increment(&instance.metrics.images_put_off);
-        let message = "too many pictures are being drawn; try again in a moment";
+        let message = "too many images are being rendered; try again in a moment";
         RequestFailure {
             retry_after_seconds: Some(1),
             ..RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -221,7 +220,8 @@ async fn render_image(
     images: &ImageService,
     render_request: &ImageRenderRequest,
 ) -> Result<Arc<RenderedImage>> {
-    let closed = || RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops");
+    let closed =
+        || RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
     let permit = Arc::clone(&images.render_permits).acquire_owned().await.map_err(|_| closed())?;
     let (blob, studio) = (render_request.blob, Arc::clone(&images.rendition_pool));
     let order = render_request.processing_order(images.limits);
@@ -237,7 +237,7 @@ async fn render_image(
         increment(&instance.metrics.images_failed);
         RequestFailure::new(
             StatusCode::NOT_FOUND,
-            format!("there is no picture of this asset{reason}"),
+            format!("cannot render an image of this asset{reason}"),
         )
     };
     let output = output.map_err(|error| match &error {

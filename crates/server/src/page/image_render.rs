@@ -147,7 +147,7 @@ impl ExportImageSource for ExportImageRenderer {
             .process_file(&|| open_blob(&self.repository, &render_request.blob), &order);
         let output = output.map_err(|error| error.to_string())?;
         let rendition = output.renditions.into_iter().next();
-        Ok(Some(rendition.ok_or("there is no picture of this asset")?.bytes.into()))
+        Ok(Some(rendition.ok_or("cannot render an image of this asset")?.bytes.into()))
     }
 }
 
@@ -160,7 +160,7 @@ fn refuse_failed_original(asset: &Node, blob: &BlobId) -> Result<()> {
         return Ok(());
     }
     let reason = content.text("dam:failureReason").unwrap_or_default();
-    let message = format!("there is no picture of this asset: {reason}");
+    let message = format!("cannot render an image of this asset: {reason}");
     Err(RequestFailure::new(StatusCode::NOT_FOUND, message))
 }
 

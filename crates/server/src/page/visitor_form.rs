@@ -48,7 +48,7 @@ async fn handle_visitor_form(
     let mut response = form_response.ok_or_else(|| {
         RequestFailure::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "publish instances take content from replication only",
+            "publish instances accept content from replication only",
         )
     })?;
     if let Some(identity) = identity {
@@ -68,10 +68,7 @@ pub(crate) fn check_same_site(headers: &HeaderMap) -> Result<()> {
         (None, None) => false,
     };
     if is_foreign {
-        return Err(RequestFailure::new(
-            StatusCode::FORBIDDEN,
-            "this form comes from another site",
-        ));
+        return Err(RequestFailure::new(StatusCode::FORBIDDEN, "cross-site forms are not allowed"));
     }
     Ok(())
 }
@@ -85,8 +82,12 @@ async fn read_visitor_form(headers: &HeaderMap, body: Body) -> Result<String> {
     }
     let bytes = Body::new(limit_body(body, MAX_VISITOR_FORM_BYTES)).collect().await;
     let bytes = bytes.map_err(|error| crate::write::form::body_read_failure(&error))?.to_bytes();
-    String::from_utf8(bytes.to_vec())
-        .map_err(|_| RequestFailure::bad_request("the form is not UTF-8; letters go as %C3%A4"))
+    String::from_utf8(bytes.to_vec()).map_err(|_| {
+        RequestFailure::bad_request(
+            "the form is not UTF-8; percent-encode characters as UTF-8, \
+            such as %C3%A4",
+        )
+    })
 }
 
 #[cfg(test)]

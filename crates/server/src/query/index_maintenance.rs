@@ -19,7 +19,7 @@ pub(crate) fn maintain_indexes<T: Send + Sync + 'static>(
         let mut indexed_roots = HashMap::new();
         while let Some(owner) = owner.upgrade() {
             if let Err(error) = build_missing_indexes(repository_of(&owner), &mut indexed_roots) {
-                tracing::error!(reason = %error, "indexes cannot be built");
+                tracing::error!(reason = %error, "cannot build indexes");
             }
             drop(owner);
             std::thread::sleep(INDEX_CHECK_INTERVAL);
@@ -27,7 +27,7 @@ pub(crate) fn maintain_indexes<T: Send + Sync + 'static>(
     };
     let spawned = std::thread::Builder::new().name("indexes".to_owned()).spawn(keep);
     if let Err(error) = spawned {
-        tracing::error!(reason = %error, "no thread to build indexes");
+        tracing::error!(reason = %error, "cannot start the thread that builds indexes");
     }
 }
 

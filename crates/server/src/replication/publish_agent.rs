@@ -41,8 +41,8 @@ pub(crate) fn check_agent_change(
     fields: &PostFields,
 ) -> Result<()> {
     let refused = || {
-        let message = "publish instances take content from replication only; what an administrator may change here are \
-                       properties of agents below `/etc/replication/agents.publish`";
+        let message = "publish instances accept content from replication only; administrators may change only \
+            the properties of agents below `/etc/replication/agents.publish` here";
         Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message))
     };
     let leads_out = |name: &str| name.starts_with('/') || name.split('/').any(|part| part == "..");
@@ -61,7 +61,7 @@ pub(crate) fn check_agent_change(
     {
         return refused();
     }
-    instance.require_administrator(viewer, "change the agents of a publisher")
+    instance.require_administrator(viewer, "change the agents of a publish instance")
 }
 
 #[cfg(test)]

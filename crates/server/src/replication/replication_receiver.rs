@@ -59,12 +59,12 @@ pub(crate) fn check_replication_key(
     }
     let message = match purpose {
         PairKeyPurpose::Clone => {
-            "this key does not open the store; send a token of an administrator, or the key of a pair that \
-             `tympan pair --purpose clone` made in the home of this instance"
+            "this key does not grant access to the store; send a token of an administrator, or the key of a \
+             pair created by `tympan pair --purpose clone` in the home of this instance"
         }
         _ => {
-            "the replication key is missing or wrong; author and publish must share `replication.key`, or a pair \
-             that `tympan pair` made"
+            "the replication key is missing or wrong; author and publish must share `replication.key`, or a \
+             pair created by `tympan pair`"
         }
     };
     Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
@@ -84,8 +84,8 @@ fn authorize_sender(instance: &Instance, headers: &HeaderMap) -> Result<()> {
     if instance.role == InstanceRole::Publish || !instance.received_paths.read().is_empty() {
         return Ok(());
     }
-    let message = "this author receives nothing; name the paths that others may send as `paths` in the section \
-                   `[receive]` of its `tympan.toml`";
+    let message = "this author instance does not accept replicated content; set `paths` in the section \
+        `[receive]` of its `tympan.toml` to the paths that others may send";
     Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
 }
 
@@ -119,7 +119,8 @@ fn check_message_paths(instance: &Instance, message: &ReplicationMessage) -> Res
     }
     let Some(refused) = refused else { return Ok(()) };
     let message = format!(
-        "this author takes nothing at `{refused}` from others; see `[receive]` in its `tympan.toml`"
+        "this author instance does not accept replicated content at `{refused}`; see `[receive]` in its \
+         `tympan.toml`"
     );
     Err(RequestFailure::new(StatusCode::FORBIDDEN, message))
 }
@@ -147,8 +148,9 @@ pub(crate) async fn receive_message(
 ) -> Result<Response> {
     authorize_sender(&instance, request.headers())?;
     let body = read_limited_body(request).await?;
-    let message: ReplicationMessage = serde_json::from_slice(&body)
-        .map_err(|error| RequestFailure::bad_request(format!("not a message: {error}")))?;
+    let message: ReplicationMessage = serde_json::from_slice(&body).map_err(|error| {
+        RequestFailure::bad_request(format!("invalid replication message: {error}"))
+    })?;
     check_message_paths(&instance, &message)?;
     tokio::spawn(apply_received_message(instance, message)).await?
 }
@@ -226,7 +228,7 @@ pub(crate) async fn receive_blob(
     authorize_sender(&instance, request.headers())?;
     let announced: u64 = length
         .parse()
-        .map_err(|_| RequestFailure::bad_request(format!("`{length}` is no length")))?;
+        .map_err(|_| RequestFailure::bad_request(format!("`{length}` is not a valid length")))?;
     let mut file = spool_limited_body(&instance, request.into_body(), announced).await?;
     let id = format!("{digest}#{length}");
     instance
@@ -243,12 +245,13 @@ async fn spool_limited_body(instance: &Instance, mut body: Body, max: u64) -> Re
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let mut arrived = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame
-            .map_err(|error| RequestFailure::bad_request(format!("the body broke off: {error}")))?;
+        let frame = frame.map_err(|error| {
+            RequestFailure::bad_request(format!("the body cannot be read: {error}"))
+        })?;
         if let Ok(data) = frame.into_data() {
             arrived += data.len() as u64;
             if arrived > max {
-                return Err(RequestFailure::bad_request("more bytes arrive than may"));
+                return Err(RequestFailure::bad_request("the body is longer than allowed"));
             }
             file =
                 tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;

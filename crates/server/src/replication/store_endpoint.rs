@@ -144,9 +144,9 @@ async fn read_blob(
     if !is_question {
         read_authorized_body(&instance, request).await?;
     }
-    let id: BlobId = format!("{digest}#{length}")
-        .parse()
-        .map_err(|_| RequestFailure::bad_request(format!("`{digest}/{length}` is no blob")))?;
+    let id: BlobId = format!("{digest}#{length}").parse().map_err(|_| {
+        RequestFailure::bad_request(format!("`{digest}/{length}` is not a valid blob id"))
+    })?;
     let content = instance
         .run_work(move |instance| {
             let opened = instance.repository.blobs().open(&id);
@@ -177,7 +177,7 @@ async fn take_lease(
 async fn grant_lease(State(instance): State<Arc<Instance>>, request: Request) -> Result<Response> {
     let body = read_authorized_body(&instance, request).await?;
     let grant: WireLeaseRequest = serde_json::from_slice(&body)
-        .map_err(|error| RequestFailure::bad_request(format!("not a lease: {error}")))?;
+        .map_err(|error| RequestFailure::bad_request(format!("invalid lease: {error}")))?;
     let now = SystemTime::now();
     instance
         .run_work(move |instance| Ok(grant_store_lease(&instance.repository, &grant, now)?))
@@ -206,7 +206,7 @@ impl Instance {
 
     fn guest_notes(&self) -> Result<&GuestNotes> {
         self.guest_notes.get().ok_or_else(|| {
-            let message = "this instance takes no notes about blobs";
+            let message = "this instance does not accept notes about blobs";
             RequestFailure::new(StatusCode::CONFLICT, message)
         })
     }

@@ -59,7 +59,8 @@ pub(crate) fn with_companions(
     }
     if along.len() > MAX_COMPANIONS {
         let message = format!(
-            "more than {MAX_COMPANIONS} documents would go along; activate the folders that they are in, or parts of the tree"
+            "more than {MAX_COMPANIONS} referenced documents would be activated too; activate the folders \
+             that contain them, or parts of the tree"
         );
         return Err(RequestFailure::unprocessable(message));
     }

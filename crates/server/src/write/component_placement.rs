@@ -111,7 +111,8 @@ fn check_placement(base: &Snapshot, pending: &Snapshot, path: &NodePath) -> Resu
     let allowed = if entries.is_empty() { "nothing".to_owned() } else { entries.join(", ") };
     let rule = policy.source();
     let message = format!(
-        "`{path}` is of the type `{resource_type}`, which may not lie in `{}`{kind}: `{rule}` allows {allowed}",
+        "`{path}` has the type `{resource_type}`, which is not allowed in `{}`{kind}: `{rule}` allows \
+         {allowed}",
         container.path()
     );
     Err(RequestFailure::unprocessable(message)

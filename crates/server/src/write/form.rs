@@ -132,7 +132,7 @@ async fn read_multipart_form(body: Body, boundary: String, spool: &Path) -> Resu
 }
 
 fn form_too_long_failure() -> RequestFailure {
-    RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, "the form's texts are too long")
+    RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, "the text fields of the form are too long")
 }
 
 /// Limit on the headers of a part, because the parser buffers them in memory until they are complete.
@@ -249,7 +249,7 @@ impl FormCharset {
             name => match Encoding::for_label(name.as_bytes()) {
                 Some(encoding) => Ok(Self::Other(encoding)),
                 None => {
-                    let message = format!("`_charset_` names no charset that is known: `{name}`");
+                    let message = format!("`_charset_` names an unknown charset: `{name}`");
                     Err(RequestFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
                 }
             },
@@ -334,10 +334,10 @@ pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> Re
     } else if is_body_too_large(error) {
         RequestFailure::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is larger than this server takes",
+            "the body is larger than this server accepts",
         )
     } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "the body stopped arriving")
+        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the body")
     } else {
         RequestFailure::bad_request(format!("the form cannot be read: {error}"))
     }

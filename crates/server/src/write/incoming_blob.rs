@@ -112,7 +112,9 @@ pub(crate) fn parse_digest_header(headers: &HeaderMap) -> Result<Option<Sha256Di
                     let decoded = STANDARD.decode(digest.trim().trim_matches(':'));
                     let digest = decoded.ok().and_then(|digest| digest.try_into().ok());
                     return digest.map(Some).ok_or_else(|| {
-                        RequestFailure::bad_request(format!("`{name}` holds no SHA-256 in Base64"))
+                        RequestFailure::bad_request(format!(
+                            "`{name}` does not contain a SHA-256 in Base64"
+                        ))
                     });
                 }
             }

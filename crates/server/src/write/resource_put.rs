@@ -51,7 +51,7 @@ async fn handle_put(
     request: Request,
 ) -> Result<(StatusCode, String, RequestIdentity)> {
     if instance.role == InstanceRole::Publish {
-        let message = "publish instances take content from replication only";
+        let message = "publish instances accept content from replication only";
         return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
     let (parts, body) = request.into_parts();
@@ -61,7 +61,7 @@ async fn handle_put(
     check_csrf_token(&identity, token)?;
     if parts.headers.contains_key(header::CONTENT_RANGE) {
         return Err(RequestFailure::bad_request(
-            "a part of a file cannot be put; post it in chunks",
+            "partial PUT is not supported; upload the file in chunks with POST",
         ));
     }
     let path = percent_encoding::percent_decode_str(parts.uri.path()).decode_utf8();
@@ -117,7 +117,7 @@ fn store_put_file(
             StatusCode::NO_CONTENT
         }
         Some(None) => {
-            let message = format!("`{path}` is no file, whose bytes could be replaced");
+            let message = format!("`{path}` is not a file, so its content cannot be replaced");
             return Err(RequestFailure::new(StatusCode::CONFLICT, message));
         }
         None => {

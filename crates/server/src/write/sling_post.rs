@@ -103,7 +103,7 @@ async fn handle_post(
     let condition = WriteCondition::of_headers(&parts.headers);
     if condition != WriteCondition::None && ReplicationAction::from_name(&operation).is_some() {
         return Err(RequestFailure::bad_request(
-            "activating takes no condition: send no `If-Match`",
+            "activation does not support conditions; do not send `If-Match`",
         ));
     }
     let (requested_path, viewer) = (path.clone(), instance.viewer_of(Some(&identity))?);

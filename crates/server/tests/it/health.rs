@@ -100,7 +100,8 @@ async fn requests_are_counted_by_method_and_class_of_status() {
     instance.get("/content/nothing.json").await;
     instance.try_post("/content/a", &[(":operation", "bogus")]).await;
     let router = admin_router(instance.instance.clone());
-    let request = Request::builder().uri("/metrics").header("host", "localhost").body(Body::empty()).unwrap();
+    let request =
+        Request::builder().uri("/metrics").header("host", "localhost").body(Body::empty()).unwrap();
     let answer = router.oneshot(request).await.unwrap();
     let bytes = answer.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&bytes);

@@ -142,7 +142,7 @@ impl Disk for FileDisk {
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()));
         if let Err(error) = written {
-            tracing::debug!(reason = %error, "the lock file does not name this process");
+            tracing::debug!(reason = %error, "cannot write the process id to the lock file");
         }
         Ok(DiskLock::new(file))
     }

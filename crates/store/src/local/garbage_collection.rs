@@ -681,7 +681,8 @@ impl CompactedPack {
     pub(super) fn discard_pack(&self, store: &LocalStore) {
         for file in [index_file::index_file_name(self.pack), pack_file_name(self.pack)] {
             if let Err(error) = store.disk.remove_file(&file) {
-                tracing::debug!(file, reason = %error, "left for the next start");
+                tracing::debug!(file, reason = %error, "cannot remove an unfinished file; left for the next \
+                    start");
             }
         }
     }

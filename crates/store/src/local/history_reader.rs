@@ -103,7 +103,7 @@ impl HistoryReader<'_> {
             let revision = sequence.zip(decode_update(&value.bytes));
             let (sequence, update) = revision.ok_or_else(|| Error::FileMalformed {
                 file: "history".to_owned(),
-                fault: "a revision does not decode; run `tympan repo check`",
+                fault: "a revision cannot be decoded; run `tympan repo check`",
             })?;
             revisions.push(Revision { sequence, update });
         }

@@ -176,7 +176,7 @@ impl PackIndexFile {
         if is_whole && bytes.starts_with(INDEX_MAGIC_PREFIX) && !bytes.starts_with(&INDEX_MAGIC) {
             return Err(Error::FileMalformed {
                 file: name,
-                fault: "it is an index of another format version; start the program that wrote it",
+                fault: "its index format version is not supported; start the program that wrote it",
             });
         }
         Ok(Self::parse(bytes).filter(|index| index.pack == pack))

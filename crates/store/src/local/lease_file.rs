@@ -76,7 +76,7 @@ fn read_lease(disk: &dyn Disk, folder: &str, name: &str) -> Result<Option<RootLe
         }
         Err(source) => return Err(Error::FileRead { file, source }),
     };
-    let fault = "it is damaged, so what it keeps is unknown; remove it once its holder is stopped";
+    let fault = "it is damaged, so the root that it retains is unknown; remove it once its holder is stopped";
     let lease = parse_lease(&bytes).filter(|lease| lease_file_name(folder, &lease.holder) == file);
     lease.map(Some).ok_or(Error::FileMalformed { file, fault })
 }

@@ -223,7 +223,7 @@ impl LocalStore {
     }
 
     fn disable_writes(&self, reason: String) {
-        tracing::error!(reason, "the store accepts no more writes");
+        tracing::error!(reason, "the store no longer accepts writes");
         // Only the first reason is stored.
         self.write_failure.get_or_init(|| reason);
     }
@@ -301,7 +301,7 @@ impl LocalStore {
             .and_then(|header| record::decode_record(&header, &record))
             .ok_or_else(|| damaged("its record cannot be decoded"))?;
         if ChunkId::hash_of(&bytes) != *id {
-            return Err(damaged("its bytes have another hash"));
+            return Err(damaged("its content does not match its hash"));
         }
         Chunk::parse(bytes).map_err(|error| match error {
             Error::ChunkMalformed { fault } => damaged(fault),
@@ -511,7 +511,7 @@ impl LocalStore {
 impl Drop for LocalStore {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            tracing::debug!(reason = %error, "the next start scans the open pack");
+            tracing::debug!(reason = %error, "cannot close the store; the next start scans the open pack");
         }
     }
 }

@@ -154,7 +154,7 @@ impl LocalStore {
                         Some((sequence, update)) => {
                             revisions_by_sequence.insert(sequence, Revision { sequence, update });
                         }
-                        None => faults.push("a folded revision does not decode".to_owned()),
+                        None => faults.push("a folded revision cannot be decoded".to_owned()),
                     }
                 }
                 MapPart::Unreadable(lost) => {
@@ -263,6 +263,6 @@ pub(super) fn quarantine_file(disk: &dyn Disk, file: &str) -> Result<Option<Stri
     let synced =
         moved.and_then(|()| disk.sync_folder(DAMAGED_FOLDER)).and_then(|()| disk.sync_folder(""));
     synced.map_err(|source| Error::FileWrite { file: file.to_owned(), source })?;
-    tracing::warn!(file, "a damaged file is set aside");
+    tracing::warn!(file, "damaged file set aside");
     Ok(Some(to))
 }

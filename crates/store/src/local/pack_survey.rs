@@ -193,7 +193,7 @@ impl PackSurvey {
                 self.damaged_positions.insert((pack, at));
                 self.damaged_packs.insert(pack);
             } else {
-                self.record_index_fault(pack, "names records that are not there");
+                self.record_index_fault(pack, "lists records that do not exist");
             }
         }
         if self.damaged_indexes.contains(&pack) {
@@ -233,14 +233,14 @@ impl PackSurvey {
             }
         };
         if sheet.is_index_trusted && !is_indexed {
-            self.record_index_fault(pack, "lacks records");
+            self.record_index_fault(pack, "is missing records");
         }
         sheet.record_entries.push(index_entry(scanned_record));
     }
 
     fn record_index_fault(&mut self, pack: u32, fault: &str) {
         let name = index_file::index_file_name(pack);
-        self.record_fault(format!("`{name}` {fault}; `--repair` makes it again from its pack"));
+        self.record_fault(format!("`{name}` {fault}; `--repair` rebuilds it from its pack"));
         self.damaged_indexes.insert(pack);
     }
 
@@ -253,7 +253,7 @@ impl PackSurvey {
             let pack = name.strip_suffix(".index").and_then(parse_pack_number);
             if let Some(pack) = pack.filter(|pack| !packs.files.contains_key(pack)) {
                 let file = pack_file_name(pack);
-                self.record_fault(format!("`{file}` is gone, and its index file is there"));
+                self.record_fault(format!("`{file}` is missing, but its index file exists"));
                 self.orphan_indexes.push(name);
             }
         }
@@ -294,7 +294,7 @@ pub(super) fn check_record_payload(
     let payload =
         record::decode_record(header, &Bytes::copy_from_slice(bytes)).ok_or("cannot be decoded")?;
     if !payload_matches_id(header.kind, &payload, &header.id) {
-        return Err("does not have the hash that names it");
+        return Err("does not match its hash");
     }
     match header.kind {
         RecordKind::Chunk => Chunk::parse(payload).map(drop).map_err(|_| "is not a chunk"),
@@ -380,7 +380,8 @@ impl<'a> PackReader<'a> {
         let mut at = offset;
         for sector in self.window.chunks_mut(SECTOR_BYTES) {
             if let Err(error) = self.file.read_at(at, sector) {
-                tracing::warn!(file = pack_file_name(self.pack), at, reason = %error, "not readable");
+                tracing::warn!(file = pack_file_name(self.pack), at, reason = %error, "cannot read a sector \
+                    of a pack");
                 sector.fill(0);
             }
             at += sector.len() as u64;

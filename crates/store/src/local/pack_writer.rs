@@ -493,7 +493,7 @@ pub(super) fn write_pack_index(disk: &dyn Disk, index: &RecordIndex, due: &Unind
         Ok(None) => false,
         Err(error) => {
             let error: Error = error;
-            tracing::warn!(file = pack_file_name(*pack), reason = %error, "index not written");
+            tracing::warn!(file = pack_file_name(*pack), reason = %error, "cannot write an index file");
             false
         }
     }
@@ -514,7 +514,7 @@ pub(super) fn collect_pack_entries(index: &RecordIndex, pack: u32) -> Result<Vec
         let header = bytes.get(location.position.offset as usize..).and_then(RecordHeader::parse);
         let header = header.ok_or_else(|| Error::FileMalformed {
             file: pack_file_name(pack),
-            fault: "its index leads to no record; run `tympan repo check`",
+            fault: "its index points to no record; run `tympan repo check`",
         })?;
         entries.push((header.id, location));
     }

@@ -52,7 +52,7 @@ const SCAN_PIECE_BYTES: u64 = 4 << 20;
 const MAX_FOLDER_SCANS: usize = 32;
 /// The length of a seal record.
 const SEAL_RECORD_BYTES: usize = RECORD_HEADER_BYTES + 8;
-const DAMAGED_RECORD_FAULT: &str = "its record cannot be decoded or does not have its hash";
+const DAMAGED_RECORD_FAULT: &str = "its record cannot be decoded or does not match its hash";
 
 /// A read-only store that another process writes.
 #[derive(Debug)]
@@ -403,7 +403,10 @@ fn check_pack_head(part: PackSlice<'_>) -> Result<()> {
     let payload = head.and_then(|record| record.payload());
     if payload.is_some_and(|bytes| super::record_payload::PackHead::decode(&bytes).is_none()) {
         let file = pack_file_name(part.pack);
-        return Err(Error::FileMalformed { file, fault: "it is a pack of another format version" });
+        return Err(Error::FileMalformed {
+            file,
+            fault: "its pack format version is not supported",
+        });
     }
     Ok(())
 }

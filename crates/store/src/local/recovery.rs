@@ -50,7 +50,7 @@ pub(super) fn recover_store(
         && let Some(pack) = collected.iter().chain(&orphans).next()
     {
         let file = pack_file_name(*pack);
-        let fault = "the packs that hold the refs are gone; restore them from a backup";
+        let fault = "the packs that hold the refs are missing; restore them from a backup";
         return Err(Error::FileMalformed { file, fault });
     }
     let mut tables = StoreTables::default();
@@ -77,7 +77,7 @@ pub(super) fn recover_store(
     };
     if recovered.writer.is_sealed && is_followed {
         let (file, before) = (pack_file_name(newest_pack + 1), pack_file_name(newest_pack));
-        recovered.damage_found.push(format!("`{file}`, which follows `{before}`, is gone"));
+        recovered.damage_found.push(format!("`{file}`, which follows `{before}`, is missing"));
     }
     if let Some(pack) = orphans.into_iter().filter(|pack| *pack > last).max() {
         if let Some(pack_index) = PackIndexFile::open(disk, pack)?.filter(PackIndexFile::is_intact)
@@ -105,8 +105,8 @@ fn unusable_indexes<'a>(
         let pack_index = PackIndexFile::open(disk, *pack)?;
         let is_usable = pack_index.is_some_and(|index| Some(*pack) != last || index.is_intact());
         if !is_usable && disk.open_file(&name).is_ok() {
-            tracing::warn!(file = name, "a damaged index file is made again");
-            notes.push(format!("`{name}` was damaged; it is made again from its pack"));
+            tracing::warn!(file = name, "rebuilding a damaged index file");
+            notes.push(format!("`{name}` was damaged; it is rebuilt from its pack"));
         }
     }
     Ok(notes)
@@ -145,8 +145,8 @@ impl LastPackOpener<'_> {
             if !was_used {
                 remove_unused_pack(disk, last)?;
             } else if before.is_none() && *tables == StoreTables::default() {
-                let fault = "nothing in it can be read; restore it from a backup, or move it away \
-                             to begin with an empty store";
+                let fault = "nothing in it can be read; restore it from a backup, or move it away to start \
+                    with an empty store";
                 return Err(Error::FileMalformed { file: pack_file_name(last), fault });
             } else {
                 let file = pack_file_name(last);
@@ -360,7 +360,7 @@ fn open_collection_pack(
         drop(file);
         tracing::info!(
             file = pack_file_name(pack),
-            "what an interrupted collection wrote is removed"
+            "removed the output of an interrupted collection"
         );
         remove_unused_pack(disk, pack)?;
         return Ok(StoreTables::default());
@@ -406,7 +406,7 @@ fn write_scanned_index(disk: &dyn Disk, index: &RecordIndex, pack: u32, scanned:
         Ok(Some(pack_index)) => index.add_pack_index(pack, pack_index),
         Ok(None) => index.publish_entries(&scanned.entries),
         Err(error) => {
-            tracing::warn!(file = pack_file_name(pack), reason = %error, "index not written");
+            tracing::warn!(file = pack_file_name(pack), reason = %error, "cannot write an index file");
             index.publish_entries(&scanned.entries);
         }
     }
@@ -488,7 +488,7 @@ fn check_unused_pack(
     if is_head {
         return Err(Error::FileMalformed {
             file: pack_file_name(pack),
-            fault: "it is a pack of another format version; start the program that wrote it",
+            fault: "its pack format version is not supported; start the program that wrote it",
         });
     }
     // A crash leaves at most the head that was being written.
@@ -514,9 +514,7 @@ fn truncate_pack(pack: u32, file: &dyn DiskFile, end: u64) -> Result<Option<Stri
     let done = file.truncate(end).and_then(|()| file.sync());
     let name = pack_file_name(pack);
     done.map_err(|source| Error::FileWrite { file: name.clone(), source })?;
-    Ok(Some(format!(
-        "the last {bytes} bytes of `{name}`, a commit that did not come to its end, were cut off"
-    )))
+    Ok(Some(format!("the last {bytes} bytes of `{name}`, an incomplete commit, were cut off")))
 }
 
 fn describe_damage(pack: u32, scanned: &PackScan, damage: &mut Vec<String>) {
@@ -529,9 +527,9 @@ fn describe_damage(pack: u32, scanned: &PackScan, damage: &mut Vec<String>) {
     for moves in &scanned.lost_sequences {
         let file = pack_file_name(pack);
         let (start, end) = (moves.start, moves.end - 1);
-        tracing::error!(file, start, end, "moves of refs are lost");
+        tracing::error!(file, start, end, "ref updates are lost");
         damage.push(format!(
-            "`{file}`: the moves {start} to {end} of refs are lost; a ref may stand where it was before"
+            "`{file}`: the ref updates {start} to {end} are lost; a ref may have an earlier root"
         ));
     }
 }

@@ -63,7 +63,10 @@ impl PostgresStoreState {
             loop {
                 match self.query_outcome(number).await {
                     Ok(outcome) => break outcome,
-                    Err(error) => tracing::debug!(reason = %error, "the outcome is asked again"),
+                    Err(error) => {
+                        tracing::debug!(reason = %error, "cannot query the outcome of a commit; \
+                        retrying")
+                    }
                 }
                 tokio::time::sleep(OUTCOME_RETRY_DELAY).await;
             }
@@ -83,7 +86,7 @@ impl PostgresStoreState {
         };
         self.process.tokens.end_token(number);
         let is_done = outcome == PostgresCommitOutcome::Committed;
-        tracing::info!(name, is_done, "the outcome of a commit is known now");
+        tracing::info!(name, is_done, "outcome of a commit is known");
     }
 
     async fn query_outcome(&self, number: i64) -> Result<PostgresCommitOutcome> {

@@ -407,7 +407,7 @@ impl CollectionLeader {
         let dead: sqlx::Result<Vec<i64>> = dead.iter().map(|row| row.try_get(0)).collect();
         let dead = dead.map_err(&failed)?;
         if !dead.is_empty() {
-            tracing::info!(processes = ?dead, "processes that are silent for long are taken for dead");
+            tracing::info!(processes = ?dead, "removed processes that sent no heartbeat");
             for statement in REMOVE_PROCESSES {
                 let remove = sqlx::query(statement).bind(&dead);
                 remove.execute(&mut self.connection).await.map_err(&failed)?;
@@ -461,7 +461,7 @@ impl CollectionLeader {
             ));
         }
         let replaced = self.recent_revision_roots().await?;
-        roots.push(("states that were replaced just now".to_owned(), replaced));
+        roots.push(("recently replaced states".to_owned(), replaced));
         Ok(roots)
     }
 

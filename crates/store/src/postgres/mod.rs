@@ -327,7 +327,7 @@ async fn set_up_session(
 
 /// The error of a server that does not respond although the connection is open.
 #[derive(Debug, thiserror::Error)]
-#[error("the server does not answer")]
+#[error("the server does not respond")]
 struct UnresponsiveServer;
 
 /// Returns the error for an unresponsive server; the waiting caller treats the connection as lost.
@@ -389,7 +389,7 @@ impl PostgresStoreState {
     }
 
     fn disable_writes(&self, reason: String) {
-        tracing::error!(reason, "the store accepts no more writes");
+        tracing::error!(reason, "the store no longer accepts writes");
         // Only the first reason is stored.
         self.write_failure.get_or_init(|| reason);
     }
@@ -546,6 +546,6 @@ fn time_from_micros(micros: i64) -> SystemTime {
 fn hash_from_column(bytes: &[u8]) -> Result<[u8; 32]> {
     bytes.try_into().map_err(|_| Error::FileMalformed {
         file: "database".to_owned(),
-        fault: "a hash has another length than 32 bytes",
+        fault: "the length of a hash is not 32 bytes",
     })
 }

@@ -69,7 +69,7 @@ impl PostgresStoreState {
     }
 
     async fn repository_identity(&self) -> Result<String> {
-        let failed = database_error("cannot tell which database this is");
+        let failed = database_error("cannot identify the database");
         let mut connection = self.acquire_connection().await?;
         let database =
             sqlx::query("select oid::text from pg_database where datname = current_database()");

@@ -109,16 +109,17 @@ impl PostgresOptions {
         let starts = self.schema.starts_with(|first: char| first.is_ascii_lowercase());
         if !starts || self.schema.len() > 40 || !self.schema.bytes().all(is_word) {
             return Err(settings_error(format!(
-                "`schema` is `{}`; it takes a small letter, then small letters, digits and `_`, at most 40",
+                "`schema` is `{}`; it must be a lower-case letter, then lower-case letters, digits and `_`, \
+                 at most 40",
                 self.schema.escape_debug()
             )));
         }
         if self.max_connections == 0 {
-            return Err(settings_error("`max_connections` is 0; one at least is needed"));
+            return Err(settings_error("`max_connections` is 0; it must be at least 1"));
         }
         if self.heartbeat_interval.is_zero() || self.process_timeout < self.heartbeat_interval * 3 {
             return Err(settings_error(
-                "`lapse` must be at least three times `heartbeat`, and that above 0",
+                "`lapse` must be at least three times `heartbeat`, and `heartbeat` must be above 0",
             ));
         }
         Ok(())

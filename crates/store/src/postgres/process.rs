@@ -141,7 +141,7 @@ pub(super) async fn run_heartbeat(shared: Arc<PostgresStoreState>) {
     loop {
         tokio::time::sleep(shared.options.heartbeat_interval).await;
         if let Err(error) = shared.publish_heartbeat().await {
-            tracing::warn!(reason = %error, "the database does not hear that this process lives");
+            tracing::warn!(reason = %error, "cannot send a heartbeat to the database");
         }
     }
 }
@@ -164,7 +164,7 @@ impl PostgresStoreState {
     }
 
     pub(super) async fn publish_heartbeat_on(&self, connection: &mut PgConnection) -> Result<()> {
-        let failed = database_error("cannot say that this process lives");
+        let failed = database_error("cannot send a heartbeat");
         let id = self.process.id();
         let mut transaction =
             connection.begin_with(self.lock_keys.begin_write_statement()).await.map_err(&failed)?;
@@ -211,8 +211,8 @@ impl PostgresStoreState {
         let asks = self.process.tokens.has_open_token();
         if keeps || asks {
             self.disable_writes(
-                "this process was silent for so long that another one collected garbage without regard to what \
-                 it keeps"
+                "this process sent no heartbeat for so long that another process collected garbage, ignoring \
+                 the data that this process holds"
                     .to_owned(),
             );
             return self.check_writable();
@@ -227,7 +227,7 @@ impl PostgresStoreState {
             .await
             .map_err(&failed)?;
         self.process.id.store(row.try_get(0).map_err(&failed)?, Ordering::SeqCst);
-        tracing::warn!("this process was silent for long and has registered again");
+        tracing::warn!("this process missed its heartbeats and has registered again");
         Ok(())
     }
 
@@ -276,7 +276,7 @@ impl PostgresStoreState {
         hashes: &[[u8; 32]],
         hold: i64,
     ) -> Result<Vec<PgRow>> {
-        let failed = database_error("cannot look chunks up");
+        let failed = database_error("cannot look up chunks");
         let query = format!(
             "with present as ({}), kept as (insert into keep (process, kind, hash, hold) \
                select $2, $3, hash, $4 from present where exists (select 1 from process where id = $2) \

@@ -141,7 +141,7 @@ impl RefCacheState {
 pub(super) async fn run_ref_listener(shared: Arc<PostgresStoreState>) {
     loop {
         if let Err(error) = listen_for_moves(&shared).await {
-            tracing::debug!(reason = %error, "refs are asked for one by one");
+            tracing::debug!(reason = %error, "cannot listen for moves of refs; reading refs one by one");
         }
         shared.ref_cache.mark_disconnected();
         tokio::time::sleep(RECONNECT_DELAY).await;

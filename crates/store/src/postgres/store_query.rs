@@ -46,7 +46,7 @@ impl HashKind {
 
 impl PostgresStoreState {
     pub(super) async fn ping(&self) -> Result<()> {
-        let result = self.query_rows("cannot ask the database", || sqlx::query("select 1")).await;
+        let result = self.query_rows("cannot query the database", || sqlx::query("select 1")).await;
         result.map(drop)
     }
 
@@ -126,7 +126,7 @@ impl PostgresStoreState {
             error
         };
         if ChunkId::hash_of(bytes) != id {
-            return Err(damaged("its bytes have another hash"));
+            return Err(damaged("its content does not match its hash"));
         }
         let chunk = Chunk::parse(Bytes::copy_from_slice(bytes)).map_err(|error| match error {
             Error::ChunkMalformed { fault } => damaged(fault),
@@ -149,7 +149,8 @@ impl PostgresStoreState {
         let bytes: &[u8] = row.try_get(0).map_err(database_error("cannot read a small blob"))?;
         let actual = BlobId::hash_of(bytes);
         if actual.digest() != id.digest() {
-            let error = Error::BlobDamaged { id: *id, fault: "its bytes have another hash" };
+            let error =
+                Error::BlobDamaged { id: *id, fault: "its content does not match its hash" };
             self.disable_writes(error.to_string());
             return Err(error);
         }
@@ -166,7 +167,7 @@ impl PostgresStoreState {
     ) -> Result<Vec<bool>> {
         let rows = match self.process.holds.newest_hold() {
             None => {
-                self.query_rows("cannot look chunks up", || {
+                self.query_rows("cannot look up chunks", || {
                     sqlx::query(kind.present_query()).bind(&hashes)
                 })
                 .await?
@@ -175,7 +176,7 @@ impl PostgresStoreState {
         };
         let mut present = std::collections::HashSet::with_capacity(rows.len());
         for row in &rows {
-            let hash = row.try_get(0).map_err(database_error("cannot look chunks up"))?;
+            let hash = row.try_get(0).map_err(database_error("cannot look up chunks"))?;
             present.insert(hash_from_column(hash)?);
         }
         Ok(hashes.iter().map(|hash| present.contains(hash)).collect())

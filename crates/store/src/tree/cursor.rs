@@ -73,7 +73,7 @@ impl KeyBounds {
         if holds {
             return Ok(());
         }
-        let fault = "its parent leads to it for other keys";
+        let fault = "it contains keys outside the range of its parent's entry";
         Err(Error::ChunkDamaged { id: *id, fault })
     }
 }
@@ -164,7 +164,7 @@ impl<'a> OldTree<'a> {
         let parent_position = cursor.path.last().map(|step| (step.chunk_id, step.index));
         if let Some(interior) = self.checked_interiors.get(&cursor.chunk_id) {
             if interior.parent_position != parent_position {
-                return Err(damaged("it stands at two places of a tree"));
+                return Err(damaged("it is at two positions of a tree"));
             }
             return Ok(interior.chunk.clone());
         }
@@ -174,7 +174,7 @@ impl<'a> OldTree<'a> {
         cursor.bounds().check_node(&node, &cursor.chunk_id)?;
         // A wrong count must not be copied into new chunks.
         if node.record_count() != cursor.as_child().record_count {
-            return Err(damaged("its parent counts another number of records"));
+            return Err(damaged("its record count differs from its parent's entry"));
         }
         if level > 0 {
             self.checked_interiors

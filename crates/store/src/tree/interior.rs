@@ -158,16 +158,16 @@ pub(crate) fn check_interior_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     let interior = InteriorView::split_payload(chunk)
         .ok_or("the columns of an interior chunk are cut off or empty")?;
     if !(1..=MAX_TREE_LEVEL).contains(&interior.level) || chunk.payload().get(1) != Some(&0) {
-        return Err("an interior chunk begins with its level and a zero");
+        return Err("an interior chunk does not begin with its level and a zero");
     }
     if interior.len() != chunk.chunk_ref_count() || chunk.blob_ref_count() > 0 {
-        return Err("an interior chunk refers to its children and nothing else");
+        return Err("an interior chunk refers to something other than its children");
     }
     if check_column_ends(interior.separator_ends)? != interior.separators.len() {
-        return Err("separators do not fill an interior chunk");
+        return Err("the separators do not fill an interior chunk");
     }
     if interior.prefix.len() > MAX_KEY_BYTES {
-        return Err("an interior chunk has a longer prefix than keys can have");
+        return Err("an interior chunk has a prefix longer than the maximum key");
     }
     let is_sorted = (2..interior.len())
         .all(|index| interior.separator_suffix(index - 1) < interior.separator_suffix(index));

@@ -180,17 +180,17 @@ pub(super) fn check_column_ends(ends: &[[u8; 2]]) -> Result<usize, &'static str>
 pub(crate) fn check_leaf_chunk(chunk: &Chunk) -> Result<(), &'static str> {
     let payload = chunk.payload();
     if !payload.starts_with(&[0, 0]) {
-        return Err("a leaf begins with two zeros");
+        return Err("a leaf does not begin with two zeros");
     }
     let leaf =
         LeafView::split_payload(chunk).ok_or("the columns of a leaf are cut off or empty")?;
     let keys = check_column_ends(leaf.key_ends)?;
     let values = check_column_ends(leaf.value_ends)?;
     if keys + values != leaf.data.len() {
-        return Err("keys and values do not fill a leaf");
+        return Err("the keys and values do not fill a leaf");
     }
     if leaf.prefix.len() > MAX_KEY_BYTES || chunk.blob_ref_count() > 0 {
-        return Err("a leaf has a longer prefix than keys can have, or refers to blobs");
+        return Err("a leaf has a prefix longer than the maximum key, or refers to blobs");
     }
     let mut next = 0;
     for bytes in leaf.body_column {

@@ -214,7 +214,7 @@ impl<'a> TreeNode<'a> {
             }
         };
         if parent.is_some_and(|parent| node.level() + 1 != parent) {
-            let fault = "it stands at the wrong level of a tree";
+            let fault = "it is at the wrong level of a tree";
             return Err(Error::ChunkDamaged { id: *id, fault });
         }
         Ok(node)

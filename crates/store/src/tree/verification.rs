@@ -32,14 +32,14 @@ pub(crate) fn check_tree_chunk(
     id: &ChunkId,
     expected: Option<&ExpectedChild>,
 ) -> Result<TreeChunkParts, TreeFault> {
-    let node = TreeNode::from_chunk(chunk, id, None)
-        .map_err(|_| TreeFault("it is not a part of a tree"))?;
+    let node =
+        TreeNode::from_chunk(chunk, id, None).map_err(|_| TreeFault("it is not part of a tree"))?;
     if let Some(expected) = expected {
         if node.level() != expected.level {
-            return Err(TreeFault("it stands at the wrong level of its tree"));
+            return Err(TreeFault("it is at the wrong level of its tree"));
         }
         if node.record_count() != expected.record_count {
-            return Err(TreeFault("its parent counts another number of records"));
+            return Err(TreeFault("its record count differs from its parent's entry"));
         }
     }
     let lower = expected.map_or(&[][..], |expected| expected.lower.as_slice());
@@ -51,14 +51,16 @@ pub(crate) fn check_tree_chunk(
             for index in 0..leaf.len() {
                 let key = leaf_key(&leaf, index);
                 if !is_within(&key) {
-                    return Err(TreeFault("its parent leads to it for other keys"));
+                    return Err(TreeFault(
+                        "it contains keys outside the range of its parent's entry",
+                    ));
                 }
                 parts.bodies.extend(leaf.body(index).map(|body| (key, body)));
             }
         }
         TreeNode::Interior(interior) => {
             if interior.len() < 2 && expected.is_none() {
-                return Err(TreeFault("a root has at least two children"));
+                return Err(TreeFault("a root has fewer than two children"));
             }
             let separators: Vec<Vec<u8>> = (1..interior.len())
                 .map(|index| {
@@ -68,7 +70,7 @@ pub(crate) fn check_tree_chunk(
                 })
                 .collect();
             if !separators.iter().all(|separator| is_within(separator)) {
-                return Err(TreeFault("its parent leads to it for other keys"));
+                return Err(TreeFault("it contains keys outside the range of its parent's entry"));
             }
             let lowers = std::iter::once(lower.to_vec()).chain(separators.iter().cloned());
             let uppers = separators.iter().cloned().map(Some);

@@ -93,7 +93,7 @@ impl ConnectionShutdown {
         if tokio::time::timeout(linger + limits.drain_timeout, end).await.is_err() {
             warn!(
                 elapsed_ms = limits.drain_timeout.as_millis() as u64,
-                "requests were still open when the time to finish them ended"
+                "requests were still open at the drain timeout"
             );
         }
     }

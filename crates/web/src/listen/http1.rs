@@ -127,7 +127,7 @@ where
                     KeepAliveInput::End
                 }
                 () = sleep_until_deadline(timer.as_mut(), deadline) => {
-                    let late = std::io::Error::new(std::io::ErrorKind::TimedOut, "no head came");
+                    let late = std::io::Error::new(std::io::ErrorKind::TimedOut, "no request head received");
                     return Err(late.into());
                 }
             };

@@ -78,7 +78,7 @@ pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
     } else {
         say!("chosen: {chosen}");
         if let Some(file) = file {
-            say!("saves of this user into this vault use it from now on: `{}`", file.display());
+            say!("later saves by this user into this vault will use it: `{}`", file.display());
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -127,7 +127,7 @@ fn setting_tradeoff(best: u64, tried: &BTreeMap<u64, SaveTrialSeries>) -> Option
     let memory = (chosen.peak_memory_range().1 as f64 - small.peak_memory_range().1 as f64)
         / BYTES_PER_MIB as f64;
     let time = (chosen.mean_seconds() / small.mean_seconds() - 1.0) * 100.0;
-    Some(format!("beside {least}: {memory:+.0} MiB for {time:+.0} % of the time"))
+    Some(format!("compared with {least}: {memory:+.0} MiB of memory, {time:+.0} % time"))
 }
 
 /// A temporary vault for trials.
@@ -158,7 +158,7 @@ impl<'a> SaveTrialBench<'a> {
         let backend = vault_location::vault_backend(&vault)?;
         let cache = tempfile::tempdir();
         let cache = cache.map_err(|error| {
-            CommandFault::cannot_run(format!("cannot make a temporary folder: {error}"))
+            CommandFault::cannot_run(format!("cannot create a temporary folder: {error}"))
         })?;
         let now: Arc<Mutex<SaveTrialSearch>> = Arc::default();
         let state_handle = now.clone();
@@ -250,7 +250,7 @@ impl<'a> SaveTrialBench<'a> {
         }
         read.map_err(cannot)?;
         if !matches!(status.code(), Some(0 | 3)) {
-            return Err(CommandFault::with_code(format!("a trial has failed: {status}"), 1));
+            return Err(CommandFault::with_code(format!("a trial failed: {status}"), 1));
         }
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
@@ -335,7 +335,7 @@ impl Drop for SaveTrialBench<'_> {
             tracing::warn!(
                 reason = fault.message(),
                 place = self.backend.location(),
-                "something of the vault of the trials is left there"
+                "cannot remove the temporary vault of the trials"
             );
         }
     }

@@ -47,7 +47,7 @@ fn parse_sftp_url(url: &str) -> Result<SftpAddress, &'static str> {
     let (host, port) = split_host(host)?;
     let port = match port {
         None => DEFAULT_SSH_PORT,
-        Some(digits) => digits.parse().map_err(|_| "has a port that is no number")?,
+        Some(digits) => digits.parse().map_err(|_| "has a port that is not a number")?,
     };
     let path = match path.strip_prefix('~') {
         Some("") => ".".to_owned(),
@@ -95,7 +95,7 @@ fn build_sftp_address(
 fn split_user(authority: &str) -> Result<(Option<String>, &str), &'static str> {
     let Some((user, host)) = authority.rsplit_once('@') else { return Ok((None, authority)) };
     if user.contains(':') {
-        return Err("has a password in it, which others would see; use a key");
+        return Err("contains a password, which others could see; use a key");
     }
     Ok((Some(user.to_owned()), host))
 }
@@ -111,7 +111,10 @@ fn split_host(text: &str) -> Result<(&str, Option<&str>), &'static str> {
     let (host, after) = rest.split_once(']').ok_or("has an opening bracket and no closing one")?;
     match after {
         "" => Ok((host, None)),
-        _ => Ok((host, Some(after.strip_prefix(':').ok_or("has something after the bracket")?))),
+        _ => Ok((
+            host,
+            Some(after.strip_prefix(':').ok_or("has unexpected text after the closing bracket")?),
+        )),
     }
 }
 

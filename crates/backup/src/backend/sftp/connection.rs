@@ -58,7 +58,9 @@ impl HostKeyVerifier {
     fn verify_host_key(&self, key: &PublicKey) -> Result<(), String> {
         let name = &self.host_name;
         let print = key.fingerprint(HashAlg::Sha256);
-        let text = key.to_openssh().map_err(|error| format!("the key of `{name}`: {error}"))?;
+        let text = key
+            .to_openssh()
+            .map_err(|error| format!("cannot encode the host key of `{name}`: {error}"))?;
         let mut words = text.split(' ');
         let written = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let mut verdict = (HostKeyStatus::Unknown, Path::new(""));
@@ -79,24 +81,24 @@ impl HostKeyVerifier {
         match (verdict, self.options.unknown_host) {
             ((HostKeyStatus::Trusted, _), _) => Ok(()),
             ((HostKeyStatus::Revoked(line), file), _) => Err(format!(
-                "the host `{name}` shows the key {print}, which line {line} of `{}` revokes",
+                "the host `{name}` presented the key {print}, which line {line} of `{}` marks as revoked",
                 file.display()
             )),
             ((HostKeyStatus::Changed(line), file), _) => Err(format!(
-                "the host `{name}` shows the key {print}, and line {line} of `{}` knows it by another one: somebody may \
-                 listen in; if its key was replaced, remove that line",
+                "the host `{name}` presented the key {print}, but line {line} of `{}` has a different key: \
+                 someone may be intercepting the connection; if the host key was replaced, remove that line",
                 file.display()
             )),
             ((HostKeyStatus::Unknown, _), UnknownHostPolicy::Refuse) => Err(format!(
-                "the host `{name}` is not known; it shows the key {print}: if that is right, add it with `ssh-keyscan`, \
-                 or take it once with `--ssh-host-keys-check accept-new`"
+                "the host `{name}` is not known; it presented the key {print}: if this key is correct, add it \
+                 with `ssh-keyscan`, or accept it once with `--ssh-host-keys-check accept-new`"
             )),
             ((HostKeyStatus::Unknown, _), UnknownHostPolicy::Record) => {
                 let file = self.options.known_hosts.first();
-                let file = file.ok_or_else(|| "no file of known hosts is named".to_owned())?;
+                let file = file.ok_or_else(|| "no known-hosts file is configured".to_owned())?;
                 known_hosts::append_known_host(file, name, written)
                     .map_err(|error| format!("cannot write `{}`: {error}", file.display()))?;
-                info!(host = %name, key = %print, file = %file.display(), "took the key of a host");
+                info!(host = %name, key = %print, file = %file.display(), "host key recorded");
                 Ok(())
             }
         }
@@ -130,7 +132,7 @@ pub(super) async fn connect_ssh(
         doorkeeper,
     );
     let late =
-        || SftpFailure::connection_lost(ErrorKind::TimedOut, format!("`{name}` does not answer"));
+        || SftpFailure::connection_lost(ErrorKind::TimedOut, format!("`{name}` does not respond"));
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(|_| late())?;
     let mut connection = connected.map_err(|error| match refusal.lock().take() {
         Some(text) => SftpFailure::Rejected(io::Error::new(ErrorKind::PermissionDenied, text)),
@@ -213,7 +215,8 @@ async fn authenticate(
     Err(SftpFailure::Rejected(io::Error::new(
         ErrorKind::PermissionDenied,
         format!(
-            "the host `{}` lets `{user}` in with none of these keys: {tried}; name one with `--ssh-key`",
+            "the host `{}` accepts none of these keys for `{user}`: {tried}; give another one with \
+             `--ssh-key`",
             address.host
         ),
     )))
@@ -233,7 +236,7 @@ async fn try_agent(
     let (mut agent, identities) = match listed.await {
         Ok(listed) => listed,
         Err(error) => {
-            warn!(%error, file = %socket.display(), "the agent of keys does not answer");
+            warn!(%error, file = %socket.display(), "cannot use the SSH agent");
             return Ok(false);
         }
     };
@@ -242,8 +245,8 @@ async fn try_agent(
         let hash = choose_rsa_hash(connection, &key.algorithm()).await?;
         match connection.authenticate_publickey_with(user, key, hash, &mut agent).await {
             Ok(result) if result.success() => return Ok(true),
-            Ok(_) => tried.push(format!("`{comment}` of the agent")),
-            Err(error) => tried.push(format!("`{comment}` of the agent ({error})")),
+            Ok(_) => tried.push(format!("`{comment}` from the agent")),
+            Err(error) => tried.push(format!("`{comment}` from the agent ({error})")),
         }
     }
     Ok(false)

@@ -41,7 +41,7 @@ impl From<SftpError> for SftpFailure {
                 SftpError::Timeout => ErrorKind::TimedOut,
                 _ => ErrorKind::ConnectionReset,
             };
-            return Self::connection_lost(kind, format!("the connection is gone: {error}"));
+            return Self::connection_lost(kind, format!("the connection was lost: {error}"));
         };
         let kind = match status.status_code {
             StatusCode::NoSuchFile => ErrorKind::NotFound,
@@ -53,6 +53,6 @@ impl From<SftpError> for SftpFailure {
             }
             StatusCode::Ok | StatusCode::Failure | StatusCode::BadMessage => ErrorKind::Other,
         };
-        Self::Rejected(io::Error::new(kind, format!("the host says: {}", status.error_message)))
+        Self::Rejected(io::Error::new(kind, format!("the host reported: {}", status.error_message)))
     }
 }

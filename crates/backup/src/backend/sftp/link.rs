@@ -176,7 +176,7 @@ impl SftpLink {
         W: Fn(Arc<SftpChannel>) -> F,
         F: Future<Output = Result<T, SftpFailure>>,
     {
-        let closed_error = || io::Error::other("the link is closed");
+        let closed_error = || io::Error::other("the connection is closed");
         let runtime = self.runtime.as_ref().ok_or_else(closed_error)?;
         runtime.block_on(async {
             let _permit = match load {
@@ -201,7 +201,8 @@ impl SftpLink {
                 if !was_connected || since.elapsed() + wait > self.options.retry_timeout {
                     return Err(error);
                 }
-                warn!(%error, host = %self.address.host, wait_ms = wait.as_millis(), "a connection broke; connecting again");
+                warn!(%error, host = %self.address.host, wait_ms = wait.as_millis(), "connection lost; \
+                    reconnecting");
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(MAX_BACKOFF);
             }
@@ -235,7 +236,7 @@ impl SftpLink {
         let done = tokio::select! {
             done = work(channel.clone()) => done,
             () = wait_until_closed(&channel.connection) => {
-                Err(SftpFailure::connection_lost(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
+                Err(SftpFailure::connection_lost(ErrorKind::ConnectionReset, "the connection was lost".to_owned()))
             }
         };
         let mut state = self.state.lock().await;
@@ -289,7 +290,7 @@ impl SftpLink {
                 // A host may limit the channels of a connection; then open a further connection.
                 Err(error) => {
                     let reason = format!("{error:?}");
-                    debug!(reason, "a connection takes no further channel");
+                    debug!(reason, "cannot open another channel on the connection");
                 }
             }
         }
@@ -310,7 +311,7 @@ impl SftpLink {
         tokio::select! {
             opened = self.start_sftp_session(connection) => opened,
             () = wait_until_closed(connection) => {
-                Err(SftpFailure::connection_lost(ErrorKind::ConnectionReset, "the connection is gone".to_owned()))
+                Err(SftpFailure::connection_lost(ErrorKind::ConnectionReset, "the connection was lost".to_owned()))
             }
         }
     }

@@ -326,7 +326,7 @@ impl VaultBackend for SftpBackend {
         );
         if let Some(Err(error)) = removed {
             // A prune removes it.
-            tracing::debug!(reason = ?error, "a file without a name stays on the host");
+            tracing::debug!(reason = ?error, "cannot remove a temporary file from the host");
         }
     }
 

@@ -123,7 +123,7 @@ async fn file_length(channel: &SftpChannel, path: &str) -> SftpResult<u64> {
     size.ok_or_else(|| {
         SftpFailure::Rejected(std::io::Error::new(
             ErrorKind::InvalidData,
-            format!("the host does not say how long `{path}` is"),
+            format!("the host does not report the size of `{path}`"),
         ))
     })
 }
@@ -248,7 +248,7 @@ async fn read_request_range(
         {
             Ok(data) if data.data.is_empty() => break,
             Ok(data) if data.data.len() > requested_length as usize => {
-                let text = "the host gives more than it was asked for";
+                let text = "the host sent more data than requested";
                 return Err(SftpFailure::Rejected(io::Error::new(ErrorKind::InvalidData, text)));
             }
             Ok(data) => bytes.extend(data.data),
@@ -427,7 +427,7 @@ async fn rename_file(
         Packet::Status(status) => Err(russh_sftp::client::error::Error::from(status).into()),
         _ => Err(SftpFailure::connection_lost(
             ErrorKind::InvalidData,
-            "an answer of the wrong kind".to_owned(),
+            "unexpected response type".to_owned(),
         )),
     }
 }

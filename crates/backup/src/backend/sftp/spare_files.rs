@@ -37,7 +37,7 @@ impl SpareFilePool {
                     })
                     .await;
                 // The later write reports the reason.
-                opened.inspect_err(|error| debug!(reason = ?error, "no spare file")).ok()
+                opened.inspect_err(|error| debug!(reason = ?error, "cannot open a spare file")).ok()
             });
             self.0.lock().extend(opening);
         }

@@ -35,7 +35,8 @@ pub enum DocviewLiteral {
 pub fn parse_literal(text: &str, untyped: ValueType) -> Result<DocviewLiteral, String> {
     let (value_type, rest) = split_type(text)?;
     if value_type == Some(ValueType::Binary) {
-        let fault = "a docview holds no bytes; write `{Binary}` and keep them in a `.binary` file";
+        let fault = "a docview cannot contain binary data; write `{Binary}` and put the data in a `.binary` \
+            file";
         return match rest.strip_prefix('[') {
             None if rest.is_empty() => Ok(DocviewLiteral::ExternalBinary),
             None if rest == "\\0" => {
@@ -73,7 +74,7 @@ fn split_type(text: &str) -> Result<(Option<ValueType>, &str), String> {
         return Ok((None, text));
     };
     let Some((name, rest)) = inner.split_once('}') else {
-        return Err("a `{` begins a type that does not end; write `\\{` for a brace".into());
+        return Err("the type after a `{` is not closed; write `\\{` for a literal brace".into());
     };
     let literal_type = ValueType::find(name).filter(|candidate| candidate.name() == name);
     match (literal_type, name) {
@@ -83,9 +84,9 @@ fn split_type(text: &str) -> Result<(Option<ValueType>, &str), String> {
             "it refers to the blob store of another system; build the package with its binaries"
                 .into(),
         ),
-        (None, _) => Err(format!(
-            "`{{{name}}}` is not a type of property; write `\\{{` if it is the beginning of a text"
-        )),
+        (None, _) => {
+            Err(format!("`{{{name}}}` is not a property type; write `\\{{` for a literal brace"))
+        }
     }
 }
 
@@ -164,7 +165,7 @@ fn decode_unicode_escape(text: &str) -> Result<(char, usize), String> {
     let second = text.get(4..6).filter(|escape| *escape == "\\u").and_then(|_| unit(6));
     match char::decode_utf16([first, second.unwrap_or_default()]).next() {
         Some(Ok(character)) => Ok((character, 10)),
-        _ => Err(format!("`\\u{first:04x}` is half of a character; the other half is missing")),
+        _ => Err(format!("`\\u{first:04x}` is an unpaired surrogate")),
     }
 }
 

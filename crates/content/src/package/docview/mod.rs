@@ -158,7 +158,7 @@ pub(super) fn parse_docview(
     if let Some(fault) = Error::from_package_faults(faults) {
         return Err(fault);
     }
-    let root = root.ok_or_else(|| file.to_error(0, "the file holds no element"))?;
+    let root = root.ok_or_else(|| file.to_error(0, "the file contains no XML element"))?;
     Ok(PackageDocument { root, namespaces: scopes.into_used_namespaces(), counts, superseded })
 }
 
@@ -187,7 +187,8 @@ impl DocviewReader<'_> {
             self.read_node_name(element)?
         };
         if depth + self.open_nodes.len() > self.limits.max_depth {
-            let message = format!("nodes lie deeper than the limit of {}", self.limits.max_depth);
+            let message =
+                format!("nodes are nested deeper than the limit of {}", self.limits.max_depth);
             return Err(self.file_name.to_error(element.line, message));
         }
         if self.scopes.declaration_count() > NamespaceScopes::MAX_DECLARATIONS {
@@ -262,7 +263,7 @@ impl DocviewReader<'_> {
                 }
             }
             if properties.insert(name, property).is_some() {
-                let message = format!("the attribute `{}` stands twice", attribute.name);
+                let message = format!("the attribute `{}` occurs twice", attribute.name);
                 return Err(self.file_name.to_error(attribute.line, message));
             }
         }
@@ -293,7 +294,9 @@ impl DocviewReader<'_> {
                 Ok(()) => Ok(ImportProperty::Value(Property::name(value.to_text()))),
                 Err(error) => refuse(error.to_string()),
             },
-            (PRIMARY_TYPE, Property::List(..)) => refuse("a node has one primary type".into()),
+            (PRIMARY_TYPE, Property::List(..)) => {
+                refuse("a node must have exactly one primary type".into())
+            }
             (MIXIN_TYPES, Property::Single(value)) => {
                 Ok(ImportProperty::Value(Property::List(value.value_type(), vec![value])))
             }

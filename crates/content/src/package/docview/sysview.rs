@@ -63,7 +63,7 @@ pub(in crate::package) fn parse_sysview(
         }
     }
     let SysviewReader { root, scopes, counts, superseded, .. } = reader;
-    let root = root.ok_or_else(|| file.to_error(0, "the file holds no element"))?;
+    let root = root.ok_or_else(|| file.to_error(0, "the file contains no XML element"))?;
     Ok(PackageDocument { root, namespaces: scopes.into_used_namespaces(), counts, superseded })
 }
 
@@ -116,7 +116,7 @@ impl SysviewReader<'_> {
             "sv:value" if is_inside => self.open_value(element),
             _ => {
                 let message =
-                    format!("`{}` stands where no sysview has such an element", element.name);
+                    format!("the element `{}` is not allowed here in a sysview", element.name);
                 Err(self.file_name.to_error(element.line, message))
             }
         }
@@ -124,7 +124,8 @@ impl SysviewReader<'_> {
 
     fn open_node(&mut self, element: &XmlElement) -> Result<SysviewElement> {
         if self.depth + self.open_nodes.len() > self.limits.max_depth {
-            let message = format!("nodes lie deeper than the limit of {}", self.limits.max_depth);
+            let message =
+                format!("nodes are nested deeper than the limit of {}", self.limits.max_depth);
             return Err(self.file_name.to_error(element.line, message));
         }
         let name = if self.open_nodes.is_empty() {
@@ -150,7 +151,7 @@ impl SysviewReader<'_> {
         let name = self.resolve_name(&name, element.line)?;
         let text = self.find_attribute(element, "sv:type").unwrap_or_default();
         let value_type = ValueType::find(&text).ok_or_else(|| {
-            let message = format!("`{text}` is not a type of values");
+            let message = format!("`{text}` is not a property type");
             self.file_name.to_error(element.line, message)
         })?;
         let is_list = self.find_attribute(element, "sv:multiple").as_deref() == Some("true");
@@ -210,7 +211,7 @@ impl SysviewReader<'_> {
         if let Some(value) = property.values.last_mut() {
             let bytes = decode_base64(value).map_err(|message| file.to_error(line, message))?;
             *value = String::from_utf8(bytes)
-                .map_err(|_| file.to_error(line, "a text in base64 is not UTF-8"))?;
+                .map_err(|_| file.to_error(line, "a base64-encoded text is not UTF-8"))?;
         }
         Ok(())
     }
@@ -229,7 +230,7 @@ impl SysviewReader<'_> {
         if node.properties().contains_key(&name) {
             return Err(self
                 .file_name
-                .to_error(line, format!("the property `{name}` stands twice")));
+                .to_error(line, format!("the property `{name}` occurs twice")));
         }
         node.set_property(&name, value);
         self.counts.attributes += 1;
@@ -296,7 +297,7 @@ fn build_property(property: SysviewProperty) -> Result<ImportProperty, String> {
         last => {
             values.extend(last);
             if name == PRIMARY_TYPE {
-                return Err("a node has one primary type".into());
+                return Err("a node must have exactly one primary type".into());
             }
             Property::List(value_type, values)
         }
@@ -305,5 +306,5 @@ fn build_property(property: SysviewProperty) -> Result<ImportProperty, String> {
 
 fn decode_base64(text: &str) -> Result<Vec<u8>, String> {
     let plain: String = text.split_whitespace().collect();
-    STANDARD.decode(plain).map_err(|error| format!("the bytes are no base64: {error}"))
+    STANDARD.decode(plain).map_err(|error| format!("the value is not valid base64: {error}"))
 }

@@ -43,7 +43,7 @@ impl FolderWatcher {
     pub(crate) fn new() -> Self {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC);
         if let Err(error) = &inotify {
-            tracing::warn!(reason = %error, "cannot watch document roots; cache files are compared at each use");
+            tracing::warn!(reason = %error, "cannot watch document roots; checking cache files on each use");
         }
         Self { inotify: inotify.ok(), folders: Mutex::default(), drain_lock: Mutex::default() }
     }

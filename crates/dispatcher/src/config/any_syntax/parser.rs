@@ -96,8 +96,10 @@ impl<'a> ConfigParser<'a> {
     /// Reads a file that an include at `at` names.
     fn parse_included_file(&mut self, file: &Path, at: &SourcePosition) -> Vec<ConfigItem> {
         if self.include_stack.len() >= MAX_INCLUDE_DEPTH {
-            self.diagnostics
-                .add_error(at, format!("more than {MAX_INCLUDE_DEPTH} includes within each other"));
+            self.diagnostics.add_error(
+                at,
+                format!("includes are nested more than {MAX_INCLUDE_DEPTH} levels deep"),
+            );
             return Vec::new();
         }
         self.files.push(file.to_owned());
@@ -138,7 +140,7 @@ impl<'a> ConfigParser<'a> {
         self.diagnostics.add_warning(
             &at,
             format!(
-                "the file holds only the path `{line}`, so that file is read; restore the link"
+                "the file contains only the path `{line}`, so that file is read instead; restore the link"
             ),
         );
         Some(self.parse_included_file(&target, &at))
@@ -175,7 +177,7 @@ impl<'a> ConfigParser<'a> {
             let Some(token) = tokens.next() else {
                 return items;
             };
-            self.diagnostics.add_error(token.position(), "this `}` closes nothing; remove it");
+            self.diagnostics.add_error(token.position(), "unmatched `}`; remove it");
         }
     }
 
@@ -249,8 +251,10 @@ impl<'a> ConfigParser<'a> {
         depth: usize,
     ) -> ConfigBlock {
         if depth >= MAX_NESTING_DEPTH {
-            self.diagnostics
-                .add_error(&at, format!("more than {MAX_NESTING_DEPTH} braces within each other"));
+            self.diagnostics.add_error(
+                &at,
+                format!("braces are nested more than {MAX_NESTING_DEPTH} levels deep"),
+            );
             skip_block(tokens);
             let items = Vec::new();
             return ConfigBlock { items, position: at };

@@ -218,7 +218,7 @@ impl AccessRefusal {
 const LOCATION_MERGE_RANK: u8 = 2;
 
 /// The message for a folder with wildcards, whose pages cannot be determined.
-const FOLDER_PATTERN_MESSAGE: &str = "patterns for folders are not known here";
+const FOLDER_PATTERN_MESSAGE: &str = "patterns for folders are not supported";
 
 /// Returns true if a directive controls access.
 pub(super) fn is_access_directive(name: &str) -> bool {
@@ -272,18 +272,18 @@ impl HttpdSection {
                 section.merge_rank = section.merge_rank.max(1);
                 match if is_pattern { name_pattern(text) } else { name_glob(text) } {
                     Some(pattern) => section.path_patterns.push(SectionPathPattern::File(pattern)),
-                    None => section.unknown_scope_reason = Some("its pattern is not known here"),
+                    None => section.unknown_scope_reason = Some("its pattern is not supported"),
                 }
             }
             "limit" | "limitexcept" if section.method.is_some() => {
-                section.unknown_scope_reason = Some("it stands in another `<Limit>`");
+                section.unknown_scope_reason = Some("it is nested in another `<Limit>`");
             }
             limit @ ("limit" | "limitexcept") => {
                 let methods = method_pattern(text.split_whitespace());
                 section.method =
                     Some(MethodRestriction { pattern: methods, is_excluding: limit != "limit" });
             }
-            _ => section.unknown_scope_reason = Some("it is not about pages"),
+            _ => section.unknown_scope_reason = Some("it does not apply to pages"),
         }
         section
     }
@@ -326,17 +326,17 @@ impl HttpdSection {
         self.merge_rank = LOCATION_MERGE_RANK;
         self.location = Some((text.to_owned(), is_pattern));
         if is_pattern && Regex::new(text).is_err() {
-            self.unknown_scope_reason = Some("its pattern is not known here");
+            self.unknown_scope_reason = Some("its pattern is not supported");
         } else if is_pattern {
             self.path_patterns.push(SectionPathPattern::Url(text.to_owned()));
         } else if !text.starts_with('/') {
-            self.unknown_scope_reason = Some("it is not about a path of this server");
+            self.unknown_scope_reason = Some("it does not apply to a path of this server");
         } else if text.contains(['*', '?', '[']) {
             match glob_pattern(text) {
                 Some(pattern) => {
                     self.path_patterns.push(SectionPathPattern::Url(format!("^{pattern}$")))
                 }
-                None => self.unknown_scope_reason = Some("its pattern is not known here"),
+                None => self.unknown_scope_reason = Some("its pattern is not supported"),
             }
         } else if text != "/" {
             self.path_patterns.push(SectionPathPattern::Url(prefix_pattern(text)));
@@ -396,11 +396,11 @@ impl HttpdSection {
         let unknown = environment_variables_of(name, words)
             .find(|variable| !environment.is_testable(variable));
         let read = match unknown {
-            Some(variable) if is_require => Err(format!(
-                "nothing that is converted tells when the variable `{variable}` is set"
-            )),
+            Some(variable) if is_require => {
+                Err(format!("no converted directive sets the variable `{variable}`"))
+            }
             Some(variable) => Err(format!(
-                "`env={variable}` is no address, and nothing that is converted tells when the variable is set"
+                "`env={variable}` is not an address, and no converted directive sets the variable"
             )),
             None if is_require => self.read_require(words),
             None => self.read_order(name, words),
@@ -420,7 +420,7 @@ impl HttpdSection {
         if is_negated {
             words.remove(0);
         }
-        let (kind, words) = words.split_first().ok_or_else(|| "it says nothing".to_owned())?;
+        let (kind, words) = words.split_first().ok_or_else(|| "it has no arguments".to_owned())?;
         let test = match (kind.to_ascii_lowercase().as_str(), words) {
             ("all", [argument]) if argument.eq_ignore_ascii_case("granted") => RequireTest::Granted,
             ("all", [argument]) if argument.eq_ignore_ascii_case("denied") => RequireTest::Denied,
@@ -430,7 +430,7 @@ impl HttpdSection {
                 RequireTest::Environment(words.iter().map(|&name| name.to_owned()).collect())
             }
             ("method", [_, ..]) => RequireTest::Method(method_pattern(words.iter().copied())),
-            _ => return Err(format!("`{kind}` cannot be asked here")),
+            _ => return Err(format!("`{kind}` is not supported")),
         };
         let into = match self.open_groups.as_slice() {
             [] | [RequireGroup::Any] if self.all_requirements.is_empty() && !is_negated => {
@@ -443,7 +443,7 @@ impl HttpdSection {
                 is_negated = true;
                 &mut self.all_requirements
             }
-            _ => return Err("requirements within each other are not known here".to_owned()),
+            _ => return Err("this nesting of requirements is not supported".to_owned()),
         };
         into.push(RequireDirective { test, is_negated });
         Ok(())
@@ -479,7 +479,7 @@ impl HttpdSection {
                 }
                 self.sources_mut(list).extend(variables);
             }
-            _ => return Err(format!("`{}` is not known here", words.join(" "))),
+            _ => return Err(format!("`{}` is not supported", words.join(" "))),
         }
         Ok(())
     }
@@ -560,7 +560,7 @@ impl HttpdSection {
             (None, _) | (Some("/"), Some(_)) => {}
             (Some(_), None) => {
                 return SectionReach::Unknown(
-                    "no `DocumentRoot` tells which pages its folder holds",
+                    "without a `DocumentRoot`, the pages in its folder are unknown",
                 );
             }
             (Some(folder), Some(root)) => {
@@ -810,7 +810,7 @@ fn name_pattern(pattern: &str) -> Option<String> {
 /// Returns the pattern for a list of addresses.
 fn addresses_pattern(list: &[&str]) -> Result<String, String> {
     let read = |text: &&str| {
-        address_pattern(text).ok_or_else(|| format!("`{text}` is no address that can be asked for"))
+        address_pattern(text).ok_or_else(|| format!("`{text}` is not a supported address"))
     };
     let patterns: Vec<String> = list.iter().map(read).collect::<Result<_, _>>()?;
     Ok(format!("^(?:{})$", patterns.join("|")))

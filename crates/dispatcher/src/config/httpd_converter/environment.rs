@@ -163,7 +163,7 @@ impl HttpdConfigReader<'_> {
         self.recorded_environment.set_after_rules.insert((self.host_number(), name.clone()));
         if !is_asked {
             let why = format!(
-                "`{name}` is set behind rewrite and access rules, and none of the `Header` lines asks for it"
+                "`{name}` is set after rewrite and access rules, and no `Header` line uses it"
             );
             self.warn_of_unsupported(line.position, &line.name, &why);
         }
@@ -192,7 +192,7 @@ impl HttpdConfigReader<'_> {
         if queried.is_empty() {
             let names: Vec<&str> =
                 assignments.iter().map(|assignment| assignment.name.as_str()).collect();
-            let why = format!("nothing that is converted asks for `{}`", names.join("`, `"));
+            let why = format!("no converted directive uses `{}`", names.join("`, `"));
             return self.warn_of_unsupported(line.position, &line.name, &why);
         }
         let when = match conditions {
@@ -236,7 +236,8 @@ impl HttpdConfigReader<'_> {
         };
         if Regex::new(pattern).is_err() {
             return Err(format!(
-                "the pattern `{pattern}` is not known; look-around and back references are not"
+                "the pattern `{pattern}` is malformed, or uses lookaround or backreferences, which are not \
+                 supported"
             ));
         }
         let subject = self.subject_template(attribute)?;
@@ -253,10 +254,10 @@ impl HttpdConfigReader<'_> {
         let mut when = Vec::new();
         for clause in expression::expression_to_conditions(text)? {
             let Some((last, alternatives)) = clause.split_last() else {
-                return Err("it never holds".to_owned());
+                return Err("it is never true".to_owned());
             };
             if clause.iter().any(|condition| condition.contains("%{ENV:")) {
-                return Err("it asks for another variable".to_owned());
+                return Err("it tests another variable".to_owned());
             }
             when.extend(alternatives.iter().map(|alternative| super::with_or_flag(alternative)));
             when.push(last.clone());
@@ -273,7 +274,7 @@ impl HttpdConfigReader<'_> {
             "request_protocol" => "SERVER_PROTOCOL",
             "request_uri" => "REQUEST_URI",
             "server_addr" => {
-                return Err("the address of the server is not known to rules".to_owned());
+                return Err("rules cannot test the address of the server".to_owned());
             }
             attribute_name => {
                 self.recorded_environment.record_query(attribute);
@@ -284,7 +285,7 @@ impl HttpdConfigReader<'_> {
                     |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
                 return match attribute_name.bytes().all(is_name) {
                     true => Ok(format!("%{{HTTP:{attribute}}}")),
-                    false => Err(format!("`{attribute}` is a pattern for names of headers")),
+                    false => Err(format!("`{attribute}` is a pattern for header names")),
                 };
             }
         };

@@ -50,7 +50,7 @@ pub(super) fn expression_to_conditions(text: &str) -> Result<Vec<Vec<String>>, S
     let mut parser = HttpdExpressionParser { tokens: &tokens, next_index: 0, depth: 0 };
     let expression = parser.parse_or()?;
     if let Some(token) = parser.peek() {
-        return Err(format!("`{}` is not understood", token.source_text()));
+        return Err(format!("unexpected `{}`", token.source_text()));
     }
     let clauses = conjunctive_clauses(&expression, false)?;
     Ok(clauses
@@ -149,7 +149,7 @@ fn tokenize_expression(text: &str) -> Result<Vec<HttpdExpressionToken>, String> 
         } else if first == '\'' || first == '"' {
             read_quoted(rest, first)?
         } else if rest.starts_with("%{") {
-            let end = rest.find('}').ok_or("a variable does not end")?;
+            let end = rest.find('}').ok_or("a variable is not closed")?;
             let (name, tail) = rest.split_at(end + 1);
             (variable_token(name.trim_start_matches("%{").trim_end_matches('}'))?, tail)
         } else if let Some(symbol) =
@@ -163,7 +163,7 @@ fn tokenize_expression(text: &str) -> Result<Vec<HttpdExpressionToken>, String> 
             let is_word = |char: char| char.is_alphanumeric() || matches!(char, '-' | '_' | '.');
             let end = rest.find(|char| !is_word(char)).unwrap_or(rest.len());
             if end == 0 {
-                return Err(format!("`{first}` is not understood"));
+                return Err(format!("unexpected `{first}`"));
             }
             let (token_text, tail) = rest.split_at(end);
             let token = match token_text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -213,7 +213,7 @@ fn function_variable(function: &str, argument: &str) -> Result<String, String> {
 
 /// Reads a quoted text, which may contain variables.
 fn read_quoted(text: &str, quote: char) -> Result<(HttpdExpressionToken, &str), String> {
-    let unclosed = || "a text does not end".to_owned();
+    let unclosed = || "a string is not closed".to_owned();
     let (mut template, mut value, mut is_plain) = (String::new(), String::new(), true);
     let mut rest = text.get(1..).unwrap_or_default();
     loop {
@@ -233,7 +233,7 @@ fn read_quoted(text: &str, quote: char) -> Result<(HttpdExpressionToken, &str), 
                 rest = chars.as_str();
             }
             '%' if rest.starts_with("%{") => {
-                let end = rest.find('}').ok_or("a variable does not end")?;
+                let end = rest.find('}').ok_or("a variable is not closed")?;
                 let (name, tail) = rest.split_at(end + 1);
                 let name = name.trim_start_matches("%{").trim_end_matches('}');
                 template.push_str(variable_token(name)?.source_text());
@@ -261,7 +261,7 @@ fn read_pattern(text: &str) -> Result<(HttpdExpressionToken, &str), String> {
     let mut chars = inner.chars();
     let mark = chars.next().filter(|mark| !mark.is_alphanumeric() && !mark.is_whitespace());
     let mark = mark.filter(|mark| *mark == '/' || inner.len() < text.len());
-    let mark = mark.ok_or("a regular expression is written `/…/` or `m#…#`")?;
+    let mark = mark.ok_or("a regular expression must be written `/…/` or `m#…#`")?;
     let body = chars.as_str();
     let mut is_escaped = false;
     let end = body.char_indices().find(|(_, char)| {
@@ -269,7 +269,7 @@ fn read_pattern(text: &str) -> Result<(HttpdExpressionToken, &str), String> {
         is_escaped = *char == '\\' && !is_escaped;
         ends
     });
-    let (end, _) = end.ok_or("a regular expression does not end")?;
+    let (end, _) = end.ok_or("a regular expression is not closed")?;
     let (pattern, tail) = body.split_at(end);
     let tail = tail.get(mark.len_utf8()..).unwrap_or_default();
     let flags = tail.chars().take_while(char::is_ascii_alphabetic).count();
@@ -280,7 +280,8 @@ fn read_pattern(text: &str) -> Result<(HttpdExpressionToken, &str), String> {
     let pattern = pattern.replace(&format!("\\{mark}"), &mark.to_string());
     if Regex::new(&pattern).is_err() {
         return Err(format!(
-            "the pattern `{pattern}` is not known; look-around and back references are not"
+            "the pattern `{pattern}` is malformed, or uses lookaround or backreferences, which are not \
+             supported"
         ));
     }
     Ok((HttpdExpressionToken::Pattern { pattern, ignores_case: flags.contains('i') }, tail))
@@ -337,7 +338,7 @@ impl<'a> HttpdExpressionParser<'a> {
     fn parse_unary(&mut self) -> Result<HttpdExpression, String> {
         self.depth += 1;
         if self.depth > MAX_EXPRESSION_DEPTH {
-            return Err("the expression is too deep".to_owned());
+            return Err("the expression is nested too deeply".to_owned());
         }
         let operand = if self.take_word("!") {
             HttpdExpression::Not(Box::new(self.parse_unary()?))
@@ -425,7 +426,7 @@ impl<'a> HttpdExpressionParser<'a> {
             }
             "-strmatch" | "-strcmatch" | "-fnmatch" => {
                 let (_, Some(wildcards)) = self.parse_text()? else {
-                    return Err("it compares with a pattern of variables".to_owned());
+                    return Err("it compares with a pattern that contains variables".to_owned());
                 };
                 let is_path = operator == "-fnmatch";
                 let ignores_case = operator == "-strcmatch";
@@ -440,7 +441,7 @@ impl<'a> HttpdExpressionParser<'a> {
                 let mut values = Vec::new();
                 loop {
                     let (_, Some(value)) = self.parse_text()? else {
-                        return Err("it compares with a list of variables".to_owned());
+                        return Err("it compares with a list that contains variables".to_owned());
                     };
                     values.push(regex::escape(&value));
                     if !self.take_word(",") {
@@ -464,14 +465,14 @@ impl<'a> HttpdExpressionParser<'a> {
             Some(HttpdExpressionToken::Word(function)) if self.take_word("(") => {
                 let Some(HttpdExpressionToken::Text { literal: Some(argument), .. }) = self.next()
                 else {
-                    return Err(format!("`{function}` looks up what a variable holds"));
+                    return Err(format!("the argument of `{function}` is not a constant"));
                 };
                 let name = function_variable(function, argument)?;
                 self.expect_word(")")?;
                 Ok((format!("%{{{name}}}"), None))
             }
-            Some(token) => Err(format!("`{}` is not understood", token.source_text())),
-            None => Err("the expression ends too early".to_owned()),
+            Some(token) => Err(format!("unexpected `{}`", token.source_text())),
+            None => Err("the expression ends unexpectedly".to_owned()),
         }
     }
 }
@@ -484,7 +485,7 @@ fn wildcards_to_regex(wildcards: &str, is_path: bool) -> Result<String, String> 
         match char {
             '*' => pattern.push_str(any),
             '?' => pattern.push_str(single),
-            '[' | '\\' => return Err(format!("`{char}` in wildcards is not known")),
+            '[' | '\\' => return Err(format!("`{char}` in wildcards is not supported")),
             char => pattern.push_str(&regex::escape(char.encode_utf8(&mut [0; 4]))),
         }
     }

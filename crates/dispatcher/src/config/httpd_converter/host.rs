@@ -111,8 +111,8 @@ impl HttpdHost {
                 add_warning_once(
                     findings,
                     &rule.position,
-                    "this `<VirtualHost>` has no `RewriteEngine On`, so its rewrite rules are left out, \
-                     as httpd leaves them out",
+                    "this `<VirtualHost>` has no `RewriteEngine On`, so its rewrite rules are left out, as in \
+                     httpd",
                 );
             }
             return Vec::new();
@@ -146,8 +146,9 @@ fn warn_of_path_rules(rewrites: &[&HttpdHostRule], findings: &mut DiagnosticColl
         add_warning_once(
             findings,
             &rule.position,
-            "for what this rule proxies on this server, `<Location>` closes the path that it makes, and not the one that \
-             was sent; if that is closed, refuse it with `[F]` before this rule",
+            "for requests that this rule proxies to this server, `<Location>` restricts the rewritten path, \
+             not the path that was sent; if the sent path is restricted, refuse it with `[F]` before this \
+             rule",
         );
     }
 }
@@ -162,8 +163,9 @@ fn warn_of_port_rules(host: &HttpdHost, global: &HttpdHost, findings: &mut Diagn
         add_warning_once(
             findings,
             &rule.position,
-            "this rule refuses what comes to one of several ports, and the port is what a visitor writes; where it \
-             protects something, write `Require all denied` in a `<Location>`, which closes all ports",
+            "this rule refuses requests to one of several ports, and the visitor chooses the port in the \
+             request; if it protects something, write `Require all denied` in a `<Location>`, which applies \
+             to all ports",
         );
     }
 }
@@ -274,18 +276,18 @@ fn warn_of_unreachable_hosts(
             (Some(address), false) => findings.add_error(
                 at,
                 format!(
-                    "this `<VirtualHost>` is not converted: the address `{address}` alone tells it from one \
-                     before it; hosts are told apart by name and port"
+                    "this `<VirtualHost>` is not converted: only the address `{address}` distinguishes it \
+                     from an earlier one; hosts are distinguished by name and port"
                 ),
             ),
             (Some(address), true) => findings.add_warning(
                 at,
-                format!("the address `{address}` is left out, this host counts for every address"),
+                format!("the address `{address}` is left out; this host applies to every address"),
             ),
             (None, false) => findings.add_warning(
                 at,
-                "no visitor reaches this `<VirtualHost>`, as all its names belong to one before it; \
-                 it is left out",
+                "this `<VirtualHost>` is unreachable, as all its names belong to an earlier one; it is left \
+                 out",
             ),
             (None, true) => {}
         }
@@ -452,8 +454,8 @@ impl<'a> HttpdHostGroup<'a> {
             add_warning_once(
                 findings,
                 at,
-                "what hosts of one name close for one port is closed for all their ports, as the port is what a \
-                 visitor writes",
+                "access that hosts of one name deny for one port is denied for all their ports, as the \
+                 visitor chooses the port in the request",
             );
         }
     }
@@ -486,7 +488,8 @@ impl<'a> HttpdHostGroup<'a> {
         let last = self.hosts.last().and_then(|(_, host)| host.position.as_ref());
         if let Some(at) = last {
             let message = format!(
-                "hosts of one name set `{name}` differently for their ports; rules know the port, this setting does not"
+                "hosts of one name set `{name}` differently for their ports; rules can distinguish ports, \
+                 this setting cannot"
             );
             add_warning_once(findings, at, &message);
         }

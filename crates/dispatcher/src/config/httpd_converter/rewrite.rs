@@ -168,7 +168,7 @@ impl HttpdConfigReader<'_> {
             Ok(clauses) if is_alternative && clauses.len() != 1 => {
                 self.report_unconverted_rule(
                     line,
-                    "an expression with `[OR]` is one alternative, not several conditions",
+                    "an expression with `[OR]` must be one alternative, not several conditions",
                 );
                 return self.current_host().is_condition_unconvertible = true;
             }
@@ -197,7 +197,8 @@ impl HttpdConfigReader<'_> {
         self.recorded_environment.record_query(name);
         if self.known_environment.is_set_only_after_rules(name) {
             let message = format!(
-                "`%{{ENV:{name}}}` is empty here, as in httpd: `SetEnv` sets it behind all rules, `SetEnvIf` before them"
+                "`%{{ENV:{name}}}` is empty here, as in httpd: `SetEnv` sets it after all rules, `SetEnvIf` \
+                 before them"
             );
             self.diagnostics.add_warning(line.position, message);
             return true;
@@ -314,7 +315,8 @@ impl HttpdConfigReader<'_> {
         let is_readable = Regex::new(pattern).is_ok();
         if !is_readable {
             let why = format!(
-                "the pattern `{pattern}` is not known; look-around and back references are not"
+                "the pattern `{pattern}` is malformed, or uses lookaround or backreferences, which are not \
+                 supported"
             );
             self.report_unconverted_rule(line, &why);
         }
@@ -346,7 +348,7 @@ impl HttpdConfigReader<'_> {
             _ => (None, "", ""),
         };
         let Some(status) = status else {
-            return self.report_unconverted_rule(line, "its arguments are not understood");
+            return self.report_unconverted_rule(line, "its arguments are not recognized");
         };
         let (pattern, target, escapes) = if name == "redirectmatch" {
             // Only `$` is special there.
@@ -406,7 +408,7 @@ impl HttpdConfigReader<'_> {
             self.warn_of_unsupported(
                 line.position,
                 &line.name,
-                "its parameters are left out, the rule stays",
+                "its parameters are left out, the rule is kept",
             );
         }
         if is_pattern && !self.can_use_pattern(line, path) {
@@ -441,7 +443,7 @@ impl HttpdConfigReader<'_> {
         let Some(mut template) = url_template(target) else {
             self.report_unconverted_rule(
                 line,
-                &format!("the escapes in `{target}` cannot be kept"),
+                &format!("the escapes in `{target}` cannot be preserved"),
             );
             return None;
         };
@@ -498,7 +500,7 @@ fn rewrite_map_name(text: &str) -> Option<&str> {
 }
 
 fn rewrite_map_message(map: &str) -> String {
-    format!("it looks something up in the table `{map}`, and rules do not look up tables")
+    format!("it uses the rewrite map `{map}`, and rewrite maps are not supported")
 }
 
 /// Returns true for tests of files and numbers such as `-s` and `-eq`.

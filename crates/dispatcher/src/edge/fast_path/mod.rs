@@ -91,7 +91,7 @@ impl FastPath for LazyFastPath {
                 true
             }
             Err(error) => {
-                tracing::warn!(reason = %error, "there is no lane for kept answers");
+                tracing::warn!(reason = %error, "cannot start the fast path for cached responses");
                 *started = FastPathState::Failed(inner.config_serial);
                 false
             }

@@ -196,7 +196,7 @@ impl FastWorker {
             match waited {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(reason = %error, "the lane for kept answers ends");
+                    tracing::error!(reason = %error, "fast path worker stopped");
                     return;
                 }
             }
@@ -278,7 +278,7 @@ impl FastWorker {
             .descriptor()
             .and_then(|socket| Ok(epoll::add(&self.epoll_fd, socket, data, socket_event_flags())?));
         if let Err(error) = added {
-            tracing::debug!(reason = %error, "the lane cannot wait for a connection");
+            tracing::debug!(reason = %error, "cannot register a connection of the fast path with epoll");
             self.dispatcher.current_state().metrics.increment(DispatcherCounter::FastPathRefusals);
             self.put_connection(slot, None);
             return hand_back(connection, None);

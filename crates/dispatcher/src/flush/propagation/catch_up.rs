@@ -22,9 +22,7 @@ impl DispatcherState {
         });
         let all = futures_util::future::join_all(all);
         if tokio::time::timeout(CATCH_UP_TIMEOUT, all).await.is_err() {
-            tracing::warn!(
-                "siblings take long to tell what was flushed; visitors are served meanwhile"
-            );
+            tracing::warn!("siblings are slow to report flushes; serving visitors meanwhile");
         }
     }
 

@@ -358,11 +358,13 @@ impl FarmEventLog {
         match emptied {
             Ok(()) => {
                 tracing::warn!(file = %file.display(), reason = %error,
-                    "cannot write down a flush for the siblings; if this process ends before it can, they take all pages for out of date");
+                    "cannot record a flush for the siblings; if this process ends before it can, they treat \
+                     all pages as stale");
                 Ok(())
             }
             Err(_also) => {
-                tracing::error!(file = %file.display(), reason = %error, "cannot write down a flush for the siblings");
+                tracing::error!(file = %file.display(), reason = %error, "cannot record a flush for the \
+                    siblings");
                 Err(EventLogError::WriteFailed)
             }
         }
@@ -431,7 +433,8 @@ impl FarmEventLog {
             written_lines: state.written_lines,
         };
         let file = root.path().join(&self.file_name);
-        tracing::warn!(file = %file.display(), "another dispatcher has a copy of this file, and this one begins a new one");
+        tracing::warn!(file = %file.display(), "another dispatcher has a copy of this file; starting a new \
+            one");
         if let Err(error) = state.write_line(root, &self.file_name, "") {
             self.report_write_failure(root, &error);
         }
@@ -439,7 +442,7 @@ impl FarmEventLog {
 
     fn report_write_failure(&self, root: &DocrootState, error: &io::Error) {
         let file = root.path().join(&self.file_name);
-        tracing::warn!(file = %file.display(), reason = %error, "cannot write down flushes for the siblings");
+        tracing::warn!(file = %file.display(), reason = %error, "cannot record flushes for the siblings");
     }
 }
 
@@ -460,7 +463,7 @@ impl FarmEventLogState {
                         *size = text.ends_with('\n').then_some(read);
                         log
                     }
-                    None => replace_lost_log(root, file, "it makes no sense"),
+                    None => replace_lost_log(root, file, "it is malformed"),
                 },
                 Err(error) => replace_lost_log(root, file, &error.to_string()),
             }
@@ -490,7 +493,8 @@ impl FarmEventLogState {
 /// Returns a new log in place of an unreadable one: it is unknown what siblings have not received yet.
 fn replace_lost_log(root: &DocrootState, file: &str, reason: &str) -> FlushEventLog {
     let file = root.path().join(file);
-    tracing::warn!(file = %file.display(), reason, "cannot read which flushes siblings were not told; they take all pages for out of date");
+    tracing::warn!(file = %file.display(), reason, "cannot read the flushes pending for siblings; they treat \
+        all pages as stale");
     let mut log = FlushEventLog::new(new_random_id(), new_random_id());
     log.append(FlushEvent::All);
     log

@@ -89,7 +89,7 @@ impl DispatcherState {
             Err(_) => return own_response(StatusCode::PAYLOAD_TOO_LARGE),
         };
         let Some(sibling_message) = SiblingMessage::parse(&body) else {
-            self.log(LogLevel::Warn, || format!("Message of {} refused: no message", view.client));
+            self.log(LogLevel::Warn, || format!("Message of {} refused: malformed", view.client));
             return own_response(StatusCode::BAD_REQUEST);
         };
         let (SiblingMessage::Pass(EventMessage { instance, .. })
@@ -188,7 +188,7 @@ impl DispatcherState {
             failed.record_failure(&origin, tried, since.unwrap_or(now));
             if since.is_none() {
                 tracing::warn!(farm = %farm.config.name, reason = %error,
-                    "cannot carry out what a sibling told; it is told again");
+                    "cannot apply flushes of a sibling; it sends them again");
             }
             return Err(MessageRejection::Failed);
         }
@@ -209,7 +209,8 @@ impl DispatcherState {
         if let Ok(Err(error)) = tokio::task::spawn_blocking(note).await {
             // It is remembered for the lifetime of this process; after a restart the same events arrive again, which is
             // safe.
-            tracing::warn!(farm = %farm.config.name, reason = %error, "cannot write down what was heard of siblings");
+            tracing::warn!(farm = %farm.config.name, reason = %error, "cannot record the received flushes of \
+                siblings");
         }
         Ok(())
     }
@@ -268,7 +269,7 @@ impl DispatcherState {
                 if since.is_none() {
                     self.metrics.increment(DispatcherCounter::SiblingResets);
                     tracing::warn!(farm = %farm.config.name,
-                        "flushes of a sibling may have been missed: all files count as out of date");
+                        "flushes of a sibling may have been missed; invalidating all files");
                 }
                 self.invalidate_scope(farm, InvalidationScope::AllFiles, since).await.map(|()| None)
             }
@@ -351,7 +352,7 @@ fn load_received_positions(docroot: &Docroot) {
     };
     *positions = Some(read.unwrap_or_else(|| {
         let file = docroot.path().join(RECEIVED_POSITIONS_FILE);
-        tracing::warn!(file = %file.display(), "cannot read what was heard of siblings; they begin anew");
+        tracing::warn!(file = %file.display(), "cannot read the record of received flushes; starting over");
         ReceivedPositions::default()
     }));
 }

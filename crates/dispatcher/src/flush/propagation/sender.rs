@@ -366,7 +366,7 @@ impl SiblingSender {
     fn mark_reached(&self, applied_event: Option<u64>) {
         if self.sibling.set_progress(SiblingContact::Reached, applied_event) {
             let (farm, sibling) = (&self.farm, &self.sibling.name);
-            tracing::info!(%farm, render = %sibling, "a sibling is told what is flushed");
+            tracing::info!(%farm, render = %sibling, "sibling accepts flushes");
         }
     }
 
@@ -377,9 +377,10 @@ impl SiblingSender {
         let (farm, sibling) = (&self.farm, &self.sibling.name);
         match status {
             Some(status) => tracing::warn!(%farm, render = %sibling, status = status.as_u16(),
-                "a sibling refuses what is flushed; check its address, that both have the farm, and that this one may flush there"),
+                "sibling refuses flushes; check its address, that both have the farm, and that this \
+                 dispatcher may flush there"),
             None => tracing::warn!(%farm, render = %sibling,
-                "a sibling cannot be reached; it is told later what is flushed"),
+                "cannot reach a sibling; sending it the flushes later"),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn read_pdf_metadata(
     bytes: &[u8],
 ) -> Result<Vec<(String, MetadataValue)>, AssetFileError> {
     let document = Document::load_mem(bytes)
-        .map_err(|error| AssetFileError::new(format!("it is no readable PDF: {error}")))?;
+        .map_err(|error| AssetFileError::new(format!("it is not a readable PDF: {error}")))?;
     let mut properties = MetadataProperties::default();
     properties.add_text_if_absent("dam:Fileformat", "PDF");
     let pages = i64::try_from(document.get_pages().len()).unwrap_or(i64::MAX);

@@ -177,7 +177,7 @@ pub(crate) fn update_xmp_packet(
     let document = Document::parse(&inner)
         .map_err(|error| format!("its XMP packet cannot be read: {error}"))?;
     let rdf = document.descendants().find(|node| node.has_tag_name((RDF_NAMESPACE, "RDF")));
-    let rdf = rdf.ok_or("its XMP packet holds no RDF")?.range();
+    let rdf = rdf.ok_or("its XMP packet contains no RDF")?.range();
     let whole = inner.get(rdf.clone()).unwrap_or_default();
     let written = match whole.rfind("</") {
         Some(end) => insert_text(&inner, rdf.start + end, &added),

@@ -44,8 +44,9 @@ fn name_or_default(
 ) -> Result<String, String> {
     let chosen_name =
         chosen_name.filter(|name| !name.is_empty()).or_else(|| step.argument("default"));
-    chosen_name
-        .ok_or_else(|| format!("{source} names nobody, and the step `{}` no `default`", step.title))
+    chosen_name.ok_or_else(|| {
+        format!("{source} names no participant, and the step `{}` has no `default`", step.title)
+    })
 }
 
 struct PropertyChooser(Repository);
@@ -81,7 +82,7 @@ impl ParticipantChooser for VariableChooser {
     }
 
     fn choose_participant(&self, step: &StepRun) -> Result<String, String> {
-        let name = step.argument("variable").ok_or("say `variable`")?;
+        let name = step.argument("variable").ok_or("`variable` is missing")?;
         let participant = step.data.get(&name).and_then(Json::as_str).map(str::to_owned);
         name_or_default(participant, step, &format!("the value `{name}`"))
     }
@@ -108,6 +109,6 @@ impl ParticipantChooser for RoundRobinChooser {
         let count = u64::try_from(names.len()).unwrap_or_default();
         let turn = step.workflow_id.unsigned_abs().checked_rem(count);
         let turn = turn.and_then(|turn| names.get(usize::try_from(turn).ok()?));
-        turn.cloned().ok_or_else(|| "`participants` names nobody".to_owned())
+        turn.cloned().ok_or_else(|| "`participants` names no participant".to_owned())
     }
 }

@@ -137,8 +137,8 @@ impl LockProcess {
             match node.text(LOCK_OWNER_PROPERTY) {
                 Some(owner) if owner == step.initiator => return Ok(EditOutcome::Unchanged),
                 Some(owner) => {
-                    tracing::debug!(path = %lock_path, user = owner, "locked by somebody else");
-                    let reason = "somebody else has locked it";
+                    tracing::debug!(path = %lock_path, user = owner, "locked by another user");
+                    let reason = "another user has locked it";
                     let action = "lock";
                     return Err(tympan_content::Error::InvalidEdit {
                         action,

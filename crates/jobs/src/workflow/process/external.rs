@@ -60,9 +60,9 @@ impl ExternalProcess {
         step: &StepRun,
     ) -> Result<ExternalResponse, StepOutcome> {
         let wrong = |reason: String| StepOutcome::Failed(format!("`{address}`: {reason}"));
-        let uri: http::Uri = address.parse().map_err(|_| wrong("is no URI".to_owned()))?;
+        let uri: http::Uri = address.parse().map_err(|_| wrong("not a URI".to_owned()))?;
         let host = uri.authority().map(ToString::to_string);
-        let host = host.ok_or_else(|| wrong("names no host".to_owned()))?;
+        let host = host.ok_or_else(|| wrong("no host".to_owned()))?;
         let body = match method {
             Method::POST => json!({
                 "workflow": step.workflow_id, "model": step.model, "step": step.title,
@@ -135,7 +135,7 @@ fn resolve_same_host_url(base: &str, next: &str) -> Result<String, StepOutcome> 
         let uri: http::Uri = text.parse().ok()?;
         Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?))
     };
-    let nowhere = || StepOutcome::Failed(format!("`{next}` leads nowhere"));
+    let nowhere = || StepOutcome::Failed(format!("`{next}` is not a valid address"));
     let own = begin(base).ok_or_else(nowhere)?;
     if next.starts_with('/') && !next.starts_with("//") {
         return Ok(format!("{own}{next}"));
@@ -144,7 +144,7 @@ fn resolve_same_host_url(base: &str, next: &str) -> Result<String, StepOutcome> 
         Some(other) if other == own => Ok(next.to_owned()),
         Some(_) => {
             let reason =
-                format!("`{base}` sends on to another host, `{next}`, which is not followed");
+                format!("`{base}` refers to another host, `{next}`, which is not followed");
             Err(StepOutcome::Failed(reason))
         }
         None => Err(nowhere()),

@@ -201,7 +201,7 @@ pub(crate) fn edit_as_actor(
     })();
     tried.map_err(|error| match error {
         ContentError::AccessDenied { .. } | ContentError::NodeMissing(_) => {
-            StepOutcome::Failed(format!("{} (in the name of {actor})", format_error_chain(&error)))
+            StepOutcome::Failed(format!("{} (acting as {actor})", format_error_chain(&error)))
         }
         error => content_failure(&error),
     })

@@ -32,7 +32,7 @@ fn reserve_destination(repository: &Repository, step: &StepRun) -> Result<NodePa
     }
     let to = resolve_destination(repository, step)?;
     if node_exists(repository, &to)? {
-        return Err(StepOutcome::Failed(format!("`{to}` is there already")));
+        return Err(StepOutcome::Failed(format!("`{to}` already exists")));
     }
     let mut keep = Map::new();
     keep.insert("to".to_owned(), to.to_string().into());

@@ -37,9 +37,9 @@ impl WaitProcess {
                 let parsed = named.parse().ok();
                 parsed
                     .or_else(|| u64::try_from(date()?.millis).ok())
-                    .ok_or_else(|| format!("`{named}` is no time; write `2026-01-31T08:00:00Z`"))
+                    .ok_or_else(|| format!("`{named}` is not a time; write `2026-01-31T08:00:00Z`"))
             }
-            (None, None) => Err("say `for`, such as `36h`, or `until` and a time".to_owned()),
+            (None, None) => Err("set `for`, such as `36h`, or `until` and a time".to_owned()),
         }
     }
 }

@@ -41,7 +41,7 @@ struct DefaultReplacement {
 #[expect(clippy::expect_used, reason = "the patterns are constants")]
 static DEFAULT_REPLACEMENTS: LazyLock<Vec<DefaultReplacement>> = LazyLock::new(|| {
     let usual = |pattern: &str, placeholder| DefaultReplacement {
-        pattern: Regex::new(pattern).expect("the pattern reads"),
+        pattern: Regex::new(pattern).expect("the pattern is valid"),
         placeholder,
     };
     vec![
@@ -82,9 +82,8 @@ impl ComparisonRules {
     /// [`Error::UnusableInput`] for an invalid pattern.
     pub fn add_rule(&mut self, text: &str) -> Result<()> {
         let (pattern, replacement) = text.split_once("=>").unwrap_or((text, "{own}"));
-        let pattern = Regex::new(pattern).map_err(|error| {
-            Error::UnusableInput(format!("the rule `{text}` does not read: {error}"))
-        })?;
+        let pattern = Regex::new(pattern)
+            .map_err(|error| Error::UnusableInput(format!("invalid rule `{text}`: {error}")))?;
         self.custom_rules.push((pattern, replacement.to_owned()));
         Ok(())
     }

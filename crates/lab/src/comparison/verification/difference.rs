@@ -103,7 +103,7 @@ pub(super) fn response_differences(
         note(
             DifferenceAspect::Body,
             format!(
-                "- {} bytes\n+ {} bytes, the first that differs is at {at}",
+                "- {} bytes\n+ {} bytes, first difference at offset {at}",
                 before.body.len(),
                 after.body.len()
             ),
@@ -176,7 +176,7 @@ pub(super) fn diff_lines(before: &[String], after: &[String]) -> String {
     let more = lines.len().saturating_sub(MAX_DIFF_LINES);
     lines.truncate(MAX_DIFF_LINES);
     if more > 0 {
-        lines.push(format!("... {more} lines more"));
+        lines.push(format!("... {more} more lines"));
     }
     lines.join("\n")
 }

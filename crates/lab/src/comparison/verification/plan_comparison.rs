@@ -43,7 +43,7 @@ pub fn compare_plan_runs(
     if before_responses.is_empty() && after_responses.is_empty() {
         if verdict.plan_faults.is_empty() {
             return Err(Error::UnusableInput(
-                "the plan sent nothing; has it enabled samplers?".to_owned(),
+                "the plan sent no requests; does it have enabled samplers?".to_owned(),
             ));
         }
         return Ok(verdict);
@@ -130,7 +130,7 @@ fn one_sided_difference(request: &str, sign: &str, site: &str) -> ResponseDiffer
     ResponseDifference {
         request_line: request.to_owned(),
         aspect: DifferenceAspect::Sequence,
-        diff: format!("{sign} asked for on the site of --{site} only, or more often there"),
+        diff: format!("{sign} requested only on the site of --{site}, or more often there"),
     }
 }
 

@@ -114,7 +114,7 @@ pub fn parse_request_list(text: &str, file: &str) -> Result<Vec<ListedRequest>> 
         return Err(Error::InvalidFile(findings));
     }
     if asks.is_empty() {
-        return Err(Error::UnusableInput(format!("`{file}` names nothing to ask for")));
+        return Err(Error::UnusableInput(format!("`{file}` contains no requests")));
     }
     Ok(asks)
 }

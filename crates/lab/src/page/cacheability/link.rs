@@ -11,7 +11,7 @@ pub(super) fn extract_references(html: &str) -> Vec<String> {
     #[expect(clippy::expect_used, reason = "the pattern is a constant")]
     static LINK: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r#"(?is)<(?:a|area)\b[^>]*?\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"#)
-            .expect("the pattern reads")
+            .expect("the pattern is valid")
     });
     let mut references: Vec<String> = Vec::new();
     let links = LINK.captures_iter(html).filter_map(|captures| {

@@ -187,7 +187,7 @@ impl CacheabilityCrawler<'_> {
             if let Some(difference) = self.describe_difference(response, &visitor_response, &site) {
                 obstacles.push((
                     CacheObstacle::PersonalizedBytes,
-                    format!("for the visitor: {difference}"),
+                    format!("with the visitor's headers: {difference}"),
                 ));
             }
         }
@@ -205,7 +205,7 @@ impl CacheabilityCrawler<'_> {
             return Some(format!("status {} instead of {}", second.status, first.status));
         }
         if !first.is_text() {
-            return (first.body != second.body).then(|| "other bytes".to_owned());
+            return (first.body != second.body).then(|| "different bytes".to_owned());
         }
         let text = |response: &ProbeResponse| {
             self.difference_rules.normalize_text(&String::from_utf8_lossy(&response.body), site)

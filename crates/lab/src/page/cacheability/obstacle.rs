@@ -55,30 +55,31 @@ impl CacheObstacle {
     pub fn reason(self) -> &'static str {
         match self {
             Self::QueryString => {
-                "a cache keyed by paths keeps no answer to an address with a query string"
+                "a cache keyed by path stores no response to a URL with a query string"
             }
             Self::GenericScript => {
-                "a script that hands out files by a parameter has one path for all of them, and none can be kept"
+                "a script that serves files by a parameter has one path for all of them, so none can be \
+                 cached"
             }
             Self::NoExtension => {
-                "an address without an extension is not kept as a file, and a kept one has no media type"
+                "a URL without an extension is not stored as a file, and a stored one has no media type"
             }
             Self::NoCharset => {
-                "a cache may not keep the header that would tell the letters, and browsers then guess"
+                "a cache may not store the header that declares the charset, and browsers then guess it"
             }
-            Self::NoMediaType => "without a media type a kept answer is shown as plain text",
+            Self::NoMediaType => "without a media type, a cached response is shown as plain text",
             Self::SetCookie => {
-                "an answer that sets a cookie is either not kept or hands one visitor's cookie to all"
+                "a response that sets a cookie is either not cached or gives one visitor's cookie to all"
             }
-            Self::StorageForbidden => "the answer itself forbids to keep it",
+            Self::StorageForbidden => "the response itself forbids storing it",
             Self::CookieDependentBytes => {
-                "the kept answer of one visitor goes to all, whatever their cookies say"
+                "the cached response of one visitor is served to all, whatever their cookies are"
             }
             Self::PersonalizedBytes => {
-                "the page holds something of the visitor, so no visitor can get another's"
+                "the page contains content of the visitor, so it must not be served to another"
             }
             Self::VaryingBytes => {
-                "the same request twice gives different bytes, so a kept answer freezes one of them"
+                "the same request twice returns different bytes, so a cached response freezes one of them"
             }
         }
     }
@@ -93,18 +94,18 @@ impl CacheObstacle {
             Self::GenericScript => {
                 "put the file into the path: download.jsp?file=2214 becomes download.2214.pdf"
             }
-            Self::NoExtension => "give the address the extension of what it is, such as .html",
-            Self::NoCharset => "say it in the page, <meta charset=\"utf-8\">, and in Content-Type",
+            Self::NoExtension => "add the extension of the content type to the URL, such as .html",
+            Self::NoCharset => {
+                "declare it in the page, <meta charset=\"utf-8\">, and in Content-Type"
+            }
             Self::NoMediaType => "send a Content-Type",
-            Self::SetCookie => "set cookies only where someone logs in, or by a script in the page",
-            Self::StorageForbidden => {
-                "leave the header out of pages that are the same for everyone"
-            }
-            Self::CookieDependentBytes => "put the choice into the address: main.large.html",
+            Self::SetCookie => "set cookies only at login, or with a script in the page",
+            Self::StorageForbidden => "omit the header from pages that are the same for everyone",
+            Self::CookieDependentBytes => "put the choice into the URL: main.large.html",
             Self::PersonalizedBytes => {
-                "fetch the personal part by itself: a server side include or a script"
+                "load the personal part separately: with a server side include or a script"
             }
-            Self::VaryingBytes => "make what varies on the client, or in a part of its own",
+            Self::VaryingBytes => "create the varying part on the client, or load it separately",
         }
     }
 }
@@ -124,7 +125,7 @@ pub(super) fn address_obstacles(target: &str) -> ObstacleList {
         Regex::new(
             r"(?i)/(?:[^/?]*\.(?:jsp|jspx|php\d?|cgi|pl|asp|aspx|ashx|do|action|servlet)|[^/?]*(?:download|getfile|get_file|sendfile|fileserver)[^/?]*)\?(?:.*&)?(?:file|filename|id|doc|document|path|name|asset|img|image|attachment)=",
         )
-        .expect("the pattern reads")
+        .expect("the pattern is valid")
     });
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),

@@ -35,7 +35,7 @@ impl<'a> JmxCompiler<'a> {
             if let Some(first) = elements.first() {
                 self.report_unsupported(
                     first,
-                    "controllers are nested too deeply; does a module hold itself?",
+                    "controllers are nested too deeply; does a module include itself?",
                 );
             }
             self.depth -= 1;
@@ -169,7 +169,7 @@ impl<'a> JmxCompiler<'a> {
         find_fragments(roots, &mut fragments);
         let [fragment] = fragments.as_slice() else {
             let why = format!(
-                "`{name}` has {} test fragments; one is included, no more and no less",
+                "`{name}` has {} test fragments; it must have exactly one",
                 fragments.len()
             );
             self.report_unsupported(element, &why);
@@ -202,7 +202,7 @@ impl<'a> JmxCompiler<'a> {
                 && !self.is_sampler_scoped(child)
                 && child.class != "Arguments"
             {
-                self.report_unsupported(child, "it stands below an element that runs nothing");
+                self.report_unsupported(child, "it is below an element that runs nothing");
             }
         }
     }
@@ -308,7 +308,7 @@ impl<'a> JmxCompiler<'a> {
         let target =
             find_module(self.roots, &path).or_else(|| find_module(self.roots, path.get(1..)?));
         let Some(target) = target else {
-            let why = format!("it points at `{}`, which is not in this file", path.join("/"));
+            let why = format!("it refers to `{}`, which is not in this file", path.join("/"));
             self.report_unsupported(element, &why);
             return None;
         };

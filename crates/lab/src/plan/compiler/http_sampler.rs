@@ -100,7 +100,7 @@ impl<'a> JmxCompiler<'a> {
         if has_digest && spec.embedded_resources.is_some() {
             self.report_unsupported(
                 element,
-                "parts of a page behind digest authorization are not supported",
+                "embedded resources with digest authorization are not supported",
             );
         }
         for part in &defaults {
@@ -343,10 +343,7 @@ impl<'a> JmxCompiler<'a> {
         let servers = collection_entries(element.find_property("DNSCacheManager.servers"), "");
         let is_custom = element.flag_property("DNSCacheManager.isCustomResolver", false);
         if is_custom && !servers.is_empty() {
-            self.report_unsupported(
-                element,
-                "it asks name servers of its own, which is not supported",
-            );
+            self.report_unsupported(element, "custom DNS servers are not supported");
         }
         let list = collection_entries(element.find_property("DNSCacheManager.hosts"), "");
         let mut hosts = Vec::new();

@@ -146,7 +146,7 @@ impl<'a> JmxCompiler<'a> {
                 file: self.file.clone(),
                 line: 1,
                 column: 1,
-                message: "the file holds no TestPlan".to_owned(),
+                message: "the file contains no TestPlan".to_owned(),
             });
             return;
         };
@@ -281,7 +281,7 @@ impl<'a> JmxCompiler<'a> {
             line: element.line,
             column: element.column,
             message: format!(
-                "{}: nobody knows a function {name}; its text is sent as it stands",
+                "{}: unknown function {name}; its text is sent as it is",
                 element.title()
             ),
         }

@@ -308,7 +308,7 @@ impl<'a> JmxCompiler<'a> {
     /// Compiles the extractor of the JSON plugins, which extracts the first value.
     fn compile_plugin_json_extractor(&mut self, element: &JmxElement<'a>) -> ResponseExtractor {
         if element.text_property("INPUT_FORMAT") == "YAML" {
-            self.report_unsupported(element, "answers in YAML are not supported, only JSON");
+            self.report_unsupported(element, "YAML responses are not supported, only JSON");
         }
         let paths = self.compile_property(element, "JSONPATH");
         if let Some(text) = paths.as_literal()
@@ -430,10 +430,7 @@ impl<'a> JmxCompiler<'a> {
             "JSONPathAssertion" => {
                 // The older form of the plugin's element specifies the format of the response.
                 if element.text_property("INPUT_FORMAT") == "YAML" {
-                    self.report_unsupported(
-                        element,
-                        "answers in YAML are not supported, only JSON",
-                    );
+                    self.report_unsupported(element, "YAML responses are not supported, only JSON");
                 }
                 let path = self.compile_property(element, "JSON_PATH");
                 if let Some(text) = path.as_literal()
@@ -578,7 +575,7 @@ impl<'a> JmxCompiler<'a> {
         let charset = self.compile_charset(element, element.text_property("fileEncoding"));
         let file = self.compile_property(element, "filename");
         if file.is_empty() {
-            self.report_unsupported(element, "it names no file");
+            self.report_unsupported(element, "it has no file name");
             return None;
         }
         let names = self.compile_property(element, "variableNames");
@@ -619,7 +616,7 @@ impl<'a> JmxCompiler<'a> {
         let charset = self.compile_charset(element, element.text_property("fileEncoding"));
         let file = self.compile_property(element, "filename");
         if file.is_empty() {
-            self.report_unsupported(element, "it names no file");
+            self.report_unsupported(element, "it has no file name");
             return None;
         }
         let names = self.compile_property(element, "variableNames");

@@ -115,7 +115,7 @@ impl<'a> JmxCompiler<'a> {
         if name.contains("${") {
             self.report_unsupported(
                 element,
-                "the name of its script's file is known only while the plan runs",
+                "the name of its script file is known only while the plan runs",
             );
             return None;
         }

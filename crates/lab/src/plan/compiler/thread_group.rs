@@ -34,7 +34,7 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
         match name.trim() {
             "rate" => {
                 let Some(parsed_rate) = parse_rate(inner) else {
-                    return fault("a rate is such as 5/s");
+                    return fault("expected a rate such as 5/s");
                 };
                 rate = parsed_rate;
                 if let Some(last) = stretches.last_mut().filter(|_| is_open) {
@@ -44,7 +44,7 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
             }
             name @ ("random_arrivals" | "even_arrivals" | "pause") => {
                 let Some(duration) = parse_duration(inner) else {
-                    return fault("a time is such as 10 min");
+                    return fault("expected a time such as 10 min");
                 };
                 let kind = if name == "even_arrivals" {
                     ArrivalProcess::Uniform
@@ -64,7 +64,7 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
         }
     }
     if stretches.is_empty() {
-        fault("it names no arrivals")
+        fault("it has no arrivals")
     } else {
         Ok((process.unwrap_or(ArrivalProcess::Poisson), stretches))
     }
@@ -123,7 +123,7 @@ impl<'a> JmxCompiler<'a> {
             "stopthread" => SampleErrorAction::StopThread,
             "stoptest" | "stoptestnow" => SampleErrorAction::StopTest,
             action_name => {
-                let why = format!("on_sample_error `{action_name}` is not known");
+                let why = format!("unknown on_sample_error `{action_name}`");
                 self.report_unsupported(element, &why);
                 SampleErrorAction::Continue
             }
@@ -151,7 +151,7 @@ impl<'a> JmxCompiler<'a> {
     /// Compiles the arrival times of a plugin's group.
     fn compile_arrivals(&mut self, element: &JmxElement<'a>) -> LoadShape {
         element.ignore_properties(&["LogFilename", "ThreadGroup.main_controller"]);
-        self.reject_property(element, "Iterations", "a most number of iterations");
+        self.reject_property(element, "Iterations", "a maximum number of iterations");
         let in_minutes = element.text_property("Unit") != "S";
         let most = self.compile_property(element, "ConcurrencyLimit");
         if element.class == "FreeFormArrivalsThreadGroup" {

@@ -326,7 +326,7 @@ fn parse_selector(text: &str, depth: usize) -> Result<CssSelector, String> {
         }
     }
     if reader.position < text.len() {
-        return Err(format!("`{}` is not understood", reader.remaining()));
+        return Err(format!("cannot parse `{}`", reader.remaining()));
     }
     Ok(CssSelector(chains))
 }
@@ -383,7 +383,7 @@ impl<'t> CssSelectorParser<'t> {
                 Some('+') => CssCombinator::NextSibling,
                 Some('~') => CssCombinator::SubsequentSibling,
                 Some(_) if has_blank => CssCombinator::Descendant,
-                Some(_) => return Err(format!("`{}` is not understood", self.remaining())),
+                Some(_) => return Err(format!("cannot parse `{}`", self.remaining())),
             };
             if join != CssCombinator::Descendant {
                 self.position += 1;
@@ -415,7 +415,7 @@ impl<'t> CssSelectorParser<'t> {
             } else if self.accept(":") {
                 tests.push(self.parse_pseudo_class()?);
             } else if tests.is_empty() {
-                return Err(format!("`{}` is not understood", self.remaining()));
+                return Err(format!("cannot parse `{}`", self.remaining()));
             } else {
                 return Ok(tests);
             }
@@ -471,8 +471,9 @@ impl<'t> CssSelectorParser<'t> {
             return Err(format!("`:{name}` is not supported"));
         }
         let inside = self.read_until(')')?.trim();
-        let index =
-            || inside.parse::<i32>().map(i64::from).map_err(|_| format!("`{inside}` is no number"));
+        let index = || {
+            inside.parse::<i32>().map(i64::from).map_err(|_| format!("`{inside}` is not a number"))
+        };
         let inner = || parse_selector(inside, self.depth + 1);
         let pattern = || super::super::regex_pattern::compile_pattern(inside);
         let text = || inside.trim_matches(['"', '\'']).to_lowercase();
@@ -525,7 +526,7 @@ fn parse_attribute(inside: &str) -> Result<CssSimpleSelector, String> {
     };
     let name = name.unwrap_or_default().trim().to_lowercase();
     if name.is_empty() {
-        return Err(format!("`[{inside}]` names no attribute"));
+        return Err(format!("`[{inside}]` has no attribute name"));
     }
     Ok(CssSimpleSelector::Attribute { name, operator: how, value: value.trim().to_lowercase() })
 }
@@ -549,7 +550,7 @@ fn parse_nth_formula(text: &str) -> Result<(i64, i64), String> {
             }
         },
     };
-    formula.ok_or_else(|| format!("`{text}` is no place among siblings"))
+    formula.ok_or_else(|| format!("`{text}` is not a valid nth expression"))
 }
 
 #[cfg(test)]

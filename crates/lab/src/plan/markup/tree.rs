@@ -72,7 +72,7 @@ impl MarkupTree {
     /// A description of the syntax error.
     pub(crate) fn parse_xml(text: &str) -> Result<Self, String> {
         if expanded_entity_length(text) > MAX_EXPANDED_BYTES {
-            return Err("its entities stand for more text than is read".to_owned());
+            return Err("its entities expand to too much text".to_owned());
         }
         let options = roxmltree::ParsingOptions {
             allow_dtd: true,

@@ -144,7 +144,7 @@ impl XPath {
             let expression = parser.parse_expression()?;
             match parser.tokens.front() {
                 None => Ok(Self(expression)),
-                Some(token) => Err(format!("`{}` is not expected", token.display_text())),
+                Some(token) => Err(format!("unexpected `{}`", token.display_text())),
             }
         };
         read().map_err(|fault: String| format!("XPath `{text}`: {fault}"))
@@ -184,18 +184,18 @@ fn tokenize(text: &str) -> Result<VecDeque<XPathToken>, String> {
         let starts_number = letter.is_ascii_digit()
             || (letter == '.' && after.starts_with(|next: char| next.is_ascii_digit()));
         if letter == '"' || letter == '\'' {
-            let end = after.find(letter).ok_or("a quote is not closed")?;
+            let end = after.find(letter).ok_or("unterminated string")?;
             tokens.push_back(XPathToken::Text(after.get(..end).unwrap_or_default().to_owned()));
             rest = after.get(end + 1..).unwrap_or_default();
         } else if starts_number {
             let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
             let digits = rest.get(..end).unwrap_or_default();
             tokens.push_back(XPathToken::Number(
-                digits.parse().map_err(|_| format!("`{digits}` is no number"))?,
+                digits.parse().map_err(|_| format!("`{digits}` is not a number"))?,
             ));
             rest = rest.get(end..).unwrap_or_default();
         } else if letter == '$' {
-            return Err("variables of XPath are not supported".to_owned());
+            return Err("XPath variables are not supported".to_owned());
         } else if letter == '*' {
             tokens.push_back(XPathToken::Name("*".to_owned()));
             rest = after;
@@ -207,7 +207,7 @@ fn tokenize(text: &str) -> Result<VecDeque<XPathToken>, String> {
             tokens.push_back(XPathToken::Name(rest.get(..length).unwrap_or_default().to_owned()));
             rest = rest.get(length..).unwrap_or_default();
         } else {
-            return Err(format!("`{rest}` is not understood"));
+            return Err(format!("cannot parse `{rest}`"));
         }
         rest = rest.trim_start();
     }

@@ -146,7 +146,7 @@ impl ScriptInterpreter<'_> {
     fn count_step(&mut self) -> InterpreterResult<()> {
         self.step_count += 1;
         if self.step_count > MAX_SCRIPT_STEPS {
-            return Err(format!("the script was ended after {MAX_SCRIPT_STEPS} steps"));
+            return Err(format!("the script was stopped after {MAX_SCRIPT_STEPS} steps"));
         }
         Ok(())
     }
@@ -423,7 +423,7 @@ impl ScriptInterpreter<'_> {
                 let letter = text.chars().nth(at).ok_or_else(outside)?;
                 Ok(ScriptValue::from_text(letter.to_string()))
             }
-            _ => Err("only lists and texts have places".to_owned()),
+            _ => Err("only lists and strings can be indexed".to_owned()),
         }
     }
 
@@ -507,7 +507,7 @@ impl ScriptInterpreter<'_> {
                 let on = self.evaluate(on)?;
                 library::call_method(&on, "set", &[index, value], self.host.scope).map(drop)
             }
-            _ => Err("nothing can be assigned there".to_owned()),
+            _ => Err("invalid assignment target".to_owned()),
         }
     }
 
@@ -611,7 +611,7 @@ impl ScriptInterpreter<'_> {
             }
         }
         let (Some(left_number), Some(right_number)) = (left.to_double(), right.to_double()) else {
-            return Err(format!("`{left}` and `{right}` are no numbers"));
+            return Err(format!("`{left}` or `{right}` is not a number"));
         };
         Ok(ScriptValue::Double(match operator {
             ScriptOperator::Add => left_number + right_number,
@@ -644,7 +644,7 @@ impl ScriptInterpreter<'_> {
                 "AssertionResult" => return Ok(self.call_assertion_result(name, &values)),
                 "log" | "OUT" => {
                     let text = values.first().unwrap_or(&ScriptValue::Null).to_string();
-                    tracing::debug!(reason = %text, "a script of the plan says");
+                    tracing::debug!(reason = %text, "plan script output");
                     return Ok(ScriptValue::Null);
                 }
                 "ctx" | "thread" | "sampler" => {

@@ -38,7 +38,7 @@ pub(super) fn tokenize(text: &str, fills: bool) -> Result<Vec<(ScriptToken, usiz
         } else if rest.starts_with("//") || rest.starts_with('#') {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
-            let end = rest.find("*/").ok_or("a comment has no end")? + 2;
+            let end = rest.find("*/").ok_or("unterminated comment")? + 2;
             line += rest.get(..end).unwrap_or_default().matches('\n').count();
             end
         } else if first.is_ascii_digit() {
@@ -82,7 +82,7 @@ fn lex_number(text: &str) -> Result<(ScriptToken, usize), String> {
     }
     let digits = text.get(..end).unwrap_or_default().replace('_', "");
     let suffix = text.get(end..).and_then(|rest| rest.chars().next()).unwrap_or(' ');
-    let wrong = || format!("`{digits}` is no number");
+    let wrong = || format!("`{digits}` is not a number");
     let token = if is_double || matches!(suffix, 'd' | 'D' | 'f' | 'F') {
         ScriptToken::Double(digits.parse().map_err(|_| wrong())?)
     } else {
@@ -108,9 +108,9 @@ fn lex_quoted(text: &str, quote: char, fills: bool) -> Result<(ScriptToken, usiz
             };
             return Ok((token, at + mark.len()));
         }
-        let Some(c) = rest.chars().next() else { return Err("a text has no end".to_owned()) };
+        let Some(c) = rest.chars().next() else { return Err("unterminated string".to_owned()) };
         if c == '\\' {
-            let next = rest.chars().nth(1).ok_or("a text has no end")?;
+            let next = rest.chars().nth(1).ok_or("unterminated string")?;
             out.push(match next {
                 'n' => '\n',
                 't' => '\t',
@@ -120,17 +120,17 @@ fn lex_quoted(text: &str, quote: char, fills: bool) -> Result<(ScriptToken, usiz
                     let digits = rest.get(2..6).unwrap_or_default();
                     let code = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32);
                     at += 4;
-                    code.ok_or("`\\u` is followed by four digits")?
+                    code.ok_or("`\\u` must be followed by four hexadecimal digits")?
                 }
                 letter => letter,
             });
             at += 1 + next.len_utf8();
         } else if c == '\n' && mark.len() == 1 {
-            return Err("a text has no end in its line".to_owned());
+            return Err("unterminated string on this line".to_owned());
         } else if fills && c == '$' {
             let inside = rest.get(1..).unwrap_or_default();
             let (expression, length) = if inside.starts_with('{') {
-                let end = inside.find('}').ok_or("`${` has no end")?;
+                let end = inside.find('}').ok_or("unterminated `${`")?;
                 (inside.get(1..end).unwrap_or_default(), end + 2)
             } else {
                 let end =

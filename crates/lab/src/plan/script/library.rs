@@ -656,7 +656,7 @@ pub(super) fn call_method(
             ("parse", Some(text)) => {
                 date_time::parse_date_time(pattern, &text.to_string()).map(ScriptValue::DateTime)
             }
-            _ => Err(format!("script calls `{name}()` of a date's pattern (not supported)")),
+            _ => Err(format!("script calls `{name}()` of a date pattern (not supported)")),
         },
         ScriptValue::Utility(tool) => call_utility(*tool, name, arguments),
         ScriptValue::Authenticator(digest, key) => {
@@ -1049,7 +1049,9 @@ fn call_list(on: &ScriptValue, name: &str, arguments: &[ScriptValue]) -> ScriptC
                 Some(_) => ScriptValue::Null,
                 None => {
                     let sum: Option<f64> = values.iter().map(ScriptValue::to_double).sum();
-                    ScriptValue::Double(sum.ok_or("script sums what is no number (not supported)")?)
+                    ScriptValue::Double(
+                        sum.ok_or("script sums values that are not numbers (not supported)")?,
+                    )
                 }
             }
         }
@@ -1225,6 +1227,6 @@ fn call_text(text: &str, name: &str, arguments: &[ScriptValue]) -> ScriptCallRes
         )),
         "isLong" => ScriptValue::Bool(text.trim().parse::<i64>().is_ok()),
         "isDouble" => ScriptValue::Bool(text.trim().parse::<f64>().is_ok()),
-        _ => return Err(format!("script calls `{name}()` of a text (not supported)")),
+        _ => return Err(format!("script calls `{name}()` of a string (not supported)")),
     })
 }

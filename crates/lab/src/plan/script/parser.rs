@@ -113,7 +113,7 @@ impl ScriptParser {
         if self.accept_sign(sign) {
             Ok(())
         } else {
-            Err(self.syntax_error(&format!("`{sign}` is expected")))
+            Err(self.syntax_error(&format!("expected `{sign}`")))
         }
     }
 
@@ -135,7 +135,7 @@ impl ScriptParser {
                 self.position += 1;
                 Ok(name)
             }
-            _ => Err(self.syntax_error("a name is expected")),
+            _ => Err(self.syntax_error("expected a name")),
         }
     }
 
@@ -235,7 +235,7 @@ impl ScriptParser {
             }
             "class" | "interface" | "enum" | "switch" | "do" | "synchronized" | "void"
             | "public" | "static" => {
-                return Err(self.syntax_error("a statement that is supported is expected"));
+                return Err(self.syntax_error("expected a supported statement"));
             }
             _ => return self.parse_simple_statement(),
         };
@@ -267,7 +267,7 @@ impl ScriptParser {
             | Some(ScriptToken::LineBreak | ScriptToken::Sign(";") | ScriptToken::Sign("}")) => {
                 Ok(all)
             }
-            _ => Err(self.syntax_error("the end of the statement is expected")),
+            _ => Err(self.syntax_error("expected the end of the statement")),
         }
     }
 
@@ -420,7 +420,7 @@ impl ScriptParser {
                 // Groovy's `catch (e)` has no type.
                 _ => match self.tokens.get(self.position.saturating_sub(1)) {
                     Some((ScriptToken::Name(name), _)) => name.clone(),
-                    _ => return Err(self.syntax_error("a name is expected")),
+                    _ => return Err(self.syntax_error("expected a name")),
                 },
             };
             self.expect_sign(")")?;
@@ -507,7 +507,7 @@ impl ScriptParser {
             ScriptExpression::Property(on, _) if library::root_object_of(on) == Some("vars") => {
                 Ok(())
             }
-            _ => Err(self.syntax_error("a name is expected before the assignment")),
+            _ => Err(self.syntax_error("expected a name before the assignment")),
         }
     }
 
@@ -757,7 +757,7 @@ impl ScriptParser {
             Some(ScriptToken::Name(name)) => self.parse_word(name, line),
             _ => {
                 self.position = self.position.saturating_sub(1);
-                Err(self.syntax_error("a value is expected"))
+                Err(self.syntax_error("expected a value"))
             }
         }
     }

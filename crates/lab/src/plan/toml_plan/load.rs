@@ -30,7 +30,11 @@ impl TomlCompiler<'_> {
         let is_closed = users || stages.iter().any(|stage| stage.has_key("users"));
         let shape = match (is_open, is_closed) {
             (true, true) => {
-                load.add_finding(load.offset, "`load` has `users` (who wait for answers) or `rate` (visitors who come anyway), not both");
+                load.add_finding(
+                    load.offset,
+                    "`load` takes `users` (who wait for responses) or `rate` \
+                    (visitors who arrive regardless), not both",
+                );
                 (single_visit_shape(), "1".to_owned(), None)
             }
             (false, false) => {
@@ -61,7 +65,7 @@ impl TomlCompiler<'_> {
             let duration = self.read_duration(load, "duration");
             add_rate_intervals(&mut stretches, (0.0, rate), load.duration("ramp"), duration);
         } else if load.has_key("rate") || load.has_key("duration") {
-            load.add_finding(load.offset, "with `stage`, rates and times stand in the stages");
+            load.add_finding(load.offset, "with `stage`, set rates and times in the stages");
         }
         for stage in stages {
             let rate = stage.rate("rate").unwrap_or(before);
@@ -74,7 +78,8 @@ impl TomlCompiler<'_> {
             None | Some("poisson") => ArrivalProcess::Poisson,
             Some("uniform") => ArrivalProcess::Uniform,
             Some(other) => {
-                let message = format!("`arrivals` is \"poisson\" or \"uniform\", not \"{other}\"");
+                let message =
+                    format!("`arrivals` must be \"poisson\" or \"uniform\", not \"{other}\"");
                 load.add_finding(load.offset_of("arrivals"), message);
                 ArrivalProcess::Poisson
             }
@@ -94,12 +99,12 @@ impl TomlCompiler<'_> {
     ) -> (LoadShape, String, Option<Duration>) {
         let every = load.duration("every");
         if every.is_some_and(|every| every.is_zero()) {
-            load.add_finding(load.offset_of("every"), "`every` is a time above 0");
+            load.add_finding(load.offset_of("every"), "`every` must be above 0");
         }
         let every = every.filter(|every| !every.is_zero());
         if !stages.is_empty() {
             if load.has_key("users") || load.has_key("duration") {
-                load.add_finding(load.offset, "with `stage`, users and times stand in the stages");
+                load.add_finding(load.offset, "with `stage`, set users and times in the stages");
             }
             let mut levels = Vec::new();
             for stage in stages {
@@ -135,7 +140,7 @@ impl TomlCompiler<'_> {
         if users > MAX_USERS {
             table.add_finding(
                 table.offset_of("users"),
-                format!("more than {MAX_USERS} users are a mistake"),
+                format!("more than {MAX_USERS} users are not allowed"),
             );
         }
         users.min(MAX_USERS)

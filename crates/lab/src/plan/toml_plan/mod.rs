@@ -228,10 +228,7 @@ impl<'f> TomlCompiler<'f> {
             );
         }
         if shared.scenarios.is_empty() && shared.load.is_some() && !own.is_empty() {
-            plan.add_finding(
-                shared.offset,
-                "`load` is for no scenario: every scenario has one of its own",
-            );
+            plan.add_finding(shared.offset, "`load` is unused: every scenario has its own");
         }
         let mut casts = own;
         if !shared.scenarios.is_empty() {
@@ -301,7 +298,7 @@ impl<'f> TomlCompiler<'f> {
             Some("none") => SessionLifetime::Disabled,
             Some(other) => {
                 let message =
-                    format!("`cookies` is \"visit\", \"user\" or \"none\", not \"{other}\"");
+                    format!("`cookies` must be \"visit\", \"user\" or \"none\", not \"{other}\"");
                 plan.add_finding(plan.offset_of("cookies"), message);
                 SessionLifetime::Visit
             }
@@ -336,7 +333,10 @@ impl<'f> TomlCompiler<'f> {
         for (name, value) in table.pairs("headers") {
             let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
             if name.text.is_empty() || !name.text.chars().all(is_token) {
-                table.add_finding(name.offset, format!("`{}` is no name of a header", name.text));
+                table.add_finding(
+                    name.offset,
+                    format!("`{}` is not a valid header name", name.text),
+                );
             }
             headers.push((TextTemplate::literal(&name.text), self.compile_template(table, &value)));
         }
@@ -356,7 +356,7 @@ impl<'f> TomlCompiler<'f> {
         let mut set = match set {
             Some(set) => set,
             None => {
-                table.add_finding(table.offset, "`data` names no `file`");
+                table.add_finding(table.offset, "`data` has no `file`");
                 DataSet::new(
                     TextTemplate::default(),
                     TextTemplate::default(),
@@ -375,7 +375,7 @@ impl<'f> TomlCompiler<'f> {
             _ => {
                 table.add_finding(
                     table.offset_of("at_end"),
-                    format!("`at_end` is \"wrap\", \"stop\" or \"eof\", not \"{end}\""),
+                    format!("`at_end` must be \"wrap\", \"stop\" or \"eof\", not \"{end}\""),
                 );
                 (true, false)
             }
@@ -387,7 +387,7 @@ impl<'f> TomlCompiler<'f> {
             _ => {
                 table.add_finding(
                     table.offset_of("share"),
-                    format!("`share` is \"all\" or \"user\", not \"{share}\""),
+                    format!("`share` must be \"all\" or \"user\", not \"{share}\""),
                 );
                 RowSharing::All
             }
@@ -442,13 +442,20 @@ impl<'f> TomlCompiler<'f> {
             (Some(order), all) => {
                 self.model.meters.push(SharedTimerState::default());
                 let meter = self.model.meters.len() - 1;
-                let mix = self.add_node(PlanNodeKind::ScenarioMix { order, meter_index: meter }, TextTemplate::literal("mix"));
+                let mix = self.add_node(
+                    PlanNodeKind::ScenarioMix { order, meter_index: meter },
+                    TextTemplate::literal("mix"),
+                );
                 for (_, scenario) in all {
                     self.add_child(mix, *scenario);
                 }
                 self.add_child(root, mix);
             }
-            (None, _) => plan.add_finding(cast.offset, "the weights have no common measure: their sum, divided by their greatest common divisor, is above 100,000"),
+            (None, _) => plan.add_finding(
+                cast.offset,
+                "the ratio of the weights is too fine: their sum, \
+                divided by their greatest common divisor, is above 100,000",
+            ),
         }
         let line = plan.source().line_and_column(cast.offset).0;
         self.add_group(&cast.name, root, (shape, &loops), line);
@@ -469,7 +476,7 @@ impl<'f> TomlCompiler<'f> {
             Some("stop") => SampleErrorAction::StopTest,
             Some(other) => {
                 let message = format!(
-                    "`on_error` is \"next-visit\", \"go-on\", \"stop-user\" or \"stop\", not \"{other}\""
+                    "`on_error` must be \"next-visit\", \"go-on\", \"stop-user\" or \"stop\", not \"{other}\""
                 );
                 load.add_finding(load.offset_of("on_error"), message);
                 SampleErrorAction::NextLoop

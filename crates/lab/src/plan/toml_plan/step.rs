@@ -30,7 +30,7 @@ pub(super) fn read_pause(
     let pause = load::pause_template(&text.text);
     if pause.is_none() {
         let message = format!(
-            "`{key}` is a time such as \"2s\", or a span of times such as \"1s..3s\", not \"{}\"",
+            "`{key}` must be a time such as \"2s\", or a range of times such as \"1s..3s\", not \"{}\"",
             text.text
         );
         table.add_finding(text.offset, message);
@@ -93,7 +93,10 @@ impl TomlCompiler<'_> {
                 let is_word = !method.text.is_empty()
                     && method.text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
                 if !is_word {
-                    table.add_finding(method.offset, format!("`{}` is no method", method.text));
+                    table.add_finding(
+                        method.offset,
+                        format!("`{}` is not an HTTP method", method.text),
+                    );
                 }
                 method.text.to_ascii_uppercase()
             },
@@ -168,7 +171,7 @@ impl TomlCompiler<'_> {
             if path.is_some() || target.is_some() {
                 table.add_finding(
                     url.offset,
-                    "`url` is the whole address: write it, or `target` and `path`",
+                    "`url` is the complete URL: use either `url`, or `target` and `path`",
                 );
             }
             return self.parse_whole_url(table, &url);
@@ -188,9 +191,9 @@ impl TomlCompiler<'_> {
                 .filter(|target_name| !target_name.is_empty())
                 .collect();
             let message = if name.is_empty() {
-                "the plan has no `target` that this path could belong to".to_owned()
+                "the plan has no `target` for this path".to_owned()
             } else {
-                format!("no target is called `{name}`; known are: {}", target_names.join(", "))
+                format!("unknown target `{name}`; known are: {}", target_names.join(", "))
             };
             table.add_finding(at, message);
             StepTarget::default()
@@ -213,7 +216,8 @@ impl TomlCompiler<'_> {
         if shape.chars().any(|c| c.is_whitespace() || c.is_control() || "\"<>\\^`{|}#".contains(c))
         {
             let message = format!(
-                "the path \"{}\" holds what no URL may hold; write it with %, or as `query`, which is encoded",
+                "the path \"{}\" contains characters that are not allowed in a URL; percent-encode them, or \
+                 use `query`, which is encoded",
                 path.text
             );
             table.add_finding(path.offset, message);
@@ -259,7 +263,7 @@ impl TomlCompiler<'_> {
             } else {
                 table.add_finding(
                     name.offset,
-                    format!("`query` of a {method} stands in the path: \"/path?name=value\""),
+                    format!("the `query` of a {method} belongs in the path: \"/path?name=value\""),
                 );
             }
         }
@@ -318,7 +322,7 @@ impl TomlCompiler<'_> {
             BODY_KEYS.into_iter().filter(|key| table.has_key(key)).collect();
         if present_keys.len() > 1 && present_keys != ["form", "files"] {
             let message = format!(
-                "a step has one body, not {}; `form` and `files` may go together",
+                "a step has one body, not {}; `form` and `files` can be combined",
                 present_keys.join(" and ")
             );
             table.add_finding(
@@ -327,7 +331,7 @@ impl TomlCompiler<'_> {
             );
         }
         if !present_keys.is_empty() && matches!(method, "GET" | "HEAD") {
-            table.add_finding(table.offset, format!("a {method} carries no body; name a `method`"));
+            table.add_finding(table.offset, format!("a {method} has no body; set `method`"));
         }
     }
 
@@ -369,7 +373,7 @@ impl TomlCompiler<'_> {
         let statuses = table.texts("status");
         for status in &statuses {
             if !status.text.parse::<u16>().is_ok_and(|status| (100..600).contains(&status)) {
-                table.add_finding(status.offset, format!("`{}` is no status", status.text));
+                table.add_finding(status.offset, format!("`{}` is not a status code", status.text));
             }
         }
         if !statuses.is_empty() {
@@ -428,7 +432,7 @@ impl TomlCompiler<'_> {
         let (mut after, mut judges) = (Vec::new(), Vec::new());
         for table in step.tables("extract") {
             let Some(name) = table.text("name") else {
-                table.add_finding(table.offset, "`extract` has no `name` for what it finds");
+                table.add_finding(table.offset, "`extract` has no `name` for its result");
                 continue;
             };
             self.known_variables.insert(name.text.clone());
@@ -467,7 +471,11 @@ impl TomlCompiler<'_> {
                     self.boundary_extractor(&table, &between, options)
                 }
                 _ => {
-                    table.add_finding(table.offset, "`extract` needs one of `regex`, `header` (a regular expression over the headers), `json`, or `between` (two texts)");
+                    table.add_finding(
+                        table.offset,
+                        "`extract` needs one of `regex`, `header` (a regular \
+                        expression over the headers), `json`, or `between` (two strings)",
+                    );
                     continue;
                 }
             };

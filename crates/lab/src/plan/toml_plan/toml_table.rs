@@ -113,7 +113,7 @@ impl<'s, 't> TomlTable<'s, 't> {
 
     fn report_wrong_type(&self, key: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
         let message = format!(
-            "`{key}` in {} is {expected}, not {}",
+            "`{key}` in {} must be {expected}, not {}",
             self.name,
             value_kind_name(value.get_ref())
         );
@@ -165,7 +165,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         };
         let number = number.filter(|number| *number >= least);
         if number.is_none() {
-            self.report_wrong_type(key, value, &format!("a whole number from {least} on"));
+            self.report_wrong_type(key, value, &format!("an integer of at least {least}"));
         }
         number
     }
@@ -212,7 +212,7 @@ impl<'s, 't> TomlTable<'s, 't> {
             return match scalar_text(value) {
                 Some(text) => vec![text],
                 None => {
-                    self.report_wrong_type(key, value, "a text or a list of texts");
+                    self.report_wrong_type(key, value, "a string or a list of strings");
                     Vec::new()
                 }
             };
@@ -221,7 +221,7 @@ impl<'s, 't> TomlTable<'s, 't> {
         for item in list.iter() {
             match scalar_text(item) {
                 Some(text) => texts.push(text),
-                None => self.report_wrong_type(key, item, "a list of texts"),
+                None => self.report_wrong_type(key, item, "a list of strings"),
             }
         }
         texts
@@ -231,7 +231,7 @@ impl<'s, 't> TomlTable<'s, 't> {
     pub(super) fn pairs(&self, key: &'static str) -> Vec<(TomlText, TomlText)> {
         let Some(value) = self.find_value(key) else { return Vec::new() };
         let DeValue::Table(entries) = value.get_ref() else {
-            self.report_wrong_type(key, value, "a table of texts");
+            self.report_wrong_type(key, value, "a table of strings");
             return Vec::new();
         };
         let mut pairs: Vec<(TomlText, TomlText)> = Vec::new();

@@ -43,7 +43,7 @@ pub(super) fn check_variables(compiler: &TomlCompiler<'_>, source: &TomlSource<'
             let near = closest_word(name, &candidates).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             source.add_finding(
                 *at,
-                format!("variable `{name}` is set by nothing: no `[variables]`, no `data`, no `extract`{near}"),
+                format!("variable `{name}` is never set: not in `[variables]`, `data` or `extract`{near}"),
             );
         });
     }

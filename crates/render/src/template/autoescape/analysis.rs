@@ -235,8 +235,8 @@ impl TemplatePass<'_, '_> {
             }
             Stmt::AutoEscape(escape) => Err(self.refusal_at(
                 escape.span(),
-                "how outputs are escaped follows from where they stand; remove the `autoescape` block, and for an \
-                 author's rich text use the filter `richtext`",
+                "outputs are escaped according to their position; remove the `autoescape` block, and use the \
+                 filter `richtext` for an author's rich text",
             )),
             Stmt::Block(block) => self.visit_block(block, states),
             Stmt::Extends(extends) => self.visit_extends(extends, states),
@@ -317,7 +317,8 @@ impl TemplatePass<'_, '_> {
                 None => Some(escape),
                 Some(joined) => Some(joined.join_escape(escape).ok_or_else(|| {
                     let message = format!(
-                        "the branches before this output do not agree on where it stands: one of them leads into {position}"
+                        "the branches before this output end in different positions: one of them ends in \
+                         {position}"
                     );
                     self.refusal_at(span, &message)
                 })?),
@@ -338,7 +339,7 @@ impl TemplatePass<'_, '_> {
         match self.join_escapes(states, span)? {
             (None | Some(OutputEscape::Text), end) => Ok(end),
             _ => {
-                let message = format!("{subject} can stand in text only, and this is {position}");
+                let message = format!("{subject} is allowed only in text, and this is {position}");
                 Err(self.refusal_at(span, &message))
             }
         }
@@ -356,7 +357,7 @@ impl TemplatePass<'_, '_> {
                 Some((begin, end)) if states.is_subset(begin) => Ok(end.clone()),
                 _ => Err(self.refusal_at(
                     span,
-                    "`super()` can stand only where the block of the extended template begins",
+                    "`super()` is allowed only where the block of the extended template begins",
                 )),
             },
             // The loop may also begin in these states, and ends as for its other initial states.
@@ -365,7 +366,7 @@ impl TemplatePass<'_, '_> {
                     round.continue_contexts.extend(states.iter().cloned());
                     Ok(states.into_iter().chain(round.begin_contexts.iter().cloned()).collect())
                 }
-                None => Err(self.refusal_at(span, "`loop(…)` can stand in a loop only")),
+                None => Err(self.refusal_at(span, "`loop(…)` is allowed only in a loop")),
             },
             InPlaceCall::Block => {
                 self.visit_unfiltered_output(states, span, "a block of this template")
@@ -402,7 +403,7 @@ impl TemplatePass<'_, '_> {
         }
         Err(self.refusal_at(
             for_loop.span(),
-            "each round of this loop ends in another place; begin and end it in the same",
+            "each iteration of this loop ends in a different position; begin and end it in the same one",
         ))
     }
 
@@ -465,7 +466,7 @@ impl TemplatePass<'_, '_> {
             return Ok(states);
         }
         let message = format!(
-            "the block `{}` ends in another place than where the parent's ends",
+            "the block `{}` ends in a different position than the block of the parent",
             block.name
         );
         Err(self.refusal_at(block.span(), &message))
@@ -477,9 +478,10 @@ impl TemplatePass<'_, '_> {
         states: EscapeContextSet,
     ) -> WalkResult {
         let Some(name) = constant_text(&extends.name) else {
-            return Err(
-                self.refusal_at(extends.span(), "the template to extend must be named by a text")
-            );
+            return Err(self.refusal_at(
+                extends.span(),
+                "the template to extend must be named by a string literal",
+            ));
         };
         self.require_same_language([&name].into_iter(), extends.span())?;
         let parent = resolve_template_name(&name, self.path);
@@ -492,11 +494,11 @@ impl TemplatePass<'_, '_> {
             }
             TemplateReference::Unknown => Ok(states),
             TemplateReference::Refused(refusal) => {
-                let message = format!("the template that this one extends is refused: {refusal}");
+                let message = format!("the template that this one extends is rejected: {refusal}");
                 Err(self.refusal_at(extends.span(), &message))
             }
             TemplateReference::Cyclic => {
-                Err(self.refusal_at(extends.span(), "the templates extend each other in a circle"))
+                Err(self.refusal_at(extends.span(), "the templates extend each other in a cycle"))
             }
         }
     }
@@ -509,7 +511,8 @@ impl TemplatePass<'_, '_> {
         let Some(names) = constant_texts(&include.name) else {
             return Err(self.refusal_at(
                 include.span(),
-                "what is included must be named by a text here; to draw a component, call `include(…)`",
+                "an included template must be named by a string literal here; to render a component, call \
+                 `include(…)`",
             ));
         };
         self.require_same_language(names.iter(), include.span())?;
@@ -519,7 +522,8 @@ impl TemplatePass<'_, '_> {
         let Some(name) = constant_text(&include.name) else {
             return Err(self.refusal_at(
                 include.span(),
-                "what is included inside a tag, script or style must be named by one text",
+                "a template that is included inside a tag, script or style must be named by a single string \
+                 literal",
             ));
         };
         match self.analyzer.visit_template(&resolve_template_name(&name, self.path), &states) {
@@ -537,11 +541,12 @@ impl TemplatePass<'_, '_> {
             }
             TemplateReference::Unknown => Ok(states),
             TemplateReference::Refused(refusal) => {
-                let message = format!("what is included is refused in this place: {refusal}");
+                let message =
+                    format!("the included template is rejected in this position: {refusal}");
                 Err(self.refusal_at(include.span(), &message))
             }
             TemplateReference::Cyclic => {
-                Err(self.refusal_at(include.span(), "the templates include each other in a circle"))
+                Err(self.refusal_at(include.span(), "the templates include each other in a cycle"))
             }
         }
     }
@@ -556,7 +561,7 @@ impl TemplatePass<'_, '_> {
         match names.find(|name| TemplateLanguage::from_template_name(name).is_incompatible(own)) {
             None => Ok(()),
             Some(name) => {
-                let message = format!("`{name}` is of another language than this template");
+                let message = format!("`{name}` is in a different language than this template");
                 Err(self.refusal_at(span, &message))
             }
         }

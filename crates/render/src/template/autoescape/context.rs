@@ -351,7 +351,7 @@ impl EscapeContext {
     fn end_tag(&mut self) {
         let tag = &self.tag;
         if tag.is_refresh && tag.has_content_output {
-            self.fault = Some("where a page forwards to cannot be put out here; call `redirect`");
+            self.fault = Some("the target of a redirect cannot be output here; call `redirect`");
         }
         let has_own_rules = !tag.is_end && !self.is_xml;
         let is_empty = self.is_xml && tag.ends_with_slash;
@@ -451,7 +451,7 @@ impl EscapeContext {
             }
             MarkupState::Value { quote: Some(_), .. } => self.apply_value_output(),
             MarkupState::BeforeValue(_) | MarkupState::Value { quote: None, .. } => {
-                Err("an output in a value needs quotes around the value")
+                Err("an output in an attribute value needs quotes around the value")
             }
             MarkupState::RawText { end }
             | MarkupState::Opaque { end }
@@ -459,22 +459,22 @@ impl EscapeContext {
             | MarkupState::Style { end, .. }
                 if !end.is_empty() =>
             {
-                Err("an output cannot be a part of an end tag")
+                Err("an output cannot be part of an end tag")
             }
             MarkupState::RawText { .. } => Ok(OutputEscape::RawText),
             MarkupState::Script { is_known: false, .. } => Err(
-                "what reads a script of this type is not known, so nothing can be put out in it",
+                "the language of a script of this type is not known, so nothing can be output in it",
             ),
             MarkupState::Script { script, .. } => Ok(script.apply_output()),
             MarkupState::Style { style, .. } => style.apply_output(),
-            MarkupState::Opaque { .. } => Err("nothing can be put out in this element"),
+            MarkupState::Opaque { .. } => Err("nothing can be output in this element"),
             MarkupState::TagName | MarkupState::AttributeName(_) => {
-                Err("an output cannot be a part of this name")
+                Err("an output cannot be part of this name")
             }
             MarkupState::Declaration(_) | MarkupState::Ignored => {
-                Err("nothing can be put out in a declaration")
+                Err("nothing can be output in a declaration")
             }
-            MarkupState::Cdata { .. } => Err("nothing can be put out in a CDATA section"),
+            MarkupState::Cdata { .. } => Err("nothing can be output in a CDATA section"),
         }
     }
 
@@ -511,19 +511,20 @@ impl EscapeContext {
         match (tag, name) {
             (_, name) if name.contains(OUTPUT_PLACEHOLDER) && !name.contains('-') => {
                 AttributeValueKind::Refused(
-                    "the name of this attribute is put out, so its meaning is not known",
+                    "the name of this attribute contains an output, so its meaning is not known",
                 )
             }
             (_, "srcdoc") => {
-                AttributeValueKind::Refused("a document within an attribute cannot be put out")
+                AttributeValueKind::Refused("a document in an attribute cannot be output")
             }
-            (_, "ping") => AttributeValueKind::Refused("a list of addresses cannot be put out"),
+            (_, "ping") => AttributeValueKind::Refused("a list of addresses cannot be output"),
             (_, name) if is_script_attribute(name) => AttributeValueKind::Refused(
                 "this attribute runs as a script; put the value in a `data-` attribute and read it there",
             ),
-            (_, "values" | "attributename") if is_animation => {
-                AttributeValueKind::Refused("what an animation changes cannot be put out")
-            }
+            (_, "values" | "attributename") if is_animation => AttributeValueKind::Refused(
+                "the values or the attribute name of an animation cannot be \
+                    output",
+            ),
             (_, "to" | "from" | "by") if is_animation => AttributeValueKind::Url(UrlState::new()),
             (_, "style") => AttributeValueKind::Style(StyleState::new()),
             (_, name) if name.ends_with("srcset") => AttributeValueKind::Srcset(SrcsetState::new()),
@@ -542,7 +543,7 @@ impl EscapeContext {
                 AttributeValueKind::Tracked(TrackedAttribute::HttpEquiv, String::new())
             }
             ("meta", "content") if self.tag.is_refresh => AttributeValueKind::Refused(
-                "where a page forwards to cannot be put out here; call `redirect`",
+                "the target of a redirect cannot be output here; call `redirect`",
             ),
             ("meta", "content") => AttributeValueKind::Content,
             (_, name) if is_url_attribute(name) => AttributeValueKind::Url(UrlState::new()),

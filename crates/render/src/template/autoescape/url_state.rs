@@ -88,7 +88,9 @@ impl CodeUrlState {
             Self::Prefix(text) if !text.contains(':') && !text.starts_with("//") => {
                 UrlExtent::SchemeSettled
             }
-            Self::Prefix(_) => return Err("the template must name the host that code comes from"),
+            Self::Prefix(_) => {
+                return Err("the template must name the host that code is loaded from");
+            }
             Self::HostSettled => UrlExtent::SchemeSettled,
         };
         *self = Self::HostSettled;

@@ -23,7 +23,7 @@ pub(crate) const GROUP_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/groups",
         id: "listGroups",
-        description: "Lists the groups that the asker may read, page by page, by name.",
+        description: "Lists the groups that the caller may read, page by page, sorted by name.",
         parameters: PAGE_PARAMETERS,
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Groups", "A page of the groups.")],
@@ -33,17 +33,18 @@ pub(crate) const GROUP_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/groups",
         id: "createGroup",
-        description: "Makes a group without members. It takes `rep:userManagement` below `/home`.",
+        description: "Creates a group without members. Requires `rep:userManagement` below `/home`.",
         parameters: &[],
         body: RequestBodySpec::Json("NewGroup"),
-        responses: &[ResponseSpec::created_json("Account", "It is there now.")],
+        responses: &[ResponseSpec::created_json("Account", "The group was created.")],
         handler: EndpointHandler::Blocking(create_group),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/group",
         id: "readGroup",
-        description: "Tells about a group: its members, all users in it and in the groups in it, and the groups that it is in.",
+        description: "Returns a group: its direct members, all users in it directly or through other groups, \
+            and the groups that contain it.",
         parameters: &[NAME_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Group", "The group.")],
@@ -56,31 +57,31 @@ pub(crate) const GROUP_ENDPOINTS: &[Endpoint] = &[
         description: "Removes a group; its members stay.",
         parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        responses: &[ResponseSpec::empty(204, "The group was removed.")],
         handler: EndpointHandler::Blocking(delete_group),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/group/members",
         id: "addMember",
-        description: "Makes a user or group a member of a group.",
+        description: "Adds a user or group to a group.",
         parameters: &[IF_MATCH_PARAMETER],
         body: RequestBodySpec::Json("Membership"),
-        responses: &[ResponseSpec::empty(204, "It is a member.")],
+        responses: &[ResponseSpec::empty(204, "The member was added.")],
         handler: EndpointHandler::Blocking(add_member),
     },
     Endpoint {
         method: EndpointMethod::Delete,
         path: "/api/v1/group/members",
         id: "removeMember",
-        description: "Takes a user or group out of a group.",
+        description: "Removes a user or group from a group.",
         parameters: &[
             EndpointParameter::required("group", ParameterKind::Name, "The group."),
             EndpointParameter::required("member", ParameterKind::Name, "The user or group."),
             IF_MATCH_PARAMETER,
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "It is no direct member.")],
+        responses: &[ResponseSpec::empty(204, "The account is not a direct member of the group.")],
         handler: EndpointHandler::Blocking(remove_member),
     },
 ];
@@ -140,7 +141,7 @@ fn delete_group(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let node = find_account(call, &call.pin_snapshot()?, name, "group")?;
     guard_administrator_change(call, name)?;
     if name == ADMINISTRATORS_GROUP {
-        let reason = "the group `administrators` is always there";
+        let reason = "the group `administrators` cannot be removed";
         return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason));
     }
     let mut session = call.begin_session()?;
@@ -166,7 +167,7 @@ fn add_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let members =
         GroupMemberships::read_from(&instance.repository, &instance.repository.snapshot()?)?;
     if group == member || members.is_within(&group, &member) {
-        let message = format!("`{group}` is in `{member}` already: a group cannot be in itself");
+        let message = format!("`{group}` is already in `{member}`; a group cannot contain itself");
         return Err(RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, message));
     }
     let message = format!("add {member} to group {group}");
@@ -178,7 +179,7 @@ fn add_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 fn remove_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let text = |name| call.parameter(name).unwrap_or_default();
     let (group, member) = (text("group"), text("member"));
-    let message = format!("take {member} out of group {group}");
+    let message = format!("remove {member} from group {group}");
     change_membership(instance, call, [group, member], &message, |session| {
         session.remove_member(group, member)
     })

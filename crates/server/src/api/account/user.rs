@@ -25,7 +25,7 @@ pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/users",
         id: "listUsers",
-        description: "Lists the users that the asker may read, page by page, by name.",
+        description: "Lists the users that the caller may read, page by page, sorted by name.",
         parameters: PAGE_PARAMETERS,
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Users", "A page of the users.")],
@@ -35,17 +35,18 @@ pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/users",
         id: "createUser",
-        description: "Makes a user who logs in with a password. It takes `rep:userManagement` below `/home`.",
+        description: "Creates a user who logs in with a password. Requires `rep:userManagement` below \
+            `/home`.",
         parameters: &[],
         body: RequestBodySpec::Json("NewUser"),
-        responses: &[ResponseSpec::created_json("Account", "It is there now.")],
+        responses: &[ResponseSpec::created_json("Account", "The user was created.")],
         handler: EndpointHandler::Blocking(create_user),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/user",
         id: "readUser",
-        description: "Tells about a user, and in which groups it is, directly and through others.",
+        description: "Returns a user and the groups that contain it, directly and through other groups.",
         parameters: &[NAME_PARAMETER],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("User", "The user.")],
@@ -55,31 +56,32 @@ pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Patch,
         path: "/api/v1/user",
         id: "changeUser",
-        description: "Disables a user for a reason, which ends all its logins, or enables it again with null.",
+        description: "Disables a user with a reason, which ends all of its logins, or enables it again with \
+            null.",
         parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::Patch("UserPatch"),
-        responses: &[ResponseSpec::json("EndedLogins", "How many sessions and tokens it ended.")],
+        responses: &[ResponseSpec::json("EndedLogins", "The number of ended sessions and tokens.")],
         handler: EndpointHandler::Async(change_user),
     },
     Endpoint {
         method: EndpointMethod::Delete,
         path: "/api/v1/user",
         id: "deleteUser",
-        description: "Removes a user, which ends all its logins.",
+        description: "Removes a user, which ends all of its logins.",
         parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "It is gone.")],
+        responses: &[ResponseSpec::empty(204, "The user was removed.")],
         handler: EndpointHandler::Async(delete_user),
     },
     Endpoint {
         method: EndpointMethod::Put,
         path: "/api/v1/user/password",
         id: "setPassword",
-        description: "Gives a user another password, which ends its other logins. Everybody may change their own with the \
-                current one; that of others takes `rep:userManagement`.",
+        description: "Changes the password of a user, which ends the other logins of that user. All users may \
+            change their own with the current one; changing that of others requires `rep:userManagement`.",
         parameters: &[NAME_PARAMETER],
         body: RequestBodySpec::Json("NewPassword"),
-        responses: &[ResponseSpec::json("EndedLogins", "How many sessions and tokens it ended.")],
+        responses: &[ResponseSpec::json("EndedLogins", "The number of ended sessions and tokens.")],
         handler: EndpointHandler::Async(change_password),
     },
 ];
@@ -170,8 +172,8 @@ fn deserialize_nullable<'de, D: Deserializer<'de>>(
 /// Refuses a change that would lock out the last administrator.
 fn refuse_admin_lockout(call: &ApiRequest, name: &str) -> Result<()> {
     let reason = match name {
-        ADMIN_USER => "the user `admin` is always there",
-        name if name == call.user_name() => "nobody can lock out themselves",
+        ADMIN_USER => "the user `admin` cannot be removed or disabled",
+        name if name == call.user_name() => "you cannot remove or disable your own account",
         _ => return Ok(()),
     };
     Err(RequestFailure::new(http::StatusCode::UNPROCESSABLE_ENTITY, reason))
@@ -252,7 +254,7 @@ fn change_password(call: ApiRequest) -> PendingApiResponse {
         if is_own {
             let current = current.ok_or_else(|| {
                 RequestFailure::bad_request(
-                    "send the present password as `current` to change your own",
+                    "send the current password as `current` to change your own",
                 )
             })?;
             let attempt = PasswordAttempt {
@@ -262,7 +264,7 @@ fn change_password(call: ApiRequest) -> PendingApiResponse {
                 peer: call.peer,
             };
             if !instance.logins.check_password(attempt, call.now).await? {
-                let message = "the present password is another one";
+                let message = "the current password is wrong";
                 return Err(RequestFailure::new(http::StatusCode::FORBIDDEN, message));
             }
         }

@@ -28,11 +28,15 @@ pub(crate) const MERGE_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Post,
     path: "/api/v1/branches/merge",
     id: "mergeBranch",
-    description: "Merges what a branch has changed into `main`, all of it or some paths. Conflicts that nobody decides are \
-                listed, and nothing is merged. For administrators.",
+    description: "Merges the changes of a branch into `main`, all of them or only some paths. If unresolved \
+        conflicts remain, they are listed and nothing is merged. For administrators.",
     parameters: &[],
     body: RequestBodySpec::Json("Merge"),
-    responses: &[ResponseSpec::json("Merged", "What was merged, or with `dryRun` would be.")],
+    responses: &[ResponseSpec::json(
+        "Merged",
+        "The merged changes, or with `dryRun` those that would be \
+        merged.",
+    )],
     handler: EndpointHandler::Blocking(merge_branch),
 }];
 
@@ -109,7 +113,7 @@ fn merge_branch(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     open_branch_of(&instance.repository, &name)?;
     if only.len() > MAX_MERGE_PATHS || decisions.len() > MAX_MERGE_PATHS {
         let message =
-            format!("say at most {MAX_MERGE_PATHS} paths and {MAX_MERGE_PATHS} decisions");
+            format!("specify at most {MAX_MERGE_PATHS} paths and {MAX_MERGE_PATHS} decisions");
         return Err(RequestFailure::bad_request(message));
     }
     let only = only.iter().map(|path| NodePath::new(path)).collect::<Result<Vec<_>, _>>()?;

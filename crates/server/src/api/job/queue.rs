@@ -60,8 +60,8 @@ pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Get,
         path: "/api/v1/jobs/queues",
         id: "listJobQueues",
-        description: "Lists the queues with their configuration and figures, and the processes that work on them. For \
-                administrators.",
+        description: "Lists the queues with their configuration and statistics, and the processes that work \
+            on them. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("JobQueues", "The queues.")],
@@ -71,7 +71,7 @@ pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues",
         id: "addJobQueue",
-        description: "Makes a queue: a configuration in content. For administrators.",
+        description: "Creates a queue, stored as a configuration in content. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[
             EndpointParameter::required(
@@ -82,50 +82,53 @@ pub(crate) const QUEUE_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::required(
                 "topic",
                 ParameterKind::Texts,
-                "A topic that it takes. May be repeated.",
+                "A topic of the queue. May be repeated.",
             ),
             SETTINGS_PARAMETER,
         ]),
-        responses: &[ResponseSpec::json("JobQueueMade", "It is there now.")],
+        responses: &[ResponseSpec::json("JobQueueMade", "The queue was created.")],
         handler: EndpointHandler::Async(add_queue),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues/set",
         id: "setJobQueue",
-        description: "Changes properties of a queue where it is configured; one that comes with the program gets a \
-                configuration. For administrators.",
+        description: "Changes properties of a queue where it is configured; a built-in queue gets a \
+            configuration. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[QUEUE_NAME_PARAMETER, SETTINGS_PARAMETER]),
-        responses: &[ResponseSpec::json("JobQueueConfig", "The queue as it is configured now.")],
+        responses: &[ResponseSpec::json(
+            "JobQueueConfig",
+            "The updated configuration of the queue.",
+        )],
         handler: EndpointHandler::Async(change_queue),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues/pause",
         id: "pauseJobQueue",
-        description: "Lets a queue begin nothing more. For administrators.",
+        description: "Pauses a queue, so that it starts no more jobs. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[QUEUE_NAME_PARAMETER]),
-        responses: &[ResponseSpec::json("JobQueuePaused", "It is paused.")],
+        responses: &[ResponseSpec::json("JobQueuePaused", "The queue is paused.")],
         handler: EndpointHandler::Async(pause_queue),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/jobs/queues/resume",
         id: "resumeJobQueue",
-        description: "Lets a queue go on, also one that is no longer configured. For administrators.",
+        description: "Resumes a queue, even one that is no longer configured. For administrators.",
         parameters: &[],
         body: RequestBodySpec::Form(&[QUEUE_NAME_PARAMETER]),
-        responses: &[ResponseSpec::json("JobQueuePaused", "It is not paused.")],
+        responses: &[ResponseSpec::json("JobQueuePaused", "The queue is not paused.")],
         handler: EndpointHandler::Async(resume_queue),
     },
     Endpoint {
         method: EndpointMethod::Get,
         path: "/api/v1/jobs/configurations",
         id: "listConfigurations",
-        description: "Lists what configurations there are, which nobody here knows, and what is wrong with others. For \
-                administrators.",
+        description: "Lists the configurations, including those that are unknown to this instance, and the \
+            errors in them. For administrators.",
         parameters: &[],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("Configurations", "The configurations.")],
@@ -252,7 +255,8 @@ fn submitted_settings(call: &ApiRequest) -> Result<Vec<(String, Value)>> {
         if !QUEUE_PROPERTIES.contains(&name) {
             let name: String = name.chars().take(100).collect();
             let property_names = QUEUE_PROPERTIES.join(", ");
-            let message = format!("`{name}` is no property of a queue; there are {property_names}");
+            let message =
+                format!("`{name}` is not a property of a queue; use one of {property_names}");
             return Err(RequestFailure::unprocessable(message));
         }
         let value = match name {
@@ -275,13 +279,15 @@ fn add_queue(call: ApiRequest) -> PendingApiResponse {
         let name = call.parameter("name").unwrap_or_default().to_owned();
         if name.chars().count() > MAX_QUEUE_NAME_CHARS {
             return Err(RequestFailure::unprocessable(format!(
-                "a queue has a name of at most {MAX_QUEUE_NAME_CHARS} characters"
+                "the name of a queue can have at most {MAX_QUEUE_NAME_CHARS} characters"
             )));
         }
         let topics: Vec<&str> =
             call.parameter_values("topic").filter(|topic| !topic.trim().is_empty()).collect();
         if topics.is_empty() {
-            return Err(RequestFailure::unprocessable("say which topics it takes: `topic`"));
+            return Err(RequestFailure::unprocessable(
+                "`topic` is missing: specify the topics of the queue",
+            ));
         }
         let set = instance.configurator.worker().queue_set();
         if set.config_for_queue(&name).is_some() {
@@ -317,8 +323,9 @@ fn change_queue(call: ApiRequest) -> PendingApiResponse {
         let config = set.config_for_queue(&name).ok_or_else(|| missing_queue_failure(&name))?;
         let path = match &config.path {
             Some(path) if path.ends_with(".config") || path.ends_with(".json") => {
-                let message =
-                    format!("the queue `{name}` is configured by the file `{path}`; change that");
+                let message = format!(
+                    "the queue `{name}` is configured in the file `{path}`; change it there"
+                );
                 return Err(RequestFailure::new(StatusCode::CONFLICT, message));
             }
             Some(path) => path.clone(),

@@ -78,7 +78,7 @@ pub(super) fn statistics_by_queue(
 /// wait, and whether a job runs for too long.
 pub(crate) async fn queue_health(instance: &Instance, now: SystemTime) -> ComponentHealth {
     if let Some(reason) = instance.configurator.worker().claim_fault() {
-        return ComponentHealth::Failed(format!("queues cannot be worked off: {reason}"));
+        return ComponentHealth::Failed(format!("queues cannot be processed: {reason}"));
     }
     let since = now.checked_sub(FAILED_JOB_WARN_PERIOD).unwrap_or(SystemTime::UNIX_EPOCH);
     match instance.queues.count_given_up_since(since).await {
@@ -98,8 +98,8 @@ fn failed_jobs_message(topics: &[(String, u64)]) -> String {
         .collect();
     let more = if topics.len() > MAX_NAMED_FAILED_TOPICS { " and others" } else { "" };
     format!(
-        "jobs failed for good: {}{more}; `tympan jobs list` says why, and `tympan jobs retry` tries them again when the \
-         cause is gone",
+        "jobs failed permanently: {}{more}; see `tympan jobs list` for the reasons, and run `tympan jobs \
+         retry` when the cause is fixed",
         descriptions.join(", ")
     )
 }
@@ -113,7 +113,7 @@ async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
     let set = instance.configurator.worker().queue_set();
     for (name, statistics) in statistics_by_queue(&set, &topics) {
         if statistics.queued > QUEUED_JOBS_WARN_LIMIT {
-            return Some(format!("{} jobs wait in the queue `{name}`", statistics.queued));
+            return Some(format!("{} jobs are waiting in the queue `{name}`", statistics.queued));
         }
     }
     if let Some(reason) = process_differences(instance, now).await.into_iter().next() {
@@ -134,11 +134,12 @@ pub(crate) async fn process_differences(instance: &Instance, now: SystemTime) ->
     };
     let words = |(fact, process): (String, tympan_jobs::WorkerProcess)| match &*fact {
         "mounts" => format!(
-            "the process `{}` on this database has another section `[mounts]`; make them the same",
+            "the process `{}` on this database has a different `[mounts]` section; make both the same",
             process.name
         ),
         _ => format!(
-            "the process `{}` on this database has another folder of {fact}; let both use one",
+            "the process `{}` on this database uses a different {fact} folder; configure the same one for \
+             both",
             process.name
         ),
     };
@@ -153,17 +154,23 @@ pub(crate) async fn job_metrics(instance: &Instance, role: &str) -> String {
     let mut text = String::new();
     type Read = fn(&TopicStatistics) -> f64;
     let rows: [(&str, &str, &str, Read); 7] = [
-        ("tympan_jobs_queued", "gauge", "Jobs that wait in a queue.", |of| of.queued as f64),
-        ("tympan_jobs_active", "gauge", "Jobs of a queue that run.", |of| of.active as f64),
-        ("tympan_jobs_given_up", "gauge", "Jobs that wait for someone after they failed.", |of| {
-            of.given_up as f64
-        }),
-        ("tympan_jobs_finished_total", "counter", "Jobs that were done.", |of| of.finished as f64),
-        ("tympan_jobs_failed_total", "counter", "Attempts that failed.", |of| of.failed as f64),
-        ("tympan_jobs_wait_seconds_total", "counter", "Time that finished jobs waited.", |of| {
-            of.total_wait.as_secs_f64()
-        }),
-        ("tympan_jobs_run_seconds_total", "counter", "Time that finished jobs ran.", |of| {
+        ("tympan_jobs_queued", "gauge", "Jobs waiting in a queue.", |of| of.queued as f64),
+        ("tympan_jobs_active", "gauge", "Running jobs of a queue.", |of| of.active as f64),
+        (
+            "tympan_jobs_given_up",
+            "gauge",
+            "Permanently failed jobs that await a manual retry or removal.",
+            |of| of.given_up as f64,
+        ),
+        ("tympan_jobs_finished_total", "counter", "Finished jobs.", |of| of.finished as f64),
+        ("tympan_jobs_failed_total", "counter", "Failed attempts.", |of| of.failed as f64),
+        (
+            "tympan_jobs_wait_seconds_total",
+            "counter",
+            "Total time that finished jobs waited.",
+            |of| of.total_wait.as_secs_f64(),
+        ),
+        ("tympan_jobs_run_seconds_total", "counter", "Total time that finished jobs ran.", |of| {
             of.total_run.as_secs_f64()
         }),
     ];

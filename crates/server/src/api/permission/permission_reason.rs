@@ -21,8 +21,8 @@ pub(crate) const PERMISSION_REASON_ENDPOINTS: &[Endpoint] = &[Endpoint {
     method: EndpointMethod::Get,
     path: "/api/v1/permissions/why",
     id: "explainPermissions",
-    description: "Tells for each privilege why a user has it at a node or not: the entry that decided, or what did in its \
-                place. It takes `jcr:readAccessControl`.",
+    description: "Explains for each privilege why a user has it at a node or not: the entry that decided, or \
+        what decided in its place. Requires `jcr:readAccessControl`.",
     parameters: &[
         PATH_PARAMETER,
         EndpointParameter::required("user", ParameterKind::Name, "The user, or `anonymous`."),

@@ -33,7 +33,8 @@ use crate::observe::metrics::increment;
 const IF_MATCH_PARAMETER: EndpointParameter = EndpointParameter::new(
     "If-Match",
     ParameterKind::Header,
-    "The tag of what was read; the change is refused (412) if the document was changed since.",
+    "The `ETag` of the document as it was read; the change is refused (412) if the document has changed \
+     since.",
 );
 /// Maximum number of entries in a policy.
 const MAX_POLICY_ENTRIES: usize = 1000;
@@ -46,27 +47,28 @@ pub(crate) const POLICY_CHANGE_ENDPOINTS: &[Endpoint] = &[
         method: EndpointMethod::Put,
         path: "/api/v1/permissions",
         id: "putPolicy",
-        description: "Gives a node a policy of these entries in place of the one that it has. It takes `jcr:modifyAccessControl`.",
+        description: "Sets the policy of a node to these entries and replaces the existing one. Requires \
+            `jcr:modifyAccessControl`.",
         parameters: &[PATH_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::Json("NewPolicy"),
-        responses: &[ResponseSpec::json("Policy", "The policy as it is now.")],
+        responses: &[ResponseSpec::json("Policy", "The updated policy.")],
         handler: EndpointHandler::Blocking(put_policy),
     },
     Endpoint {
         method: EndpointMethod::Post,
         path: "/api/v1/permissions",
         id: "addEntry",
-        description: "Adds an entry at the end of a node's policy, where it counts before the others.",
+        description: "Adds an entry at the end of a node's policy, where it takes precedence over the others.",
         parameters: &[PATH_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::Json("NewEntry"),
-        responses: &[ResponseSpec::json("Policy", "The policy as it is now.")],
+        responses: &[ResponseSpec::json("Policy", "The updated policy.")],
         handler: EndpointHandler::Blocking(add_entry),
     },
     Endpoint {
         method: EndpointMethod::Delete,
         path: "/api/v1/permissions",
         id: "removePolicy",
-        description: "Removes one entry of a node's policy, or all of it.",
+        description: "Removes an entry of a node's policy, or the whole policy.",
         parameters: &[
             PATH_PARAMETER,
             EndpointParameter::new(
@@ -77,7 +79,7 @@ pub(crate) const POLICY_CHANGE_ENDPOINTS: &[Endpoint] = &[
             IF_MATCH_PARAMETER,
         ],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Policy", "The policy as it is now.")],
+        responses: &[ResponseSpec::json("Policy", "The updated policy.")],
         handler: EndpointHandler::Blocking(remove_entry),
     },
 ];
@@ -146,7 +148,7 @@ impl NewPolicyEntry {
     fn to_subtree(&self, instance: &Instance, name: String) -> Result<Subtree> {
         let kind = if self.allow { "rep:GrantACE" } else { "rep:DenyACE" };
         if self.privileges.is_empty() {
-            return Err(policy_failure("an entry names at least one privilege"));
+            return Err(policy_failure("an entry must name at least one privilege"));
         }
         for privilege in &self.privileges {
             if Privileges::find(privilege).is_none() {
@@ -178,14 +180,14 @@ fn restriction_property(name: &str, values: &[String]) -> Result<Property> {
     let Some((_, value_type, is_list)) = restriction_type else {
         let names: Vec<&str> = RESTRICTION_TYPES.iter().map(|(candidate, ..)| *candidate).collect();
         return Err(policy_failure(format!(
-            "there is no restriction `{name}`, but {}",
+            "there is no restriction `{name}`; use one of {}",
             names.join(", ")
         )));
     };
     match values {
         [value] if !is_list => Ok(Property::Single(Value::parse(*value_type, value)?)),
-        _ if !is_list => Err(policy_failure(format!("`{name}` has one value"))),
-        [] => Err(policy_failure(format!("`{name}` has no value"))),
+        _ if !is_list => Err(policy_failure(format!("`{name}` must have exactly one value"))),
+        [] => Err(policy_failure(format!("`{name}` must have a value"))),
         values => Ok(Property::parse_list(*value_type, values.iter().map(String::as_str))?),
     }
 }
@@ -279,7 +281,9 @@ fn free_entry_name(policy: &Subtree, allow: bool) -> String {
 fn put_policy(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let NewPolicy { entries } = call.parse_body()?;
     if entries.len() > MAX_POLICY_ENTRIES {
-        return Err(policy_failure(format!("a policy has at most {MAX_POLICY_ENTRIES} entries")));
+        return Err(policy_failure(format!(
+            "a policy can have at most {MAX_POLICY_ENTRIES} entries"
+        )));
     }
     let changing = PolicyEdit::begin(call)?;
     let mut policy = Subtree::new(POLICY_NODE_NAME, "rep:ACL");
@@ -295,7 +299,9 @@ fn add_entry(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let mut policy =
         changing.policy.clone().unwrap_or_else(|| Subtree::new(POLICY_NODE_NAME, "rep:ACL"));
     if policy.children.len() >= MAX_POLICY_ENTRIES {
-        return Err(policy_failure(format!("a policy has at most {MAX_POLICY_ENTRIES} entries")));
+        return Err(policy_failure(format!(
+            "a policy can have at most {MAX_POLICY_ENTRIES} entries"
+        )));
     }
     policy.put_child(entry.to_subtree(instance, free_entry_name(&policy, entry.allow))?);
     changing.commit_policy(instance, call, policy)

@@ -146,7 +146,7 @@ fn lay_out_bars(rows: &[TimingRow], all: Duration) -> Vec<FlameGraphBar> {
             shade: (share(row.self_time) * SHADE_COUNT).min(SHADE_COUNT - 1.0) as u8,
             name: short_script_name(&row.script),
             title: format!(
-                "{} {}: {} ms, {} ms of it by itself; calls: {}, look-ups: {}, queries: {}",
+                "{} {}: {} ms, {} ms self time; calls: {}, look-ups: {}, queries: {}",
                 row.script,
                 row.path,
                 format_millis(row.total_time),

@@ -205,7 +205,9 @@ impl PostFields {
             None => Ok(None),
             Some(text) => {
                 let wrong = || {
-                    RequestFailure::bad_request(format!("`{field}@{hint}` is a number of bytes"))
+                    RequestFailure::bad_request(format!(
+                        "`{field}@{hint}` must be a number of bytes"
+                    ))
                 };
                 text.trim().parse::<u64>().map(Some).map_err(|_| wrong())
             }
@@ -224,7 +226,7 @@ impl PostFields {
     pub(crate) fn upload_digest(&self, field: &str) -> Result<Option<Sha256Digest>> {
         let wrong = || {
             RequestFailure::bad_request(format!(
-                "`{field}@Digest` is a SHA-256 in 64 hexadecimal digits"
+                "`{field}@Digest` must be a SHA-256 of 64 hexadecimal digits"
             ))
         };
         let digest = self.field_hint(field, "Digest");

@@ -94,9 +94,11 @@ fn import_failure(message: impl Into<String>) -> RequestFailure {
 /// Parses a JSON object to a node.
 fn import_json(value: &Json, depth: usize) -> Result<Subtree> {
     let members =
-        value.as_object().ok_or_else(|| import_failure("the JSON of a node is an object"))?;
+        value.as_object().ok_or_else(|| import_failure("the JSON of a node must be an object"))?;
     if depth > MAX_IMPORT_DEPTH {
-        return Err(import_failure(format!("the JSON is nested deeper than {MAX_IMPORT_DEPTH}")));
+        return Err(import_failure(format!(
+            "the JSON is nested deeper than {MAX_IMPORT_DEPTH} levels"
+        )));
     }
     let mut tree = Subtree::default();
     for (name, member) in members {
@@ -174,9 +176,7 @@ fn import_json_value(item: &Json, hint: Option<ValueType>) -> Result<Value> {
             },
         },
         _ => {
-            return Err(import_failure(
-                "a list holds texts, numbers and truth values, no lists and no objects",
-            ));
+            return Err(import_failure("a list can contain only strings, numbers and Booleans"));
         }
     })
 }
@@ -238,14 +238,14 @@ fn import_sling_xml(bytes: &[u8]) -> Result<Subtree> {
             Event::CData(piece) => text.push_str(&piece),
             Event::End(_) => {
                 let Some(name) = path.pop() else {
-                    return Err(import_failure("the XML is not balanced"));
+                    return Err(import_failure("the XML has an end tag without a start tag"));
                 };
                 if let Some(done) = close_xml_element(&name, &mut text, &mut property, &mut nodes)?
                 {
                     return Ok(done);
                 }
             }
-            Event::Eof => return Err(import_failure("the XML ends within a node")),
+            Event::Eof => return Err(import_failure("the XML ends before its node is closed")),
             _ => {}
         }
     }
@@ -334,7 +334,10 @@ fn import_archive<R: Read + Seek>(
         let names: Vec<&str> = path.names().collect();
         let is_outside = name.starts_with('/') || name.split('/').any(|segment| segment == "..");
         if is_outside || names.len() > MAX_IMPORT_DEPTH {
-            return Err(import_failure(format!("the archive's entry `{name}` leads elsewhere")));
+            return Err(import_failure(format!(
+                "the path of the archive entry `{name}` is outside the target \
+                or too deep"
+            )));
         }
         let Some((last, folders)) = names.split_last() else { continue };
         let folder = folders.iter().fold(&mut root, |folder, name| subfolder_mut(folder, name));
@@ -347,7 +350,7 @@ fn import_archive<R: Read + Seek>(
         let blob = session.put_blob(&mut counted)?;
         left = left
             .checked_sub(counted.bytes_read)
-            .ok_or_else(|| import_failure("the archive unpacks to too much"))?;
+            .ok_or_else(|| import_failure("the archive is too large when unpacked"))?;
         let media_type = mime_guess::from_path(*last).first_or_octet_stream().to_string();
         let resource = Subtree::new(JCR_CONTENT, "nt:resource")
             .with_property("jcr:data", Value::Binary(blob))

@@ -54,7 +54,8 @@ pub(crate) fn run_post_operation(
         let pause_ms = (rejected_paths.len() as u64 - 1).min(MAX_RETRY_DELAY_MS);
         std::thread::sleep(Duration::from_millis(pause_ms));
     }
-    let message = "others took each name that was chosen; say one with `:name`, or try again";
+    let message =
+        "other requests took every name that was tried; set a name with `:name`, or try again";
     Err(RequestFailure::new(StatusCode::CONFLICT, message))
 }
 
@@ -101,7 +102,8 @@ fn attempt_post(
             let targets = operation_targets(&snapshot, path, fields)?;
             let is_folder = fields.command_value(":dest").is_some_and(|dest| dest.ends_with('/'));
             if fields.has_command(":applyTo") && !is_folder {
-                let message = "several nodes need a folder to go to: let `:dest` end with a slash";
+                let message = "moving or copying several nodes requires a destination folder: end `:dest` \
+                    with a slash";
                 return Err(RequestFailure::bad_request(message));
             }
             for path in targets {
@@ -129,7 +131,8 @@ fn attempt_post(
         }
         other => {
             return Err(RequestFailure::bad_request(format!(
-                "`{other}` is no operation; try delete, move, copy, import, nop, checkin, checkout, restore, activate"
+                "`{other}` is not an operation; use delete, move, copy, import, nop, checkin, checkout, \
+                 restore or activate"
             )));
         }
     }
@@ -211,7 +214,8 @@ impl PostOperation<'_> {
     fn import_content(&mut self, path: &str, fields: &PostFields) -> Result<()> {
         let kind = fields.command_value(":contentType").unwrap_or_default();
         let form = ImportFormat::from_content_type(kind).ok_or_else(|| {
-            let message = format!("`:contentType` is json, xml, jcr.xml, jar or zip, not `{kind}`");
+            let message =
+                format!("`:contentType` must be json, xml, jcr.xml, jar or zip, not `{kind}`");
             RequestFailure::bad_request(message)
         })?;
         let target_path =
@@ -230,7 +234,7 @@ impl PostOperation<'_> {
                 import::import_subtree(&mut self.session, form, import::text_reader(content), now)?
             }
             (None, None) => {
-                return Err(RequestFailure::bad_request("say what: `:content` or `:contentFile`"));
+                return Err(RequestFailure::bad_request("`:content` or `:contentFile` is missing"));
             }
         };
         let path = self.import_path(path, fields, &tree.name)?;
@@ -345,7 +349,7 @@ impl PostOperation<'_> {
         let from = NodePath::new(path)?;
         let dest = fields
             .command_value(":dest")
-            .ok_or_else(|| RequestFailure::bad_request("say where to: `:dest`"))?;
+            .ok_or_else(|| RequestFailure::bad_request("`:dest` is missing"))?;
         let parent = from.parent().unwrap_or_else(NodePath::root);
         let to = match dest.strip_suffix('/') {
             Some(folder) => parent.resolve(folder)?.child(from.name())?,
@@ -411,7 +415,9 @@ impl PostOperation<'_> {
     /// Parses `:order=3`: the index among the siblings, counted from 0.
     fn position_at_index(&mut self, path: &NodePath, order: &str) -> Result<SiblingPosition> {
         let number: usize = order.parse().map_err(|_| {
-            RequestFailure::bad_request("`:order` is first, last, before X, after X or a number")
+            RequestFailure::bad_request(
+                "`:order` must be first, last, before X, after X or a number",
+            )
         })?;
         let parent = path.parent().unwrap_or_else(NodePath::root);
         let siblings = match self.session.node(&parent)? {
@@ -451,7 +457,7 @@ pub(crate) fn refuse_service_address(path: &NodePath) -> Result<()> {
     });
     match is_service {
         true => {
-            let message = format!("no service answers at `{path}`, and nothing is stored there");
+            let message = format!("there is no service at `{path}`, and nothing is stored there");
             Err(RequestFailure::new(StatusCode::NOT_FOUND, message))
         }
         false => Ok(()),

@@ -113,12 +113,12 @@ impl PostOperation<'_> {
             self.begin_chunked_upload(path, &holder, upload, hint)?;
         }
         let mut parts = self.stored_chunks(&holder)?.ok_or_else(|| {
-            RequestFailure::bad_request("there is no upload to go on with; begin with `@Offset` 0")
+            RequestFailure::bad_request("there is no upload to continue; begin with `@Offset` 0")
         })?;
         let received_length: u64 = parts.iter().map(|id| id.length()).sum();
         if received_length != chunk.offset {
             let message = format!(
-                "the part begins at {}, but {received_length} bytes are there",
+                "the part begins at {}, but {received_length} bytes were received",
                 chunk.offset
             );
             return Err(RequestFailure::bad_request(message));
@@ -128,7 +128,7 @@ impl PostOperation<'_> {
         let end = received_length + blob.length();
         let is_last = chunk.is_last || chunk.length == Some(end);
         if chunk.length.is_some_and(|length| length < end) {
-            return Err(RequestFailure::bad_request("the parts are longer than `@Length` says"));
+            return Err(RequestFailure::bad_request("the parts are longer than `@Length`"));
         }
         if !is_last {
             let name = format!("chunk_{received_length}_{}", end.saturating_sub(1));

@@ -20,7 +20,7 @@ impl PostOperation<'_> {
             "checkin" => self.check_in(&path)?,
             "checkout" => self.session.check_out(&path)?,
             _ => {
-                let missing = || RequestFailure::bad_request("say which version: `:version`");
+                let missing = || RequestFailure::bad_request("`:version` is missing");
                 let version = fields.command_value(":version").ok_or_else(missing)?;
                 self.session.restore_node(&path, version, self.now, CheckOutState::CheckedOut)?;
             }
