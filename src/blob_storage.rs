@@ -808,7 +808,7 @@ mod tests {
         let twice = COMPOSITE.replace("\"stg\"", "\"prod\"");
         assert!(places(&twice).unwrap_err().contains("two delegates"));
         let read_only = COMPOSITE.replace("\"own\"", "\"own\"\nreadOnly = true");
-        assert!(places(&read_only).unwrap_err().contains("new blobs need a place"));
+        assert!(places(&read_only).unwrap_err().contains("new blobs need a writable delegate"));
         assert!(
             places(&COMPOSITE.replace("readOnly", "readonly"))
                 .unwrap_err()
