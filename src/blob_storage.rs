@@ -802,7 +802,7 @@ mod tests {
     #[test]
     fn a_store_that_lacks_a_role_does_not_start() {
         let config_text = COMPOSITE.replace(" stg,prod ", "stg,prod,archive");
-        assert!(places(&config_text).unwrap_err().contains("names `archive`"));
+        assert!(places(&config_text).unwrap_err().contains("lists `archive`"));
         assert!(places(&COMPOSITE.replace(" stg,prod ", "stg")).unwrap_err().contains("`prod`"));
         assert!(places(&COMPOSITE.replace("roles =", "# roles =")).is_err());
         let twice = COMPOSITE.replace("\"stg\"", "\"prod\"");
