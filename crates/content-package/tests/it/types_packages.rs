@@ -23,7 +23,8 @@ fn install(repository: &Repository, cnd: &str) -> Result<(), Error> {
     ];
     let mut session = repository.session("admin")?;
     package(&entries).unwrap().install(&mut session, &mut |_| {})?;
-    session.commit("install", SystemTime::UNIX_EPOCH).map(|_| ())
+    session.commit("install", SystemTime::UNIX_EPOCH)?;
+    Ok(())
 }
 
 fn codes(result: Result<(), Error>) -> Vec<&'static str> {
@@ -78,7 +79,7 @@ fn refused(folder: &str) -> Option<BTreeMap<String, Vec<String>>> {
         let mut session = repository.session("admin").unwrap();
         let done = package
             .install(&mut session, &mut |_| {})
-            .and_then(|_| session.commit("install", SystemTime::UNIX_EPOCH));
+            .and_then(|_| Ok(session.commit("install", SystemTime::UNIX_EPOCH)?));
         let reasons = match done {
             Ok(_) => continue,
             Err(Error::Content(ContentError::ConstraintViolations(violations))) => {
