@@ -63,11 +63,11 @@ pub use model::value_key::{Comparand, KeySpan, ValueKey, prefix_successor, split
 pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes};
 pub use repository::Repository;
 pub use session::Session;
+pub use session::document_edit::DocumentEdit;
 pub use session::sibling_order::SiblingPosition;
-pub use snapshot::{ChildList, DocumentEdit, LoadedDocument, Node, Snapshot};
-pub use state_reader::{
-    DocumentScan, IndexEntryKeys, IndexMap, ScanScope, ScannedDocument, StateReader,
-};
+pub use snapshot::{ChildList, LoadedDocument, Node, Snapshot};
+pub use state_reader::document_scan::{DocumentScan, ScanScope, ScannedDocument};
+pub use state_reader::{IndexEntryKeys, IndexMap, StateReader};
 pub use transfer::{DocumentRequirements, StoredDocument};
 pub use tympan_blobs::{BlobContent, BlobId, BlobStore, compute_blob_id};
 pub use tympan_store::ChunkId;

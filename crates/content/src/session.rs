@@ -9,8 +9,10 @@
 //! * A failed commit leaves the pending edits unchanged.
 //!
 //! `edited_document` holds the document being edited, `node_copy` moves and copies, `session_commit` commits,
-//! `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to the new one.
+//! `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to the new one, `document_edit`
+//! compares two states of a session.
 
+pub(crate) mod document_edit;
 mod edited_document;
 mod node_copy;
 mod session_commit;

@@ -11,11 +11,9 @@
 //! response.
 //!
 //! This module resolves paths. `snapshot_view` reads records with pending edits applied, `node_location` caches the
-//! locations of nodes, `node` reads one node, `child_list` lists children, and `document_edit` compares two states of a
-//! session.
+//! locations of nodes, `node` reads one node, and `child_list` lists children.
 
 mod child_list;
-mod document_edit;
 mod node;
 mod node_location;
 mod snapshot_view;
@@ -36,7 +34,6 @@ use crate::{BlobContent, BlobId, Error, NodePath, Result, Subtree, document::rec
 
 pub use self::child_list::ChildList;
 pub(crate) use self::child_list::ChildLocations;
-pub use self::document_edit::DocumentEdit;
 pub use self::node::{LoadedDocument, Node};
 pub(crate) use self::node_location::{NodeLocation, NodeLocationKey};
 pub(crate) use self::snapshot_view::{OrderEdits, RangeRecord, RecordEdits, SnapshotView};

@@ -11,7 +11,7 @@
 //!
 //! `document_scan` scans documents. Not here: choosing what to read.
 
-mod document_scan;
+pub(crate) mod document_scan;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,6 @@ use bytes::Bytes;
 use tympan_store::key::KeyRange;
 use tympan_store::{Chunk, ChunkId, MapScan, ReadChunks, SortedMap, StoreRoot};
 
-pub use self::document_scan::{DocumentScan, ScanScope, ScannedDocument};
 use crate::document::record_key::{self, CONTENT_MAP};
 use crate::index::property_index::{IndexDefinitions, PropertyIndex};
 use crate::model::value_key::KeySpan;
@@ -156,15 +155,6 @@ impl StateReader<'_> {
     /// If the store fails.
     pub fn count_documents(&self) -> Result<u64> {
         Ok(self.content_map().count_records(&self.chunk_reader)?)
-    }
-
-    /// Returns the number of documents below a node. The cost does not depend on their number.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub fn count_documents_below(&self, path: &NodePath, scope: ScanScope) -> Result<u64> {
-        let range = scope.key_range(path)?;
-        Ok(self.content_map().count_records_in(&self.chunk_reader, &range)?)
     }
 
     /// Returns the paths of the documents that differ between another state and this one, in key order; `None` if the

@@ -28,7 +28,7 @@ pub enum ScanScope {
 }
 
 impl ScanScope {
-    pub(super) fn key_range(self, path: &NodePath) -> Result<KeyRange> {
+    fn key_range(self, path: &NodePath) -> Result<KeyRange> {
         match self {
             Self::Children => record_key::child_key_range(path),
             Self::Descendants => record_key::descendant_key_range(path),
@@ -51,6 +51,15 @@ pub struct ScannedDocument<'a> {
 }
 
 impl StateReader<'_> {
+    /// Returns the number of documents below a node. The cost does not depend on their number.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn count_documents_below(&self, path: &NodePath, scope: ScanScope) -> Result<u64> {
+        let range = scope.key_range(path)?;
+        Ok(self.content_map().count_records_in(&self.chunk_reader, &range)?)
+    }
+
     /// Scans the documents below a node, from the document `first` on or from the first one. The node's own document is
     /// not among them.
     ///

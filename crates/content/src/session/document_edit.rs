@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Snapshot, SnapshotView};
 use crate::document::record::ContentRecord;
-use crate::{NodePath, Result, Subtree, document::record_key};
+use crate::snapshot::SnapshotView;
+use crate::{NodePath, Result, Snapshot, Subtree, document::record_key};
 
 /// A document that the pending edits of a session put or remove, in two states of the session.
 pub struct DocumentEdit<'a> {
