@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use tympan_content::VersionRetention;
-use tympan_content::query::QueryLimits;
+use tympan_content_query::QueryLimits;
 use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
 use tympan_replicate::ActivationVersioning;
 use tympan_store::RevisionRetention;

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Deserialize;
-use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{
     NodePath, Property, Repository, Session, Subtree, SubtreeScope, Value, ValueType,
 };
+use tympan_content_package::{ContentPackage, PackageLimits};
 use tympan_replicate::{ReplicationAction, ReplicationRequest, mark_replicated};
 
 use crate::command::CommandFault;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::package::{ContentPackage, PackageLimits};
+use tympan_content_package::{ContentPackage, PackageLimits};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 

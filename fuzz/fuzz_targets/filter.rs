@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tympan_content::NodePath;
-use tympan_content::package::PackageFilter;
+use tympan_content_package::PackageFilter;
 
 const PATHS: [&str; 5] =
     ["/", "/content", "/content/site/en", "/apps/site", "/content/site/en/jcr:content"];

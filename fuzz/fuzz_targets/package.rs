@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
 use tympan_content::Repository;
-use tympan_content::package::{ContentPackage, PackageLimits};
+use tympan_content_package::{ContentPackage, PackageLimits};
 
 fuzz_target!(|data: &[u8]| {
     let limits = PackageLimits {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::io::{Cursor, Write};
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::package::{
+use tympan_content_package::{
     ContentPackage, PackageDependency, PackageId, PackageLimits, PackageVersion, VersionRange,
 };
 use zip::write::SimpleFileOptions;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 use tympan_content::JcrDate;
-use tympan_content::query::{BuilderQuery, FullTextExpression, parse_sql2, parse_xpath};
+use tympan_content_query::{BuilderQuery, FullTextExpression, parse_sql2, parse_xpath};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((language, text)) = bytes.split_first() else { return };

@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use http::{HeaderName, HeaderValue, Request, Version, header};
 use libfuzzer_sys::fuzz_target;
 use tympan_dispatcher::RequestView;
-use tympan_web::request_head::normalize_authority;
 use tympan_web::listen::ConnectionPeer;
+use tympan_web::request_head::normalize_authority;
 
 fuzz_target!(|input: &[u8]| {
     let mut lines = input.split(|byte| *byte == b'\n');

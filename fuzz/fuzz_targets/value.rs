@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_content::package::docview::{DocviewLiteral, parse_literal, write_literal};
 use tympan_content::{JcrDate, NodePath, Value, ValueType};
+use tympan_content_package::docview::{DocviewLiteral, parse_literal, write_literal};
 
 const TYPES: [ValueType; 8] = [
     ValueType::String,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tympan_content::Repository;
-use tympan_content::query::QueryEngine;
+use tympan_content_query::QueryEngine;
 use tympan_render::export::{
     ExportEnvironment, ExportError, ExportFinding, ExportListEntry, ExportReport, ExportWriteMode,
     FullExportStart, StaticExporter,

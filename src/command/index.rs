@@ -7,10 +7,10 @@ use std::time::SystemTime;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use tympan_content::query::{
+use tympan_content::{IndexState, IndexStatus, JcrDate};
+use tympan_content_query::{
     BuilderQuery, ContentQuery, QueryEngine, QueryRequest, parse_sql2, parse_xpath,
 };
-use tympan_content::{IndexState, IndexStatus, JcrDate};
 
 use crate::args::{HomeOrInstanceArgs, IndexCommand, RemoteInstanceArgs};
 use crate::command::instance::close_home;
@@ -42,7 +42,7 @@ fn open_index_home(location: &HomeOrInstanceArgs) -> Result<Home, CommandFault> 
     Home::open_existing(home)
 }
 
-fn index_fault(error: &tympan_content::Error) -> CommandFault {
+fn index_fault(error: &dyn std::error::Error) -> CommandFault {
     CommandFault::cannot_run(error_chain_text(error))
 }
 

@@ -10,12 +10,13 @@ use std::time::SystemTime;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use serde_json::Value;
-use tympan_content::package::build::{PackageManifest, write_package};
-use tympan_content::package::{
-    AuditStamp, ContentPackage, DependencyRule, IdentifierRule, InstallOptions, InstallProgress,
-    InstallReport, PackageFilter, PackageId, PackageInstallation, PackageLimits, StoredPackage,
-};
 use tympan_content::{Repository, Snapshot};
+use tympan_content_package::build::{PackageManifest, write_package};
+use tympan_content_package::{
+    AuditStamp, ContentPackage, DependencyRule, Error as PackageError, IdentifierRule,
+    InstallOptions, InstallProgress, InstallReport, PackageFilter, PackageId, PackageInstallation,
+    PackageLimits, PackageSession, StoredPackage, StoredPackages,
+};
 
 use crate::args::{HomeOrInstanceArgs, PackageCommand};
 use crate::command::demo::install_progress_style;
@@ -52,18 +53,19 @@ pub(crate) fn run_package_command(package: &PackageCommand) -> CommandOutcome {
     }
 }
 
-fn content_fault(error: &tympan_content::Error) -> CommandFault {
+fn failure_fault(error: &dyn std::error::Error) -> CommandFault {
     CommandFault::cannot_run(error_chain_text(error))
 }
 
 /// Classifies an error: a refused package, or another failure.
-fn refusal_fault(error: tympan_content::Error) -> CommandFault {
-    use tympan_content::Error::{ConstraintViolations, InvalidEdit, InvalidPackage, NodeMissing};
+fn refusal_fault(error: PackageError) -> CommandFault {
+    use tympan_content::Error::{ConstraintViolations, InvalidEdit, NodeMissing};
     match error {
-        InvalidPackage { .. } | NodeMissing(_) | ConstraintViolations(_) | InvalidEdit { .. } => {
+        PackageError::InvalidPackage { .. }
+        | PackageError::Content(NodeMissing(_) | ConstraintViolations(_) | InvalidEdit { .. }) => {
             CommandFault::usage(error_chain_text(&error))
         }
-        other => content_fault(&other),
+        other => failure_fault(&other),
     }
 }
 
@@ -106,10 +108,10 @@ fn install_package(
         let home = Home::open_existing(home_dir)?;
         let stored = find_package(&home.repository, package)?;
         let mut session =
-            home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
+            home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
         let how =
             PackageInstallation { options, stamp: &install_stamp(), on_progress: &mut progress };
-        let report = session.install_package(&stored.path, how);
+        let report = PackageSession::new(&mut session).install(&stored.path, how);
         (home, report)
     } else {
         install_package_file(file, home_dir, options, &mut progress)?
@@ -127,16 +129,16 @@ fn install_package_file(
     home: &Path,
     options: &InstallOptions,
     progress: &mut dyn FnMut(InstallProgress<'_>),
-) -> Result<(Home, tympan_content::Result<InstallReport>), CommandFault> {
+) -> Result<(Home, tympan_content_package::Result<InstallReport>), CommandFault> {
     let mut package = ContentPackage::open(file, &PackageLimits::default())
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
     let mut bytes = File::open(file).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
     })?;
     let home = Home::open(home)?;
-    let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
+    let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let how = PackageInstallation { options, stamp: &install_stamp(), on_progress: progress };
-    let report = session.install_package_file(&mut package, &mut bytes, how);
+    let report = PackageSession::new(&mut session).install_file(&mut package, &mut bytes, how);
     drop(session);
     Ok((home, report))
 }
@@ -150,9 +152,9 @@ fn diff_package(file: &Path, location: &HomeOrInstanceArgs) -> CommandOutcome {
     let mut package = ContentPackage::open(file, &PackageLimits::default())
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
     let home = Home::open_existing(require_home_dir(location)?)?;
-    let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
-    let (difference, _) = session
-        .preview_package(&mut package, &InstallOptions::default(), usize::MAX)
+    let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
+    let (difference, _) = PackageSession::new(&mut session)
+        .preview(&mut package, &InstallOptions::default(), usize::MAX)
         .map_err(refusal_fault)?;
     drop(session);
     close_home(&home)?;
@@ -168,10 +170,11 @@ fn uninstall_package(id: &str, force: bool, location: &HomeOrInstanceArgs) -> Co
     }
     let home = Home::open_existing(require_home_dir(location)?)?;
     let stored = find_package(&home.repository, id)?;
-    let mut session = home.repository.session(ADMIN_USER).map_err(|error| content_fault(&error))?;
+    let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let rule = if force { DependencyRule::Ignore } else { DependencyRule::Required };
-    let done =
-        session.uninstall_package(&stored.path, rule, &install_stamp()).map_err(refusal_fault)?;
+    let done = PackageSession::new(&mut session)
+        .uninstall(&stored.path, rule, &install_stamp())
+        .map_err(refusal_fault)?;
     drop(session);
     close_home(&home)?;
     print_result(&done, location);
@@ -183,9 +186,9 @@ fn list_packages(location: &HomeOrInstanceArgs) -> CommandOutcome {
         Some(instance) => instance.list()?,
         None => {
             let home = Home::open_existing(require_home_dir(location)?)?;
-            let packages = latest_snapshot(&home.repository)?
-                .stored_packages()
-                .map_err(|error| content_fault(&error))?;
+            let packages = StoredPackages::new(&latest_snapshot(&home.repository)?)
+                .list()
+                .map_err(|error| failure_fault(&error))?;
             close_home(&home)?;
             serde_json::to_value(packages).unwrap_or_default()
         }
@@ -237,7 +240,7 @@ fn build_package(
         let home = Home::open_existing(require_home_dir(location)?)?;
         let snapshot = latest_snapshot(&home.repository)?;
         let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)
-            .map_err(|error| content_fault(&error))?;
+            .map_err(|error| failure_fault(&error))?;
         let report = write_package(&file, &manifest, &snapshot).map_err(refusal_fault)?;
         drop(snapshot);
         close_home(&home)?;
@@ -261,13 +264,13 @@ fn require_home_dir(location: &HomeOrInstanceArgs) -> Result<&PathBuf, CommandFa
 }
 
 fn latest_snapshot(repository: &Repository) -> Result<Snapshot, CommandFault> {
-    repository.snapshot().map_err(|error| content_fault(&error))
+    repository.snapshot().map_err(|error| failure_fault(&error))
 }
 
 fn find_package(repository: &Repository, id: &str) -> Result<StoredPackage, CommandFault> {
-    let package = latest_snapshot(repository)?
-        .find_stored_package(&PackageId::parse(id))
-        .map_err(|error| content_fault(&error))?;
+    let package = StoredPackages::new(&latest_snapshot(repository)?)
+        .find(&PackageId::parse(id))
+        .map_err(|error| failure_fault(&error))?;
     package.ok_or_else(|| {
         CommandFault::usage(format!("there is no package `{id}`; `tympan package list` lists them"))
     })

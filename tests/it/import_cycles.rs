@@ -8,7 +8,9 @@ use std::path::Path;
 const LIMITS: &[(&str, usize, usize)] = &[
     ("backup", 6, 17),
     ("blobs", 5, 16),
-    ("content", 60, 77),
+    ("content", 60, 60),
+    ("content-package", 3, 5),
+    ("content-query", 3, 5),
     ("dispatcher", 6, 21),
     ("jobs", 12, 24),
     ("lab", 9, 30),

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 use std::time::SystemTime;
-use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{Node, NodePath, Property, Repository, Value};
+use tympan_content_package::{ContentPackage, PackageLimits};
 use tympan_render::{
     RenderMode, RenderOptions, RenderOutcome, RenderRequest, RenderResponseBody, Renderer,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tympan_content::query::{QueryEngine, QueryRequest, parse_sql2};
+use tympan_content_query::{QueryEngine, QueryRequest, parse_sql2};
 
 use crate::Outcome;
 use crate::alternate::Spread;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tympan_blobs::MemoryBlobStore;
-use tympan_content::query::{FullTextExpression, FullTextIndex, FullTextRequest};
 use tympan_content::{NodePath, Property, Repository, Subtree};
+use tympan_content_query::{FullTextExpression, FullTextIndex, FullTextRequest};
 use tympan_search::{SearchIndex, SearchIndexOptions};
 use tympan_store::LocalStore;
 

@@ -109,19 +109,6 @@ pub enum Error {
         /// The reason.
         reason: &'static str,
     },
-    /// A content package is malformed.
-    #[error("{file}{}: {message}", if *line == 0 { String::new() } else { format!(":{line}") })]
-    InvalidPackage {
-        /// The entry of the package, or the package file itself.
-        file: String,
-        /// The line in it, counted from 1; 0 if lines do not apply.
-        line: u32,
-        /// The problem and its remedy.
-        message: String,
-    },
-    /// A content package has several faults; each is an [`Error::InvalidPackage`].
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    PackageFaults(Vec<Self>),
     /// Two nodes have a value that a unique index allows once.
     #[error(
         "OakConstraint0030: `{path}` and {} have the same value of `{property}`, which a unique index allows \
@@ -135,24 +122,6 @@ pub enum Error {
         path: NodePath,
         /// The node that already has the value; `None` if the viewer may not read it.
         existing_path: Option<NodePath>,
-    },
-    /// The text of a query is invalid.
-    #[error("the query is not valid at {0}")]
-    Query(#[from] crate::query::QuerySyntaxError),
-    /// The full-text index failed.
-    #[error("cannot query the full-text index")]
-    FullText(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A query exceeded a resource limit.
-    #[error("the query was stopped: {limit}; narrow it, or raise the limit")]
-    QueryLimit {
-        /// The limit.
-        limit: String,
-    },
-    /// A query cannot be run as written.
-    #[error("the query cannot be run: {reason}")]
-    QueryRefused {
-        /// The reason.
-        reason: String,
     },
     /// Stored bytes do not decode.
     #[error("the stored document of `{path}` is damaged: {reason}; run `tympan repo check`")]
@@ -185,34 +154,9 @@ pub enum Error {
     /// The blob store failed.
     #[error(transparent)]
     Blobs(#[from] tympan_blobs::Error),
-    /// Reading an input failed.
-    #[error("cannot read {input_name}")]
-    Read {
-        /// The name of the input.
-        input_name: String,
-        /// The cause.
-        source: std::io::Error,
-    },
 }
 
 impl Error {
-    /// Combines the faults of a package into one error; `None` if there are none.
-    pub(crate) fn from_package_faults(faults: Vec<Self>) -> Option<Self> {
-        let mut all = Vec::new();
-        for fault in faults {
-            match fault {
-                Self::PackageFaults(more) => all.extend(more),
-                error => all.push(error),
-            }
-        }
-        let last = all.pop()?;
-        if all.is_empty() {
-            return Some(last);
-        }
-        all.push(last);
-        Some(Self::PackageFaults(all))
-    }
-
     /// Returns true if a retry can succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {

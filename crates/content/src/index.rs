@@ -37,7 +37,7 @@ use crate::document::record_key::ORDER_MAP;
 use crate::index::property_index::{IndexDefinitions, MAP_NAME_PREFIX, presence_value};
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE, ROOT_NODE_TYPE};
 use crate::model::text_link::link_index_keys;
-use crate::model::value_key::{prefix_successor, split_entry};
+use crate::model::value_key::{KeySpan, prefix_successor, split_entry};
 use crate::{Error, NodePath, Result, Snapshot, ValueType, document::record_key};
 
 /// The indexes that answer look-ups by a value.
@@ -54,13 +54,24 @@ pub enum LookupIndex {
 }
 
 impl LookupIndex {
-    pub(crate) fn map_name(self) -> &'static str {
+    /// Returns the name of the map.
+    #[must_use]
+    pub fn map_name(self) -> &'static str {
         match self {
             Self::Uuid => "uuid",
             Self::Reference => "reference",
             Self::Type => "type",
             Self::ResourceType => "resource",
         }
+    }
+
+    /// Returns the range of a value's entries, in which 0x00 and the node path follow the value; `None` if keys do not
+    /// hold the whole value.
+    #[must_use]
+    pub fn value_span(value: &str) -> Option<KeySpan> {
+        let is_whole = value.len() <= MAX_VALUE_KEY_BYTES && !value.contains('\0');
+        let key = |separator: u8| [value.as_bytes(), &[separator]].concat();
+        is_whole.then(|| (key(0), key(1)))
     }
 }
 

@@ -9,10 +9,10 @@
 //! * A failed commit leaves the pending edits unchanged.
 //!
 //! `edited_document` holds the document being edited, `node_copy` moves and copies, `session_commit` commits,
-//! `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to the new one.
+//! `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to the new one, `document_edit`
+//! compares two states of a session.
 
-pub(crate) mod install_target;
-
+pub(crate) mod document_edit;
 mod edited_document;
 mod node_copy;
 mod session_commit;
@@ -433,8 +433,9 @@ impl Session {
         self.replication_changes.get_or_insert_default().activated_documents.extend(documents);
     }
 
-    /// Marks the pending edits as the installation or uninstallation of a package.
-    pub(crate) fn mark_as_installation(&mut self) {
+    /// Marks the pending edits as the installation or uninstallation of a package. The package determines the properties
+    /// of its nodes, so the next commit checks them and adds none of its own.
+    pub fn mark_as_installation(&mut self) {
         if self.commit_checks == CommitChecks::All {
             self.commit_checks = CommitChecks::Package;
         }

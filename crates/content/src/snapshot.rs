@@ -30,14 +30,13 @@ use crate::branch::branch_ref::MAIN_BRANCH;
 use crate::document::body::DocumentBody;
 use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::ContentRecord;
-use crate::{Error, NodePath, Result, Subtree, document::record_key};
+use crate::{BlobContent, BlobId, Error, NodePath, Result, Subtree, document::record_key};
 
 pub use self::child_list::ChildList;
 pub(crate) use self::child_list::ChildLocations;
-pub(crate) use self::node::LoadedDocument;
-pub use self::node::Node;
+pub use self::node::{LoadedDocument, Node};
 pub(crate) use self::node_location::{NodeLocation, NodeLocationKey};
-pub(crate) use self::snapshot_view::{RangeRecord, RecordEdits, SnapshotView};
+pub(crate) use self::snapshot_view::{OrderEdits, RangeRecord, RecordEdits, SnapshotView};
 
 /// One pinned state of the content, as seen by the program itself or by a viewer.
 #[derive(Clone)]
@@ -61,6 +60,40 @@ impl Snapshot {
     pub fn visible_root_id(&self) -> Option<ChunkId> {
         let is_alone = self.1.as_ref().is_none_or(|gate| gate.is_state_only());
         is_alone.then_some(self.0.root_id)
+    }
+
+    /// Returns true if the snapshot shows what a viewer may read; false if it belongs to the program itself.
+    #[inline]
+    #[must_use]
+    pub fn has_viewer(&self) -> bool {
+        self.1.is_some()
+    }
+
+    /// Returns true if policies may hide something from the snapshot's viewer.
+    #[must_use]
+    pub fn is_restricted(&self) -> bool {
+        self.1.as_ref().is_some_and(|gate| !gate.is_unrestricted())
+    }
+
+    /// Returns the state that the session of this snapshot began with, for the same viewer. Indexes contain only what is
+    /// committed.
+    #[must_use]
+    pub fn without_pending_edits(&self) -> Self {
+        if self.0.record_edits.is_empty() {
+            return self.clone();
+        }
+        let mut view = (*self.0).clone();
+        view.record_edits = RecordEdits::default();
+        view.order_edits = OrderEdits::default();
+        Self(Arc::new(view), self.1.clone())
+    }
+
+    /// Opens the bytes of a blob.
+    ///
+    /// # Errors
+    /// [`Error::BlobMissing`]; errors of the blob store.
+    pub fn open_blob(&self, blob: &BlobId) -> Result<BlobContent> {
+        self.0.repository_state.blobs.open(blob)?.ok_or(Error::BlobMissing(*blob))
     }
 
     /// Returns true if this is currently the newest state of `main`.

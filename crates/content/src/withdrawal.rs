@@ -49,7 +49,8 @@ const WAS_ACTIVATED_FLAG: u8 = 1;
 const STAMP_PREFIX: &str = "cq:lastReplicat";
 
 /// Returns true if replication records its actions in a property of this name.
-pub(crate) fn is_replication_stamp(name: &str) -> bool {
+#[must_use]
+pub fn is_replication_stamp(name: &str) -> bool {
     name.starts_with(STAMP_PREFIX)
 }
 

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use tympan_content::query::QueryEngine;
 use tympan_content::{Repository, Snapshot, Viewer};
+use tympan_content_query::QueryEngine;
 
 use crate::backend::BackendRegistry;
 use crate::dependency::content_reader::{ContentReader, ReadRecording};

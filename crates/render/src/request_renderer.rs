@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use percent_encoding::percent_decode_str;
-use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
+use tympan_content_query::QueryEngine;
 
 use crate::backend::BackendRegistry;
 use crate::client_library::client_library_file::{

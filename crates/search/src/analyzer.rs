@@ -16,7 +16,7 @@ use tantivy::tokenizer::{
     Tokenizer, TokenizerManager,
 };
 
-use tympan_content::query::{is_single_character_word, is_word_character, normalize_word};
+use tympan_content_query::{is_single_character_word, is_word_character, normalize_word};
 use unicode_normalization::UnicodeNormalization;
 
 use crate::language::{LANGUAGES, UNKNOWN_LANGUAGE};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tantivy::TantivyError;
 use tantivy::directory::error::OpenReadError;
+use tympan_content_query::Error as QueryError;
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -40,6 +41,9 @@ pub enum Error {
     /// Content cannot be read.
     #[error(transparent)]
     Content(#[from] tympan_content::Error),
+    /// A query that the request belongs to cannot be continued.
+    #[error(transparent)]
+    Query(QueryError),
 }
 
 impl Error {
@@ -50,6 +54,7 @@ impl Error {
             Self::Building { .. } | Self::FileAccess { .. } => true,
             Self::Damaged(_) | Self::Refused(_) => false,
             Self::Content(error) => error.is_transient(),
+            Self::Query(error) => error.is_transient(),
         }
     }
 
@@ -80,10 +85,20 @@ impl Error {
     }
 }
 
-impl From<Error> for tympan_content::Error {
+impl From<QueryError> for Error {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Content(error) => Self::Content(error),
+            error => Self::Query(error),
+        }
+    }
+}
+
+impl From<Error> for QueryError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Content(error) => error,
+            Error::Content(error) => Self::Content(error),
+            Error::Query(error) => error,
             error => Self::FullText(Box::new(error)),
         }
     }

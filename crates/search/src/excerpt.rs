@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use tantivy::tokenizer::TextAnalyzer;
-use tympan_content::query::{FullTextExpression, normalize_word};
+use tympan_content_query::{FullTextExpression, normalize_word};
 
 use crate::analyzer::{build_word_analyzer, tokenize};
 use crate::word_expansion::matches_wildcard;

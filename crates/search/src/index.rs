@@ -11,8 +11,8 @@ use arc_swap::ArcSwapOption;
 use parking_lot::{Condvar, Mutex};
 use tantivy::schema::Value;
 use tantivy::{DocAddress, Searcher, TantivyDocument, Term};
-use tympan_content::query::{FullTextIndex, FullTextPage, FullTextRequest, ReadableTextFn};
 use tympan_content::{ChunkId, NodePath, Repository, Snapshot};
+use tympan_content_query::{FullTextIndex, FullTextPage, FullTextRequest, ReadableTextFn};
 
 use crate::error::{Error, Result};
 use crate::index_document::{IndexDocumentBuilder, is_indexed};
@@ -257,7 +257,7 @@ impl SearchIndex {
     }
 
     /// Returns a view of the current state of the index.
-    fn current_view(&self) -> tympan_content::Result<SearchIndexView> {
+    fn current_view(&self) -> tympan_content_query::Result<SearchIndexView> {
         let served = self.state.require_served();
         let served = served.inspect_err(|_| {
             self.state.counters.queries.fetch_add(1, Ordering::Relaxed);
@@ -358,7 +358,7 @@ impl SearchIndex {
 }
 
 impl FullTextIndex for SearchIndex {
-    fn search(&self, request: &FullTextRequest) -> tympan_content::Result<FullTextPage> {
+    fn search(&self, request: &FullTextRequest) -> tympan_content_query::Result<FullTextPage> {
         self.current_view()?.search(request)
     }
 
@@ -367,7 +367,7 @@ impl FullTextIndex for SearchIndex {
         prefix: &str,
         limit: usize,
         reader: Option<ReadableTextFn<'_>>,
-    ) -> tympan_content::Result<Vec<String>> {
+    ) -> tympan_content_query::Result<Vec<String>> {
         self.current_view()?.suggest(prefix, limit, reader)
     }
 
@@ -376,7 +376,7 @@ impl FullTextIndex for SearchIndex {
         text: &str,
         limit: usize,
         reader: Option<ReadableTextFn<'_>>,
-    ) -> tympan_content::Result<Vec<String>> {
+    ) -> tympan_content_query::Result<Vec<String>> {
         self.current_view()?.spellcheck(text, limit, reader)
     }
 
@@ -393,7 +393,7 @@ impl FullTextIndex for SearchIndex {
         is_indexed(path)
     }
 
-    fn has_property(&self, property: &str) -> tympan_content::Result<bool> {
+    fn has_property(&self, property: &str) -> tympan_content_query::Result<bool> {
         self.current_view()?.has_property(property)
     }
 }

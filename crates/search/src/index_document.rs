@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tantivy::TantivyDocument;
 use tantivy::schema::OwnedValue;
-use tympan_content::query::{is_link_text, is_searched_property};
 use tympan_content::{
     BorrowedNode, BorrowedProperty, BorrowedValue, Error as ContentError, JCR_CONTENT, JcrDate,
     MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Repository, ValueType,
 };
+use tympan_content_query::{Error as QueryError, is_link_text, is_searched_property};
 
 use crate::error::{Result, join_causes};
 use crate::language::{self, UNKNOWN_LANGUAGE};
@@ -326,8 +326,7 @@ impl IndexDocumentContent<'_> {
         if let Some(ContentError::Store(error)) = failure
             && error.is_transient()
         {
-            let wait = tympan_content::Error::FullText(error.to_string().into());
-            return Err(crate::Error::Content(wait));
+            return Err(QueryError::FullText(error.to_string().into()).into());
         }
         self.record_failure(
             failure.map_or_else(

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use tantivy::collector::Collector;
 use tantivy::query::EnableScoring;
 use tantivy::schema::Value;
-use tympan_content::query::{
+use tympan_content::{ChunkId, NodePath};
+use tympan_content_query::{
     FullTextHit, FullTextIndex, FullTextPage, FullTextRequest, ReadableTextFn,
 };
-use tympan_content::{ChunkId, NodePath};
 
 use crate::analyzer::all_stems_name;
 use crate::error::{Error, Result};
@@ -115,7 +115,7 @@ impl SearchIndexView {
     }
 
     /// Runs a query. Damaged files may make the library panic; the panic is caught, and the index is rebuilt.
-    fn run_guarded<T>(&self, run: impl FnOnce() -> Result<T>) -> tympan_content::Result<T> {
+    fn run_guarded<T>(&self, run: impl FnOnce() -> Result<T>) -> tympan_content_query::Result<T> {
         self.index_state.counters.queries.fetch_add(1, Ordering::Relaxed);
         let result = catch_unwind(AssertUnwindSafe(run));
         let result =
@@ -132,7 +132,7 @@ impl SearchIndexView {
 }
 
 impl FullTextIndex for SearchIndexView {
-    fn search(&self, request: &FullTextRequest) -> tympan_content::Result<FullTextPage> {
+    fn search(&self, request: &FullTextRequest) -> tympan_content_query::Result<FullTextPage> {
         self.run_guarded(|| self.answer_request(request))
     }
 
@@ -141,7 +141,7 @@ impl FullTextIndex for SearchIndexView {
         prefix: &str,
         limit: usize,
         reader: Option<ReadableTextFn<'_>>,
-    ) -> tympan_content::Result<Vec<String>> {
+    ) -> tympan_content_query::Result<Vec<String>> {
         self.run_guarded(|| suggest_completions(&self.planner(None), reader, prefix, limit))
     }
 
@@ -150,7 +150,7 @@ impl FullTextIndex for SearchIndexView {
         text: &str,
         limit: usize,
         reader: Option<ReadableTextFn<'_>>,
-    ) -> tympan_content::Result<Vec<String>> {
+    ) -> tympan_content_query::Result<Vec<String>> {
         self.run_guarded(|| spellcheck(&self.planner(None), reader, text, limit))
     }
 
@@ -166,7 +166,7 @@ impl FullTextIndex for SearchIndexView {
         is_indexed(path)
     }
 
-    fn has_property(&self, property: &str) -> tympan_content::Result<bool> {
+    fn has_property(&self, property: &str) -> tympan_content_query::Result<bool> {
         self.run_guarded(|| {
             let planner = self.planner(Some(property));
             for location in WordLocation::of_property(planner.fields, property) {

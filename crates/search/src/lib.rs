@@ -1,7 +1,7 @@
 //! The full-text index: derived from content, deletable and rebuildable at any time.
 //!
 //! In: the states of a [`tympan_content::Repository`], followed by the difference of two roots. Out: [`SearchIndex`],
-//! which implements [`tympan_content::query::FullTextIndex`].
+//! which implements [`tympan_content_query::FullTextIndex`].
 //!
 //! Invariants
 //! * A commit of content never waits for the index.

@@ -16,7 +16,7 @@ use tantivy::schema::IndexRecordOption;
 use tantivy::tokenizer::Token;
 use tantivy::{Searcher, Term};
 use tympan_content::NodePath;
-use tympan_content::query::{FullTextExpression, FullTextRequest, normalize_word};
+use tympan_content_query::{FullTextExpression, FullTextRequest, normalize_word};
 
 use crate::analyzer::{all_stems_name, build_word_analyzer, tokenize};
 use crate::error::{Error, Result};

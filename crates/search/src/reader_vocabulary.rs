@@ -16,7 +16,7 @@ use tantivy::query::{BooleanQuery, EnableScoring, Query, Scorer, TermQuery};
 use tantivy::schema::{IndexRecordOption, Value};
 use tantivy::{DocAddress, SegmentReader, TERMINATED, TantivyDocument, TantivyError, Term};
 use tympan_content::NodePath;
-use tympan_content::query::{ReadableText, ReadableTextFn};
+use tympan_content_query::{ReadableText, ReadableTextFn};
 
 use crate::analyzer::{build_word_analyzer, tokenize};
 use crate::error::Result;

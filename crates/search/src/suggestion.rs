@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use tantivy::Term;
 use tantivy::query::FuzzyTermQuery;
-use tympan_content::query::ReadableTextFn;
+use tympan_content_query::ReadableTextFn;
 
 use crate::analyzer::{build_word_analyzer, tokenize};
 use crate::error::{Error, Result};

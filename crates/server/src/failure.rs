@@ -254,15 +254,12 @@ impl From<tympan_content::Error> for RequestFailure {
         use tympan_content::Error;
         let status = match &error {
             Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
-            Error::Query(_) => StatusCode::BAD_REQUEST,
             Error::NodeMissing(_) | Error::VersionMissing { .. } => StatusCode::NOT_FOUND,
             Error::NodeExists(_) | Error::DocumentChanged(_) => StatusCode::PRECONDITION_FAILED,
             Error::CursorLost { .. } => StatusCode::GONE,
             Error::InvalidEdit { .. }
             | Error::InvalidBranch { .. }
-            | Error::InvalidNodeTypes(_)
-            | Error::InvalidPackage { .. }
-            | Error::PackageFaults(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            | Error::InvalidNodeTypes(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Conflicts(_) => StatusCode::CONFLICT,
             Error::InvalidNamespace { .. } => StatusCode::CONFLICT,
             Error::ConstraintViolations(violations) => violation_status(violations),
@@ -297,6 +294,30 @@ impl From<tympan_content::Error> for RequestFailure {
                 failure.with_detail("root", root.to_string())
             }
             _ => failure,
+        }
+    }
+}
+
+impl From<tympan_content_package::Error> for RequestFailure {
+    fn from(error: tympan_content_package::Error) -> Self {
+        use tympan_content_package::Error;
+        match error {
+            Error::Content(error) => error.into(),
+            Error::InvalidPackage { .. } | Error::PackageFaults(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+            }
+            _ => Self::internal(&error),
+        }
+    }
+}
+
+impl From<tympan_content_query::Error> for RequestFailure {
+    fn from(error: tympan_content_query::Error) -> Self {
+        use tympan_content_query::Error;
+        match error {
+            Error::Content(error) => error.into(),
+            Error::Syntax(_) => Self::new(StatusCode::BAD_REQUEST, error.to_string()),
+            _ => Self::internal(&error),
         }
     }
 }

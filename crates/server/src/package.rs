@@ -23,13 +23,14 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use tempfile::NamedTempFile;
-use tympan_content::package::build::{PackageManifest, write_package};
-use tympan_content::package::{
-    AuditStamp, ChangedNode, ContentDifference, ContentPackage, DependencyRule, IfPackageExists,
-    InstallOptions, InstallReport, PackageFilter, PackageId, PackageInstallation, PackageLimits,
-    StoredPackage, UninstallReport,
+use tympan_content::{BlobContent, Error as ContentError, NodePath, Privileges, Snapshot, Viewer};
+use tympan_content_package::build::{PackageManifest, write_package};
+use tympan_content_package::{
+    AuditStamp, ChangedNode, ContentDifference, ContentPackage, DependencyRule,
+    Error as PackageError, IfPackageExists, InstallOptions, InstallReport, PackageFilter,
+    PackageId, PackageInstallation, PackageLimits, PackageSession, StoredPackage, StoredPackages,
+    UninstallReport,
 };
-use tympan_content::{BlobContent, NodePath, Privileges, Session, Snapshot, Viewer};
 use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
 use tympan_web::reader_body::body_from_reader;
 
@@ -75,7 +76,7 @@ pub(crate) fn find_package(
     let missing =
         || RequestFailure::new(StatusCode::NOT_FOUND, format!("there is no package `{id}`"));
     let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
-    snapshot.find_stored_package(id)?.ok_or_else(missing)
+    StoredPackages::new(&snapshot).find(id)?.ok_or_else(missing)
 }
 
 /// Builds a package of the content that a filter selects and the viewer may read, and returns it as the response. It is
@@ -119,7 +120,8 @@ fn package_difference<R: std::io::Read + Seek>(
     let mut session = instance.repository.session_as(viewer)?;
     let before = session.snapshot()?;
     let max_nodes = max_preview_nodes(instance, viewer)?;
-    let (mut difference, _) = session.preview_package(package, options, max_nodes)?;
+    let (mut difference, _) =
+        PackageSession::new(&mut session).preview(package, options, max_nodes)?;
     if !instance.is_administrator(viewer)? {
         let after = session.snapshot()?;
         let mut visible_changes = Vec::new();
@@ -161,9 +163,8 @@ pub(crate) fn send_package(
     if is_head {
         return Ok(zip_response(Body::empty(), stored.size, &name));
     }
-    let content =
-        instance.repository.blobs().open(&stored.data).map_err(tympan_content::Error::from)?;
-    let content = content.ok_or(tympan_content::Error::BlobMissing(stored.data))?;
+    let content = instance.repository.blobs().open(&stored.data).map_err(ContentError::from)?;
+    let content = content.ok_or(ContentError::BlobMissing(stored.data))?;
     let body = match content {
         BlobContent::Bytes(bytes) => Body::from(bytes),
         BlobContent::File { file, length } => Body::new(body_from_reader(file, length)),
@@ -188,16 +189,18 @@ fn zip_response(body: Body, length: u64, name: &str) -> Response {
 fn retry_commit<T>(
     instance: &Instance,
     viewer: &Viewer,
-    mut work: impl FnMut(&mut Session) -> tympan_content::Result<T>,
+    mut work: impl FnMut(&mut PackageSession<'_>) -> tympan_content_package::Result<T>,
 ) -> Result<T> {
     for _ in 1..MAX_INSTALL_ATTEMPTS {
-        match work(&mut instance.repository.session_as(viewer)?) {
-            Err(tympan_content::Error::Conflicts(_)) => {}
+        let mut session = instance.repository.session_as(viewer)?;
+        match work(&mut PackageSession::new(&mut session)) {
+            Err(PackageError::Content(ContentError::Conflicts(_))) => {}
             Err(error) => return Err(error.into()),
             Ok(done) => return Ok(done),
         }
     }
-    Ok(work(&mut instance.repository.session_as(viewer)?)?)
+    let mut session = instance.repository.session_as(viewer)?;
+    Ok(work(&mut PackageSession::new(&mut session))?)
 }
 
 pub(crate) fn install_stored_package(
@@ -207,9 +210,9 @@ pub(crate) fn install_stored_package(
     options: &InstallOptions,
 ) -> Result<InstallReport> {
     let stamp = audit_stamp(viewer);
-    let report = retry_commit(instance, viewer, |session| {
+    let report = retry_commit(instance, viewer, |packages| {
         let how = PackageInstallation { options, stamp: &stamp, on_progress: &mut |_| {} };
-        session.install_package(&stored.path, how)
+        packages.install(&stored.path, how)
     })?;
     increment(&instance.metrics.commits);
     Ok(report)
@@ -223,9 +226,8 @@ pub(crate) fn uninstall_stored_package(
 ) -> Result<UninstallReport> {
     let rule = if is_forced { DependencyRule::Ignore } else { DependencyRule::Required };
     let stamp = audit_stamp(viewer);
-    let done = retry_commit(instance, viewer, |session| {
-        session.uninstall_package(&stored.path, rule, &stamp)
-    })?;
+    let done =
+        retry_commit(instance, viewer, |packages| packages.uninstall(&stored.path, rule, &stamp))?;
     increment(&instance.metrics.commits);
     Ok(done)
 }
@@ -237,7 +239,7 @@ pub(crate) fn remove_stored_package(
     stored: &StoredPackage,
 ) -> Result<()> {
     let mut session = instance.repository.session_as(viewer)?;
-    session.remove_package(&stored.path, &audit_stamp(viewer))?;
+    PackageSession::new(&mut session).remove(&stored.path, &audit_stamp(viewer))?;
     increment(&instance.metrics.commits);
     Ok(())
 }
@@ -269,7 +271,7 @@ impl ReceivedPackage {
             (path, Privileges::READ, "jcr:read"),
         ] {
             if !snapshot.has_privileges(&path, privileges)? {
-                return Err(tympan_content::Error::AccessDenied { path, privilege }.into());
+                return Err(ContentError::AccessDenied { path, privilege }.into());
             }
         }
         Ok(())
@@ -303,7 +305,8 @@ impl ReceivedPackage {
         let mut session = instance.repository.session_as(viewer)?;
         let file = self.file.as_file_mut();
         file.seek(SeekFrom::Start(0))?;
-        let stored = session.store_package(file, &self.name, if_exists, &stamp)?;
+        let stored =
+            PackageSession::new(&mut session).store(file, &self.name, if_exists, &stamp)?;
         session.commit(&format!("store package {}", stored.id), stamp.time)?;
         increment(&instance.metrics.commits);
         Ok(stored)
@@ -320,14 +323,14 @@ impl ReceivedPackage {
         self.require_storable(instance, viewer)?;
         let mut package = self.open()?;
         let mut bytes = self.file.reopen()?;
-        let report = retry_commit(instance, viewer, |session| {
+        let report = retry_commit(instance, viewer, |packages| {
             let rewound = bytes.seek(SeekFrom::Start(0));
-            rewound.map_err(|source| tympan_content::Error::Read {
+            rewound.map_err(|source| PackageError::Read {
                 input_name: "the package".into(),
                 source,
             })?;
             let how = PackageInstallation { options, stamp: &stamp, on_progress: &mut |_| {} };
-            session.install_package_file(&mut package, &mut bytes, how)
+            packages.install_file(&mut package, &mut bytes, how)
         })?;
         increment(&instance.metrics.commits);
         Ok(report)

@@ -20,11 +20,11 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tympan_content::query::{
-    BuilderQuery, ContentQuery, FullTextIndexStatus, QueryColumn, QueryColumnContent, QueryEngine,
-    QueryPage, QueryRequest, QueryRow, parse_sql2, parse_xpath,
+use tympan_content::{JcrDate, Node, Property, Snapshot, Value as Stored, Viewer};
+use tympan_content_query::{
+    BuilderQuery, ContentQuery, Error, FullTextIndexStatus, QueryColumn, QueryColumnContent,
+    QueryEngine, QueryPage, QueryRequest, QueryRow, parse_sql2, parse_xpath,
 };
-use tympan_content::{Error, JcrDate, Node, Property, Snapshot, Value as Stored, Viewer};
 
 use crate::api::require_reader;
 use crate::failure::{RequestFailure, Result};
@@ -242,7 +242,7 @@ fn variable_value(value: &Value) -> Result<Stored> {
 /// Converts a query error to a response that explains it.
 fn query_failure(error: Error) -> RequestFailure {
     match &error {
-        Error::Query(_) => RequestFailure::bad_request(error.to_string()),
+        Error::Syntax(_) => RequestFailure::bad_request(error.to_string()),
         Error::QueryRefused { .. } | Error::QueryLimit { .. } => {
             RequestFailure::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
         }

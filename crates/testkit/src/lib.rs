@@ -22,4 +22,7 @@ pub mod test_file_list;
 pub mod tls_proxy;
 pub mod watched_store;
 
+/// The stores below content, for tests of crates that do not stand on them.
+pub use tympan_blobs as blobs;
+pub use tympan_store as store;
 pub use tympan_store::StateDatabase;

@@ -6,11 +6,11 @@ use tympan_backup::{
     DocumentChange, DocumentView, Error, RenderedContent, RenderedFile, RootDocuments,
 };
 use tympan_blobs::MemoryBlobStore;
-use tympan_content::package::docview::{self, DocviewNamespaces};
 use tympan_content::{
     ChangeKind, ChunkId, JCR_CONTENT, Node, NodePath, Property, Repository, Snapshot, Subtree,
     Value,
 };
+use tympan_content_package::docview::{self, DocviewNamespaces};
 use tympan_store::ChunkStore;
 
 use crate::home::error_chain_text;

@@ -76,7 +76,8 @@ pub(crate) enum AccountKind {
 
 /// Returns true if a node of this name holds access control content, which is visible only with the privilege to read
 /// it.
-pub(crate) fn is_policy_name(name: &str) -> bool {
+#[must_use]
+pub fn is_policy_name(name: &str) -> bool {
     matches!(name, "rep:policy" | "rep:repoPolicy" | "rep:cugPolicy" | "rep:principalPolicy")
 }
 

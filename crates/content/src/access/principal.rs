@@ -7,7 +7,7 @@ use crate::access::policy::{AccessControlDocument, AccountKind, StoredAccount};
 use crate::access::viewer::{ANONYMOUS_PRINCIPAL, Viewer, ViewerIdentity};
 
 /// The name of the user to whom no policy applies.
-pub(crate) const ADMIN_USER: &str = "admin";
+pub const ADMIN_USER: &str = "admin";
 /// The group to whose members no policy applies.
 pub(crate) const ADMINISTRATORS_GROUP: &str = "administrators";
 /// The principal of every viewer.

@@ -38,9 +38,9 @@ pub(crate) struct DocumentBody {
     has_guarded_name: bool,
 }
 
-/// A node of a body: the offsets of its parts.
+/// The position of a node in its document: the offsets of its parts in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BodyNode {
+pub struct BodyNode {
     name_index: u32,
     properties_offset: u32,
     children_offset: u32,

@@ -51,18 +51,22 @@ impl<'a> BorrowedNode<'a> {
         Self { body, body_node: at, mask }
     }
 
-    /// Returns the node's position in the body.
-    pub(crate) fn body_node(self) -> BodyNode {
+    /// Returns the node's position in its document.
+    #[inline]
+    #[must_use]
+    pub fn body_node(self) -> BodyNode {
         self.body_node
     }
 
     /// Returns the name; it is empty for a document's own node, whose name is in its path.
+    #[inline]
     #[must_use]
     pub fn name(self) -> &'a str {
         self.body.name(self.body_node)
     }
 
     /// Returns a property.
+    #[inline]
     #[must_use]
     pub fn property(self, name: &str) -> Option<BorrowedProperty<'a>> {
         let is_shown = self.mask.is_none_or(|mask| mask.is_property_visible(self.body_node, name));
@@ -70,6 +74,7 @@ impl<'a> BorrowedNode<'a> {
     }
 
     /// Returns a single text-like property.
+    #[inline]
     #[must_use]
     pub fn text(self, name: &str) -> Option<&'a str> {
         let is_shown = self.mask.is_none_or(|mask| mask.is_property_visible(self.body_node, name));
@@ -111,12 +116,14 @@ impl<'a> BorrowedProperty<'a> {
     }
 
     /// Returns true if the property is a list.
+    #[inline]
     #[must_use]
     pub fn is_list(self) -> bool {
         self.tag & LIST_FLAG != 0
     }
 
     /// Returns the single value, or the first value of a list.
+    #[inline]
     #[must_use]
     pub fn first(self) -> Option<BorrowedValue<'a>> {
         self.values().next()
@@ -204,6 +211,7 @@ impl<'a> BorrowedProperty<'a> {
 
 impl<'a> BorrowedValue<'a> {
     /// Returns the text of a text-like value.
+    #[inline]
     #[must_use]
     pub fn as_str(self) -> Option<&'a str> {
         match self {

@@ -22,6 +22,12 @@ pub(crate) fn is_container(name: &str, primary_type: &str) -> bool {
     is_folder && name != JCR_CONTENT
 }
 
+/// Returns true if children of nodes of this type have documents of their own.
+#[must_use]
+pub fn is_container_type(primary_type: &str) -> bool {
+    is_container("", primary_type)
+}
+
 /// Returns true if the order of a container's children is content; otherwise they are listed by name.
 pub(crate) fn has_ordered_children(primary_type: &str) -> bool {
     matches!(primary_type, "sling:OrderedFolder" | "cq:Page")

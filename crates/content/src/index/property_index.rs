@@ -26,7 +26,7 @@ use crate::document::borrowed_node::BorrowedValue;
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::model::value_key::{MULTI_VALUE_MARKER, NO_VALUE_FAMILY, ValueKey};
 use crate::node_type::NodeTypes;
-use crate::{NodePath, Property, Result, Subtree};
+use crate::{NodePath, Property, Result, Subtree, local_name};
 
 /// The prefix of the names of property index maps.
 pub(crate) const MAP_NAME_PREFIX: &str = "property/";
@@ -35,9 +35,9 @@ pub(crate) const DEFINITIONS_PATH: &str = "/oak:index";
 /// Maximum number of property indexes: a root lists at most 200 maps.
 const MAX_PROPERTY_INDEXES: usize = 120;
 
-/// The function that an index applies to a node.
+/// The function that a property index applies to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IndexFunction {
+pub enum IndexFunction {
     /// The values of a property.
     Value,
     /// The values of a property in upper case.
@@ -54,7 +54,7 @@ pub(crate) enum IndexFunction {
 
 impl IndexFunction {
     /// Returns the function's name in SQL-2; `None` for plain values.
-    pub(crate) fn sql2_name(self) -> Option<&'static str> {
+    fn sql2_name(self) -> Option<&'static str> {
         match self {
             Self::Value => None,
             Self::UpperCase => Some("upper"),
@@ -81,7 +81,8 @@ impl IndexFunction {
     }
 
     /// Formats the function applied to a property.
-    pub(crate) fn apply_to_name(self, property: &str) -> String {
+    #[must_use]
+    pub fn apply_to_name(self, property: &str) -> String {
         match self.sql2_name() {
             None => property.to_owned(),
             Some(function) => format!("{function}({property})"),
@@ -89,9 +90,9 @@ impl IndexFunction {
     }
 }
 
-/// One property of one definition, or one function.
+/// One property of one definition of a property index, or one function.
 #[derive(Debug)]
-pub(crate) struct PropertyIndex {
+pub struct PropertyIndex {
     /// The name of the definition.
     pub(crate) name: String,
     pub(crate) function: IndexFunction,
@@ -203,6 +204,69 @@ impl PropertyIndex {
         }
     }
 
+    /// Returns the name of the definition.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the name of the map.
+    #[must_use]
+    pub fn map_name(&self) -> &str {
+        &self.map_name
+    }
+
+    /// Returns the function that the index applies to a node.
+    #[must_use]
+    pub fn function(&self) -> IndexFunction {
+        self.function
+    }
+
+    /// Returns the name of the property; empty if the function takes none.
+    #[must_use]
+    pub fn property(&self) -> &str {
+        &self.property
+    }
+
+    /// Returns the relative path of the node that has the property; empty for the indexed node itself.
+    #[must_use]
+    pub fn property_parent(&self) -> &str {
+        &self.property_parent
+    }
+
+    /// Returns true if the definition has a tag, by which queries may request it.
+    #[must_use]
+    pub fn has_tag(&self, tag: &str) -> bool {
+        self.tags.iter().any(|own| own == tag)
+    }
+
+    /// Returns true if only values that match a pattern are indexed.
+    #[must_use]
+    pub fn has_value_pattern(&self) -> bool {
+        self.name_pattern.is_some()
+    }
+
+    /// Returns true if a value, as a text, is indexed.
+    #[must_use]
+    pub fn indexes_value(&self, text: &str) -> bool {
+        self.name_pattern.as_ref().is_none_or(|pattern| pattern.is_match(text))
+    }
+
+    /// Returns true if nodes of all types are indexed.
+    #[must_use]
+    pub fn indexes_all_types(&self) -> bool {
+        self.node_types.is_empty()
+    }
+
+    /// Returns true if the index has every node that has the property, whatever its type and path.
+    #[must_use]
+    pub fn indexes_all_nodes(&self) -> bool {
+        self.property_parent.is_empty()
+            && self.included_paths.is_empty()
+            && self.excluded_paths.is_empty()
+            && self.indexes_all_types()
+    }
+
     /// Returns the relative path of the indexed property.
     pub(crate) fn property_path(&self) -> String {
         match &*self.property_parent {
@@ -229,7 +293,8 @@ impl PropertyIndex {
     }
 
     /// Returns true if all nodes below a path, or all nodes if it is `None`, are indexed.
-    pub(crate) fn covers_all_below(&self, below: Option<&NodePath>) -> bool {
+    #[must_use]
+    pub fn covers_all_below(&self, below: Option<&NodePath>) -> bool {
         let subtree_path = below.map_or("/", NodePath::as_str);
         let is_included = self.included_paths.is_empty()
             || self.included_paths.iter().any(|included| is_path_within(subtree_path, included));
@@ -244,8 +309,8 @@ impl PropertyIndex {
     }
 
     /// Returns true if nodes with these declared types are indexed.
-    pub(crate) fn indexes_types<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
-        self.node_types.is_empty() || types.any(|own| self.node_types.contains(own))
+    pub fn indexes_types<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
+        self.indexes_all_types() || types.any(|own| self.node_types.contains(own))
     }
 }
 
@@ -370,11 +435,6 @@ pub(crate) fn drop_stale_maps(
         !name.starts_with(MAP_NAME_PREFIX)
             || (is_known && (asks(before, name) || !asks(after, name)))
     });
-}
-
-/// Returns a name without its prefix.
-pub(crate) fn local_name(name: &str) -> &str {
-    name.split_once(':').map_or(name, |(_, local)| local)
 }
 
 /// Returns a node's primary type and mixins.

@@ -86,7 +86,8 @@ impl NodePath {
     }
 
     /// Returns the path of a child whose name is known to be valid.
-    pub(crate) fn child_unchecked(&self, name: &str) -> Self {
+    #[must_use]
+    pub fn child_unchecked(&self, name: &str) -> Self {
         let parent = if self.is_root() { "" } else { &*self.0 };
         let mut path = String::with_capacity(parent.len() + 1 + name.len());
         path.push_str(parent);
@@ -257,6 +258,12 @@ fn has_valid_prefix(name: &str) -> bool {
 /// Returns true if XML 1.0 allows the character, other than as line white space.
 fn is_xml_name_character(character: char) -> bool {
     character >= ' ' && !matches!(character, '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Returns a name without its namespace prefix.
+#[must_use]
+pub fn local_name(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(_, local)| local)
 }
 
 impl fmt::Display for NodePath {

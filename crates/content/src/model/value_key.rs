@@ -27,16 +27,18 @@ pub(crate) const MULTI_VALUE_MARKER: u8 = 6;
 /// The maximum number of bytes of a text in an index; longer texts are truncated.
 const MAX_INDEXED_TEXT_BYTES: usize = 512;
 
-/// A value's family and the bytes used for comparison.
+/// A value's family and the bytes used for comparison, which sort as values of the family do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ValueKey<'a> {
+pub struct ValueKey<'a> {
     family: u8,
     bytes: Cow<'a, [u8]>,
 }
 
 impl<'a> ValueKey<'a> {
     /// Returns the key of a stored value; `None` for a blob, which is not comparable.
-    pub(crate) fn from_value(value: BorrowedValue<'a>) -> Option<Self> {
+    #[inline]
+    #[must_use]
+    pub fn from_value(value: BorrowedValue<'a>) -> Option<Self> {
         Some(match value {
             BorrowedValue::Text(crate::ValueType::Decimal, text) => {
                 Self::number(text.parse().ok()?, None)
@@ -50,16 +52,24 @@ impl<'a> ValueKey<'a> {
         })
     }
 
-    pub(crate) fn text(text: &'a str) -> Self {
+    /// Returns the key of a text.
+    #[inline]
+    #[must_use]
+    pub fn text(text: &'a str) -> Self {
         Self { family: TEXT_FAMILY, bytes: Cow::Borrowed(text.as_bytes()) }
     }
 
-    pub(crate) fn owned_text(text: String) -> Self {
+    /// Returns the key of a text that it owns.
+    #[inline]
+    #[must_use]
+    pub fn owned_text(text: String) -> Self {
         Self { family: TEXT_FAMILY, bytes: Cow::Owned(text.into_bytes()) }
     }
 
+    /// Returns the key of an integer.
     #[expect(clippy::cast_precision_loss, reason = "the whole number follows as well")]
-    pub(crate) fn long(number: i64) -> Self {
+    #[must_use]
+    pub fn long(number: i64) -> Self {
         Self::number(number as f64, Some(number))
     }
 
@@ -77,16 +87,18 @@ impl<'a> ValueKey<'a> {
         Self { family: NUMBER_FAMILY, bytes: Cow::Owned(bytes) }
     }
 
-    pub(crate) fn double(number: f64) -> Self {
+    /// Returns the key of a floating point number.
+    #[must_use]
+    pub fn double(number: f64) -> Self {
         Self::number(number, None)
     }
 
-    pub(crate) fn date(date: JcrDate) -> Self {
+    fn date(date: JcrDate) -> Self {
         let millis = date.millis.cast_unsigned() ^ (1 << 63);
         Self { family: DATE_FAMILY, bytes: Cow::Owned(millis.to_be_bytes().to_vec()) }
     }
 
-    pub(crate) fn boolean(truth: bool) -> Self {
+    fn boolean(truth: bool) -> Self {
         Self { family: BOOLEAN_FAMILY, bytes: Cow::Owned(vec![u8::from(truth)]) }
     }
 
@@ -96,7 +108,8 @@ impl<'a> ValueKey<'a> {
     }
 
     /// Returns the value as a text, in the form in which queries compare texts.
-    pub(crate) fn display_text(&self) -> Cow<'_, str> {
+    #[must_use]
+    pub fn display_text(&self) -> Cow<'_, str> {
         let number = |at: usize| -> Option<u64> {
             Some(u64::from_be_bytes(*self.bytes.get(at..)?.first_chunk()?))
         };
@@ -120,19 +133,22 @@ impl<'a> ValueKey<'a> {
     }
 
     /// Returns bytes that sort in the order of values, also across families.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
         [&[self.family][..], &self.bytes].concat()
     }
 
-    /// Decodes the result of [`ValueKey::to_bytes`].
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ValueKey<'static>> {
+    /// Decodes the result of [`ValueKey::to_bytes`]; `None` if the bytes are no such result.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<ValueKey<'static>> {
         let (family, bytes) = bytes.split_first()?;
         let is_known = (BOOLEAN_FAMILY..=TEXT_FAMILY).contains(family);
         is_known.then(|| ValueKey { family: *family, bytes: Cow::Owned(bytes.to_vec()) })
     }
 
-    /// Returns the key prefix of the value's entries in an index.
-    pub(crate) fn entry_prefix(&self) -> Vec<u8> {
+    /// Returns the key prefix of the value's entries in the map of a property index.
+    #[must_use]
+    pub fn entry_prefix(&self) -> Vec<u8> {
         let mut entry = vec![self.family];
         if self.family != TEXT_FAMILY {
             entry.extend_from_slice(&self.bytes);
@@ -154,8 +170,9 @@ impl<'a> ValueKey<'a> {
     }
 }
 
-/// Splits a key of an index into the value's part and the node path.
-pub(crate) fn split_entry(key: &[u8]) -> Option<(&[u8], &str)> {
+/// Splits a key of a property index into the value's part and the node path; `None` if it is not such a key.
+#[must_use]
+pub fn split_entry(key: &[u8]) -> Option<(&[u8], &str)> {
     let length = match key.first()? {
         &NO_VALUE_FAMILY | &MULTI_VALUE_MARKER => 1,
         &BOOLEAN_FAMILY => 2,
@@ -168,14 +185,16 @@ pub(crate) fn split_entry(key: &[u8]) -> Option<(&[u8], &str)> {
     Some((value, std::str::from_utf8(path).ok()?))
 }
 
-/// A fixed value, converted to each family that it can be converted to.
+/// A fixed value to compare stored values with, converted to each family that it can be converted to.
 #[derive(Debug, Clone)]
-pub(crate) struct Comparand {
+pub struct Comparand {
     keys: Vec<ValueKey<'static>>,
 }
 
 impl Comparand {
-    pub(crate) fn new(value: &Value) -> Self {
+    /// Converts a value.
+    #[must_use]
+    pub fn new(value: &Value) -> Self {
         let text = value.to_text();
         let keys = [boolean_key(value), number_key(value, &text), date_key(value, &text)]
             .into_iter()
@@ -185,13 +204,16 @@ impl Comparand {
         Self { keys: keys.chain(as_text).collect() }
     }
 
-    /// Returns the value in the family of another value.
-    pub(crate) fn for_family(&self, other: &ValueKey<'_>) -> Option<&ValueKey<'static>> {
+    /// Returns the value in the family of another value; `None` if the two are not comparable.
+    #[inline]
+    #[must_use]
+    pub fn for_family(&self, other: &ValueKey<'_>) -> Option<&ValueKey<'static>> {
         self.keys.iter().find(|key| key.family == other.family)
     }
 
     /// Returns the value in each family, in family order.
-    pub(crate) fn keys(&self) -> &[ValueKey<'static>] {
+    #[must_use]
+    pub fn keys(&self) -> &[ValueKey<'static>] {
         &self.keys
     }
 }
@@ -227,54 +249,71 @@ fn date_key(value: &Value, text: &str) -> Option<ValueKey<'static>> {
     }
 }
 
-/// A half-open range of keys: the first is included, the second excluded.
-pub(crate) type KeySpan = (Vec<u8>, Vec<u8>);
+/// A half-open range of index keys: the first is included, the second excluded.
+pub type KeySpan = (Vec<u8>, Vec<u8>);
 
-/// Returns the range of entries of values that equal this one, or may equal it if they were truncated.
-pub(crate) fn equal_span(key: &ValueKey<'_>) -> KeySpan {
-    let entry = key.entry_prefix();
-    let end = prefix_successor(&entry);
-    (entry, end)
-}
+/// Ranges of entries in the map of a property index.
+impl ValueKey<'_> {
+    /// Returns the range of entries of values that equal this one, or may equal it if they were truncated.
+    #[must_use]
+    pub fn equal_span(&self) -> KeySpan {
+        let entry = self.entry_prefix();
+        let end = prefix_successor(&entry);
+        (entry, end)
+    }
 
-/// Returns the range of entries of values in the same family that are above this one, or below it.
-pub(crate) fn range_span(key: &ValueKey<'_>, is_above: bool, is_inclusive: bool) -> KeySpan {
-    let entry = key.entry_prefix();
-    let takes_equal = is_inclusive || key.is_truncated();
-    if is_above {
-        let start = if takes_equal { entry } else { prefix_successor(&entry) };
-        (start, vec![key.family + 1])
-    } else {
-        let end = if takes_equal { prefix_successor(&entry) } else { entry };
-        (vec![key.family], end)
+    /// Returns the range of entries of values in the same family that are above this one, or below it.
+    #[must_use]
+    pub fn range_span(&self, is_above: bool, is_inclusive: bool) -> KeySpan {
+        let entry = self.entry_prefix();
+        let takes_equal = is_inclusive || self.is_truncated();
+        if is_above {
+            let start = if takes_equal { entry } else { prefix_successor(&entry) };
+            (start, vec![self.family + 1])
+        } else {
+            let end = if takes_equal { prefix_successor(&entry) } else { entry };
+            (vec![self.family], end)
+        }
+    }
+
+    /// Returns the ranges of entries of texts with this prefix, and of all values that are not texts.
+    #[must_use]
+    pub fn prefix_spans(prefix: &str) -> Vec<KeySpan> {
+        let key = ValueKey::text(prefix).entry_prefix();
+        let start = key.get(..key.len() - 2).unwrap_or(&key).to_vec();
+        let end = if prefix.is_empty() { vec![END_FAMILY] } else { prefix_successor(&start) };
+        vec![(vec![BOOLEAN_FAMILY], vec![TEXT_FAMILY]), (start, end)]
+    }
+
+    /// Returns the range of all entries; those without a value come first.
+    #[must_use]
+    pub fn full_span() -> KeySpan {
+        (vec![NO_VALUE_FAMILY], vec![END_FAMILY])
+    }
+
+    /// Returns the range of entries that have a value.
+    #[must_use]
+    pub fn valued_span() -> KeySpan {
+        (vec![BOOLEAN_FAMILY], vec![END_FAMILY])
+    }
+
+    /// Returns the range of entries of properties with several values. These entries are in addition to those of the
+    /// values.
+    #[must_use]
+    pub fn multi_value_span() -> KeySpan {
+        (vec![MULTI_VALUE_MARKER], vec![MULTI_VALUE_MARKER + 1])
+    }
+
+    /// Returns the key prefix of entries of properties without a comparable value: a blob, or an empty list.
+    #[must_use]
+    pub fn no_value_prefix() -> Vec<u8> {
+        vec![NO_VALUE_FAMILY]
     }
 }
 
-/// Returns the ranges of entries of texts with this prefix, and of all values that are not texts.
-pub(crate) fn prefix_spans(prefix: &str) -> Vec<KeySpan> {
-    let key = ValueKey::text(prefix).entry_prefix();
-    let start = key.get(..key.len() - 2).unwrap_or(&key).to_vec();
-    let end = if prefix.is_empty() { vec![END_FAMILY] } else { prefix_successor(&start) };
-    vec![(vec![BOOLEAN_FAMILY], vec![TEXT_FAMILY]), (start, end)]
-}
-
-/// Returns the range of all entries; those without a value come first.
-pub(crate) fn full_span() -> KeySpan {
-    (vec![NO_VALUE_FAMILY], vec![END_FAMILY])
-}
-
-/// Returns the range of entries that have a value.
-pub(crate) fn valued_span() -> KeySpan {
-    (vec![BOOLEAN_FAMILY], vec![END_FAMILY])
-}
-
-/// Returns the range of entries of properties with several values.
-pub(crate) fn multi_value_span() -> KeySpan {
-    (vec![MULTI_VALUE_MARKER], vec![MULTI_VALUE_MARKER + 1])
-}
-
 /// Returns the first key after all keys that begin with `prefix`.
-pub(crate) fn prefix_successor(prefix: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn prefix_successor(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {

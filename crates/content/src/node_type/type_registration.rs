@@ -81,7 +81,10 @@ impl Session {
 
     /// Registers the node types of a package. Types of the standard set are left unchanged, because packages contain
     /// copies of them of various ages.
-    pub(crate) fn install_types(&mut self, cnd: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::InvalidNodeTypes`]; [`Error::InvalidNamespace`] for a prefix that stands for another namespace.
+    pub fn install_types(&mut self, cnd: &str) -> Result<()> {
         let cnd = parse_cnd(cnd);
         if !cnd.diagnostics.is_empty() {
             return Err(Error::InvalidNodeTypes(cnd.diagnostics));
@@ -100,7 +103,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::InvalidNamespace`] if the prefix stands for another namespace.
-    pub(crate) fn install_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
+    pub fn install_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         match self.snapshot()?.namespaces()?.uri(prefix) {
             Some(_) => self.register_namespace(prefix, uri),
             None => self.store_namespace(prefix, uri),

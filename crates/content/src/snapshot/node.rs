@@ -54,7 +54,7 @@ impl Clone for NodeBody {
 }
 
 /// A document that was read already, whose nodes are created without a lookup.
-pub(crate) struct LoadedDocument {
+pub struct LoadedDocument {
     pub(super) snapshot: Snapshot,
     pub(super) document: Arc<NodeLocation>,
     pub(super) body: Arc<DocumentBody>,
@@ -62,12 +62,14 @@ pub(crate) struct LoadedDocument {
 
 impl LoadedDocument {
     /// Returns the document's path.
-    pub(crate) fn path(&self) -> &NodePath {
+    #[must_use]
+    pub fn path(&self) -> &NodePath {
         &self.document.path
     }
 
-    /// Creates the node at a position in the body, visible or not.
-    pub(crate) fn node_at(&self, path: NodePath, at: BodyNode) -> Node {
+    /// Creates the node at a position in the document, visible or not.
+    #[must_use]
+    pub fn node_at(&self, path: NodePath, at: BodyNode) -> Node {
         let (snapshot, body) = (self.snapshot.clone(), self.body.clone());
         if at == body.root() {
             return Node::at_location(snapshot, self.document.clone(), NodeBody::Loaded(body));
@@ -317,25 +319,22 @@ impl Node {
         }
     }
 
-    /// Returns the path of the document that holds the node.
-    pub(crate) fn document_path(&self) -> &NodePath {
-        self.location.document_record().0
-    }
-
-    /// Releases the document's body; it is loaded again on the next access.
-    pub(crate) fn release_body(&mut self) {
+    /// Releases the document's body, so that many nodes can be held; it is loaded again on the next access.
+    pub fn release_body(&mut self) {
         self.body = NodeBody::default();
     }
 
-    /// Returns true if the snapshot's viewer sees the node.
-    pub(crate) fn is_visible(&self) -> bool {
+    /// Returns true if the snapshot's viewer sees the node. A node that was found by a lookup is visible.
+    #[must_use]
+    pub fn is_visible(&self) -> bool {
         let Some(gate) = &self.snapshot.1 else { return true };
         let decide = || gate.can_see(self.path(), self.primary_type());
         is_visible_to(gate, &self.location.visibility.node_rules, decide)
     }
 
     /// Returns true if the snapshot's viewer sees the whole document that holds the node.
-    pub(crate) fn is_document_visible(&self) -> bool {
+    #[must_use]
+    pub fn is_document_visible(&self) -> bool {
         self.is_summary_visible() && self.access_mask().is_none()
     }
 
@@ -426,6 +425,12 @@ fn record_extent(path: &NodePath, record: &ContentRecord) -> RecordExtent {
         "cq:Page" if path.name() != JCR_CONTENT => RecordExtent::JcrContent,
         primary_type if is_container(path.name(), primary_type) => RecordExtent::None,
         _ => RecordExtent::All,
+    }
+}
+
+impl fmt::Debug for LoadedDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoadedDocument({})", self.path())
     }
 }
 

@@ -124,15 +124,6 @@ impl SnapshotView {
         self.range_records(range).map(|entry| entry.and_then(record)).collect()
     }
 
-    /// Counts the records below a node, at most `limit`.
-    pub(crate) fn count_records_below(&self, path: &NodePath, limit: usize) -> Result<usize> {
-        let range = record_key::descendant_key_range(path)?;
-        self.range_records(&range).take(limit).try_fold(0, |count, record| {
-            record?;
-            Ok(count + 1)
-        })
-    }
-
     /// Returns the records with keys in a range, pending edits applied, sorted by key; chunks are read as the iterator
     /// advances.
     pub(crate) fn range_records<'a>(

@@ -676,7 +676,6 @@ fn deny_property(principal: &str, name: &str) -> Subtree {
 
 #[test]
 fn a_property_that_may_not_be_read_refers_to_nothing() {
-    use tympan_content::query::{QueryEngine, QueryRequest, parse_sql2};
     const UUID: &str = "11111111-1111-4111-8111-111111111111";
     let repository = house();
     let mut session = repository.session("ann").unwrap();
@@ -708,19 +707,13 @@ fn a_property_that_may_not_be_read_refers_to_nothing() {
         let names = |list: Vec<NodePath>| list.iter().map(NodePath::to_string).collect::<Vec<_>>();
         let referrers = seen.referrers(&path("/content/last")).unwrap();
         let referrers: Vec<String> = referrers.iter().map(|one| one.property.clone()).collect();
-        let query = parse_sql2(
-            "SELECT * FROM [nt:base] WHERE [hidden] = '11111111-1111-4111-8111-111111111111'",
-        )
-        .unwrap();
-        let rows =
-            QueryEngine::default().query_page(&seen, &QueryRequest::new(query)).unwrap().rows.len();
         let by_id = names(seen.look_up_paths(LookupIndex::Reference, UUID).unwrap());
         let by_path = names(seen.look_up_paths(LookupIndex::Reference, "/content/last").unwrap());
-        (referrers.join(" "), rows, by_id, by_path)
+        (referrers.join(" "), by_id, by_path)
     };
     let open = vec!["/content/open/jcr:content".to_owned()];
-    assert_eq!(found(None), ("hidden link".to_owned(), 1, open.clone(), open.clone()));
-    assert_eq!(found(Some("bob")), ("link".to_owned(), 0, Vec::new(), open));
+    assert_eq!(found(None), ("hidden link".to_owned(), open.clone(), open.clone()));
+    assert_eq!(found(Some("bob")), ("link".to_owned(), Vec::new(), open));
     // Who may remove a node is not told what else refers to it.
     put(
         &repository,

@@ -23,11 +23,11 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tympan_content::query::{FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest};
 use tympan_content::{
     BorrowedProperty, ChildList, Error, JcrDate, Node, NodePath, NodeSummary, Property, Result,
     Snapshot, Viewer,
 };
+use tympan_content_query::{FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest};
 
 use crate::dependency::log::{DependencyLogMark, RecordedDependencies, join_dependencies};
 use crate::dependency::recorder::DependencyRecorder;
@@ -453,7 +453,7 @@ impl ContentReader {
         engine: &QueryEngine,
         request: &QueryRequest<'_>,
         below: &NodePath,
-    ) -> Result<QueryPage> {
+    ) -> tympan_content_query::Result<QueryPage> {
         self.query_count.fetch_add(1, Ordering::Relaxed);
         self.record_fact(RequestFacts::INDEX);
         self.record(below, PathAspects::SUBTREE);

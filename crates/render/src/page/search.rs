@@ -9,10 +9,11 @@
 //!
 //! Not here: words, stems and scores (the full-text index behind the query engine), access control (content).
 
-use tympan_content::query::{
-    FullTextExpression, FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest, parse_sql2,
+use tympan_content::{Error as ContentError, Node, NodePath, Value};
+use tympan_content_query::{
+    FullTextExpression, FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest, Result,
+    parse_sql2,
 };
-use tympan_content::{Error, Node, NodePath, Result, Value};
 
 use crate::dependency::content_reader::ContentReader;
 use crate::render_options::RenderMode;
@@ -81,7 +82,7 @@ pub(crate) fn search_pages(
          WHERE ISDESCENDANTNODE(page, '{}') AND CONTAINS(page.*, $words)",
         search.root.path().as_str().replace('\'', "''"),
     );
-    let query = parse_sql2(&statement).map_err(|_| Error::Damaged {
+    let query = parse_sql2(&statement).map_err(|_| ContentError::Damaged {
         path: search.root.path().clone(),
         reason: "its path cannot be searched",
     })?;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use tympan_content::package::docview;
 use tympan_content::{Node, Property, Subtree, Value};
+use tympan_content_package::docview;
 
 use crate::dependency::content_reader::ContentReader;
 use crate::html_escape::escape_html;

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use minijinja::{ErrorKind, State, Value};
 use parking_lot::Mutex;
-use tympan_content::query::QueryEngine;
 use tympan_content::{Node, NodePath};
+use tympan_content_query::QueryEngine;
 
 use super::failure::{ComponentFailure, innermost_error};
 use super::fragment::{IncludeCapture, RequestFragments};

@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use percent_encoding::percent_decode_str;
-use tympan_content::query::{QueryEngine, QueryRequest, parse_sql2};
 use tympan_content::{ChunkId, Node, NodePath, Snapshot, Viewer};
+use tympan_content_query::{QueryEngine, QueryRequest, parse_sql2};
 
 use self::mapping::UrlMappings;
 pub(crate) use self::route_target::RouteTarget;

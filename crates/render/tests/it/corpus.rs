@@ -5,8 +5,8 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tympan_content::package::{ContentPackage, PackageLimits};
 use tympan_content::{Node, NodePath, Repository, Session, Subtree};
+use tympan_content_package::{ContentPackage, PackageLimits};
 
 use crate::site::file;
 

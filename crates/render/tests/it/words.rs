@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tympan_content::query::{
-    FullTextHit, FullTextIndex, FullTextPage, FullTextRequest, QueryEngine, ReadableTextFn,
+use tympan_content::{ChunkId, NodePath};
+use tympan_content_query::{
+    FullTextHit, FullTextIndex, FullTextPage, FullTextRequest, QueryEngine, ReadableTextFn, Result,
 };
-use tympan_content::{ChunkId, NodePath, Result};
 use tympan_render::{
     ChangedAspects, ReadRecording, RenderMode, RenderOptions, RenderRequest, RenderResponse,
     Renderer, RequestFacts,

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Map;
 use tokio::sync::watch;
-use tympan_content::package::InstallTarget;
 use tympan_content::{
     CheckInOptions, CheckOutState, MergeOptions, MergeSide, NodePath, Property, Repository,
     RevisionDetails, Snapshot, Subtree, SubtreeScope,
@@ -172,7 +171,10 @@ async fn go(
                     .with_property("jcr:title", "package"),
             );
             let made = if made.primary_type() == "cq:Page" { stamped } else { made };
-            commit(&|session| InstallTarget::put(session, &one, made.clone()));
+            commit(&|session| {
+                session.mark_as_installation();
+                session.put_node(&one, made.clone())
+            });
         }
         // Stamps by hand, and content that goes.
         10 => {

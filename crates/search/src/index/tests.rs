@@ -11,8 +11,8 @@ use tantivy::directory::{
     AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
     WatchCallback, WatchHandle, WritePtr,
 };
-use tympan_content::query::{FullTextExpression, FullTextIndex, FullTextRequest};
 use tympan_content::{NodePath, Property, Repository, Subtree};
+use tympan_content_query::{FullTextExpression, FullTextIndex, FullTextRequest};
 
 use super::{SearchIndex, SearchIndexOptions};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use tympan_content::query::FullTextIndex;
 use tympan_content::{Repository, Subtree};
+use tympan_content_query::FullTextIndex;
 use tympan_search::{SearchIndex, SearchIndexOptions};
 use tympan_testkit::store_folder::{collect_history, open_stores};
 

@@ -1,7 +1,7 @@
 //! Expressions and the documents they find.
 
-use tympan_content::query::{FullTextExpression, FullTextIndex, FullTextPosition};
 use tympan_content::{Property, Subtree, Value};
+use tympan_content_query::{FullTextExpression, FullTextIndex, FullTextPosition};
 
 use crate::support::{Site, hits, names, page, path, request, search, term};
 
@@ -159,7 +159,7 @@ fn pages_of_hits_join_without_gap_or_repetition() {
         loop {
             let mut request = request(expression.clone());
             request.limit = 37;
-            request.after = joined.last().map(|hit: &tympan_content::query::FullTextHit| {
+            request.after = joined.last().map(|hit: &tympan_content_query::FullTextHit| {
                 FullTextPosition { score: hit.score, path: hit.path.clone() }
             });
             let page = hits(index, &request);
@@ -241,7 +241,7 @@ fn expressions_without_end_are_refused() {
     let long = FullTextExpression::Or((0..5000).map(|number| term(&number.to_string())).collect());
     for expression in [deep, long] {
         let error = index.search(&request(expression)).unwrap_err();
-        assert!(matches!(error, tympan_content::Error::FullText(_)), "{error}");
+        assert!(matches!(error, tympan_content_query::Error::FullText(_)), "{error}");
     }
 }
 

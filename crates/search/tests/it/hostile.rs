@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tympan_content::query::{FullTextExpression, FullTextIndex};
 use tympan_content::{Property, Subtree};
+use tympan_content_query::{FullTextExpression, FullTextIndex};
 
 use crate::support::{Site, names, now, path, request, term};
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use tympan_content::query::FullTextIndex;
 use tympan_content::{Property, Repository, Subtree};
+use tympan_content_query::FullTextIndex;
 use tympan_search::{SearchIndex, SearchIndexOptions};
 use tympan_testkit::store_folder::open_stores;
 

@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
-use tympan_content::query::{FullTextIndex, QueryEngine, QueryRequest, QueryRow, parse_sql2};
 use tympan_content::{Property, Snapshot, Subtree, ValueType};
+use tympan_content_query::{FullTextIndex, QueryEngine, QueryRequest, QueryRow, parse_sql2};
 
 use crate::support::{Site, page, path};
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tympan_content::query::{
+use tympan_content::{NodePath, Property, Repository, Subtree, Value};
+use tympan_content_query::{
     FullTextExpression, FullTextHit, FullTextIndex, FullTextPage, FullTextRequest,
 };
-use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_search::{SearchIndex, SearchIndexOptions};
 
 /// Longer than any healthy catch-up takes.

@@ -3,8 +3,8 @@
 //! All operations run with the permissions of the requesting user, as `crate::package` defines.
 
 use serde_json::{Map, Value as Json, json};
-use tympan_content::package::{
-    DependencyRule, IdentifierRule, IfPackageExists, InstallOptions, PackageId,
+use tympan_content_package::{
+    DependencyRule, IdentifierRule, IfPackageExists, InstallOptions, PackageId, StoredPackages,
 };
 
 use crate::Instance;
@@ -208,7 +208,8 @@ fn install_options_of(call: &ApiRequest) -> InstallOptions {
 }
 
 fn list_packages(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
-    Ok(ApiResponse::json(json!({ "packages": call.pin_snapshot()?.stored_packages()? })))
+    let snapshot = call.pin_snapshot()?;
+    Ok(ApiResponse::json(json!({ "packages": StoredPackages::new(&snapshot).list()? })))
 }
 
 fn upload_package(call: ApiRequest) -> PendingApiResponse {

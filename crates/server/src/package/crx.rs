@@ -15,11 +15,11 @@ use axum::{Json, Router};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
-use tympan_content::package::{
-    IfPackageExists, InstallOptions, NestedPackageRule, PackageFilter, PackageId, PackageLimits,
-    StoredPackage,
-};
 use tympan_content::{JcrDate, NodePath, Viewer};
+use tympan_content_package::{
+    IfPackageExists, InstallOptions, NestedPackageRule, PackageFilter, PackageId, PackageLimits,
+    PackageSession, StoredPackage, StoredPackages,
+};
 use tympan_web::body_limit::BodyLimit;
 
 use super::{
@@ -116,11 +116,11 @@ impl PackageManagerRequest {
         let snapshot = instance.repository.snapshot()?.as_viewer(&self.viewer);
         let text = |name: &str| self.parameters.get(name).cloned().unwrap_or_default();
         let stored_package = match &self.path {
-            Some(path) => snapshot.stored_package_at(path)?,
+            Some(path) => StoredPackages::new(&snapshot).find_at(path)?,
             None => {
                 let (group, name) = (text("group"), text("name"));
                 let version = text("version");
-                let packages = snapshot.stored_packages()?;
+                let packages = StoredPackages::new(&snapshot).list()?;
                 packages.into_iter().rfind(|candidate| {
                     (candidate.id.name == name || candidate.id.file_name() == name)
                         && (group.is_empty() || candidate.id.group == group)
@@ -250,7 +250,8 @@ fn run_command(
         "preview" | "dryrun" => {
             let stored = package_request.find_package(instance)?;
             let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
-            let mut package = snapshot.open_stored_package(&stored, &PackageLimits::default())?;
+            let mut package =
+                StoredPackages::new(&snapshot).open(&stored, &PackageLimits::default())?;
             let difference =
                 package_difference(instance, &viewer, &mut package, &package_request.options())?;
             let details = serde_json::to_value(difference).ok();
@@ -305,7 +306,8 @@ fn create_package(
     }
     let stamp = audit_stamp(&package_request.viewer);
     let mut session = instance.repository.session_as(&package_request.viewer)?;
-    let stored = session.create_package(&id, &PackageFilter::default(), &stamp)?;
+    let stored =
+        PackageSession::new(&mut session).create(&id, &PackageFilter::default(), &stamp)?;
     session.commit(&format!("create package {id}"), stamp.time)?;
     increment(&instance.metrics.commits);
     Ok(PackageCommandOutcome {
@@ -322,7 +324,7 @@ fn rebuild_stored_package(
     let stamp = audit_stamp(viewer);
     let mut session = instance.repository.session_as(viewer)?;
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
-    session.build_package(&stored.path, &mut file, &stamp)?;
+    PackageSession::new(&mut session).build(&stored.path, &mut file, &stamp)?;
     file.seek(SeekFrom::Start(0))?;
     session.commit(&format!("build package {}", stored.id), stamp.time)?;
     increment(&instance.metrics.commits);
@@ -350,7 +352,7 @@ async fn serve_xml(State(instance): State<Arc<Instance>>, request: Request) -> R
         .run_work(move |instance| {
             if is_list {
                 let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
-                return Ok(Ok(packages_xml(&snapshot.stored_packages()?)));
+                return Ok(Ok(packages_xml(&StoredPackages::new(&snapshot).list()?)));
             }
             if !is_write {
                 let message = "package commands must be sent with POST";
@@ -461,7 +463,8 @@ async fn list_packages(
     let viewer = package_request.viewer.clone();
     let packages = instance
         .run_work(move |instance| {
-            Ok(instance.repository.snapshot()?.as_viewer(&viewer).stored_packages()?)
+            let snapshot = instance.repository.snapshot()?.as_viewer(&viewer);
+            Ok(StoredPackages::new(&snapshot).list()?)
         })
         .await?;
     let millis = |date: Option<JcrDate>| {

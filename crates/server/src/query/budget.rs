@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tympan_content::Viewer;
-use tympan_content::query::{QueryEngine, QueryLimits};
+use tympan_content_query::{QueryEngine, QueryLimits};
 
 use crate::failure::Result;
 

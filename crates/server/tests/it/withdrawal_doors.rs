@@ -13,11 +13,11 @@ use axum::middleware::{Next, from_fn};
 use http::Method;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
-use tympan_content::package::{
-    AuditStamp, ContentPackage, InstallOptions, PackageInstallation, PackageLimits,
-};
 use tympan_content::{
     ChunkId, Node, NodePath, Property, RevisionDetails, Snapshot, Subtree, Value,
+};
+use tympan_content_package::{
+    AuditStamp, ContentPackage, InstallOptions, PackageInstallation, PackageLimits, PackageSession,
 };
 use tympan_jobs::mount::{
     MOUNT_MIGRATIONS, MountConfig, MountLocation, MountService, MountSettings,
@@ -190,7 +190,9 @@ fn install(stage: &Stage, at: &NodePath) {
     let options = InstallOptions::default();
     let how = PackageInstallation { options: &options, stamp: &stamp, on_progress: &mut |_| {} };
     let mut session = stage.author.repository.session("admin").unwrap();
-    session.install_package_file(&mut package, &mut Cursor::new(bytes), how).unwrap();
+    PackageSession::new(&mut session)
+        .install_file(&mut package, &mut Cursor::new(bytes), how)
+        .unwrap();
 }
 
 /// Brings a node back as it was, as `tympan repo restore-path` does.

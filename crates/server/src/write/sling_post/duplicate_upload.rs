@@ -8,9 +8,9 @@ use std::io::{Read, Seek, SeekFrom};
 
 use serde_json::Value as Json;
 use sha1::{Digest, Sha1};
-use tympan_content::query::QueryRequest;
-use tympan_content::query::parse_sql2;
 use tympan_content::{NodePath, Snapshot};
+use tympan_content_query::QueryRequest;
+use tympan_content_query::parse_sql2;
 
 use crate::Instance;
 use crate::failure::{RequestFailure, Result};

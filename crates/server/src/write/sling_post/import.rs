@@ -14,11 +14,11 @@ use std::io::{Cursor, Read, Seek};
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde_json::Value as Json;
-use tympan_content::package::{PackageLimits, docview};
 use tympan_content::{
     JCR_CONTENT, JcrDate, MIXIN_TYPES, NodePath, PRIMARY_TYPE, Property, Session, Subtree, Value,
     ValueType,
 };
+use tympan_content_package::{PackageLimits, docview};
 
 use crate::failure::{RequestFailure, Result};
 
