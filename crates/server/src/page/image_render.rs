@@ -8,10 +8,10 @@ use tympan_assets::{
     RenditionEncoding, RenditionProcessPool, RenditionSpec, ResizeMode,
 };
 use tympan_content::{BlobContent, BlobId, Node, NodePath, Repository, Snapshot, Value};
-use tympan_render::export::ExportImageSource;
 use tympan_render::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };
+use tympan_render_export::ExportImageSource;
 
 use crate::failure::{RequestFailure, Result};
 use crate::page::image_service::{

@@ -30,7 +30,7 @@ const TREE_PREFIX: &str = "tree-";
 
 /// An opened folder.
 #[derive(Debug)]
-pub(super) struct ExportFolder {
+pub(crate) struct ExportFolder {
     dir: PathBuf,
     next_file_number: AtomicU64,
     _lock: File,
@@ -38,10 +38,10 @@ pub(super) struct ExportFolder {
 
 /// A complete file that has no name in a tree yet.
 #[derive(Debug)]
-pub(super) struct StagedExportFile {
+pub(crate) struct StagedExportFile {
     path: PathBuf,
-    pub(super) bytes: u64,
-    pub(super) hash: String,
+    pub(crate) bytes: u64,
+    pub(crate) hash: String,
     is_synced: bool,
 }
 
@@ -50,7 +50,7 @@ impl StagedExportFile {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !self.is_synced {
             File::open(&self.path)?.sync_data()?;
             self.is_synced = true;
@@ -71,7 +71,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// If it cannot be created, holds something else, or another process exports to it (`WouldBlock`).
-    pub(super) fn open(dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let lock = dir.join(LOCK_FILE_NAME);
         let is_new = !lock.exists();
@@ -90,12 +90,12 @@ impl ExportFolder {
     }
 
     /// Returns the number of the tree that is served.
-    pub(super) fn current_tree(&self) -> Option<u64> {
+    pub(crate) fn current_tree(&self) -> Option<u64> {
         parse_tree_number(fs::read_link(self.dir.join(CURRENT_LINK_NAME)).ok()?.to_str()?)
     }
 
     /// Returns the numbers of all trees that have a manifest, in order.
-    pub(super) fn tree_numbers(&self) -> io::Result<Vec<u64>> {
+    pub(crate) fn tree_numbers(&self) -> io::Result<Vec<u64>> {
         self.numbers_with_ending(".manifest")
     }
 
@@ -109,11 +109,11 @@ impl ExportFolder {
         Ok(numbers)
     }
 
-    pub(super) fn tree_path(&self, number: u64) -> PathBuf {
+    pub(crate) fn tree_path(&self, number: u64) -> PathBuf {
         self.dir.join(format!("{TREE_PREFIX}{number:06}"))
     }
 
-    pub(super) fn manifest_path(&self, number: u64) -> PathBuf {
+    pub(crate) fn manifest_path(&self, number: u64) -> PathBuf {
         self.dir.join(format!("{TREE_PREFIX}{number:06}.manifest"))
     }
 
@@ -121,7 +121,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// If the disk fails; no file is left then.
-    pub(super) fn stage(&self, content: &mut dyn Read) -> io::Result<StagedExportFile> {
+    pub(crate) fn stage(&self, content: &mut dyn Read) -> io::Result<StagedExportFile> {
         let number = self.next_file_number.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(STAGING_DIR_NAME).join(number.to_string());
         let mut waiting =
@@ -144,7 +144,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// `AlreadyExists` or `NotADirectory` if the name of another file conflicts; others if the disk fails.
-    pub(super) fn link_into_tree(
+    pub(crate) fn link_into_tree(
         &self,
         tree: u64,
         waiting: &StagedExportFile,
@@ -161,7 +161,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// If the disk fails; a missing file is no error.
-    pub(super) fn remove_file(&self, tree: u64, name: &str) -> io::Result<()> {
+    pub(crate) fn remove_file(&self, tree: u64, name: &str) -> io::Result<()> {
         let root = self.tree_path(tree);
         match self.path_in_tree(tree, name).and_then(fs::remove_file) {
             // No folder of this tree contains the file.
@@ -181,13 +181,13 @@ impl ExportFolder {
     }
 
     /// Returns true if the file exists.
-    pub(super) fn has_file(&self, tree: u64, name: &str) -> bool {
+    pub(crate) fn has_file(&self, tree: u64, name: &str) -> bool {
         let file = self.path_in_tree(tree, name).and_then(fs::symlink_metadata);
         file.is_ok_and(|file| file.is_file())
     }
 
     /// Returns true if a file has the recorded hash.
-    pub(super) fn is_file_unchanged(&self, tree: u64, name: &str, hash: &str) -> bool {
+    pub(crate) fn is_file_unchanged(&self, tree: u64, name: &str, hash: &str) -> bool {
         let file = self.path_in_tree(tree, name).and_then(File::open);
         let file_hash = file.and_then(|mut file| hash_content(&mut file));
         self.has_file(tree, name) && file_hash.is_ok_and(|file_hash| file_hash == hash)
@@ -220,7 +220,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         let dir = File::open(&self.dir)?;
         rustix::fs::syncfs(&dir)?;
         Ok(())
@@ -230,7 +230,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// If the disk fails; then the previous tree stays served.
-    pub(super) fn switch_current(&self, tree: u64) -> io::Result<()> {
+    pub(crate) fn switch_current(&self, tree: u64) -> io::Result<()> {
         self.sync()?;
         let link = self.dir.join(STAGING_DIR_NAME).join(CURRENT_LINK_NAME);
         match fs::remove_file(&link) {
@@ -246,7 +246,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn prune_trees(&self, keep: usize) -> io::Result<()> {
+    pub(crate) fn prune_trees(&self, keep: usize) -> io::Result<()> {
         let Some(current) = self.current_tree() else { return Ok(()) };
         let mut older: Vec<u64> =
             self.tree_numbers()?.into_iter().filter(|tree| *tree < current).collect();
@@ -262,7 +262,7 @@ impl ExportFolder {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn discard_tree(&self, tree: u64) -> io::Result<()> {
+    pub(crate) fn discard_tree(&self, tree: u64) -> io::Result<()> {
         for removal in
             [fs::remove_file(self.manifest_path(tree)), fs::remove_dir_all(self.tree_path(tree))]
         {
@@ -308,7 +308,7 @@ fn for_each_chunk(
     }
 }
 
-pub(super) fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

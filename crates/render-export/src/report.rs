@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::address_resolver::{ExportAddress, NotExportedReason};
+use crate::address_resolver::{ExportAddress, NotExportedReason};
 
 /// Maximum number of stored findings per run; further ones are only counted.
 const MAX_FINDINGS: usize = 10_000;
@@ -131,7 +131,7 @@ impl ExportReport {
         self.findings.iter().filter(|finding| finding.is_failure()).count()
     }
 
-    pub(super) fn add_finding(&mut self, finding: ExportFinding) {
+    pub(crate) fn add_finding(&mut self, finding: ExportFinding) {
         match self.findings.len() < MAX_FINDINGS {
             true => self.findings.push(finding),
             false => self.dropped_findings += 1,
@@ -139,14 +139,14 @@ impl ExportReport {
     }
 
     /// Adds a finding unless it was added before.
-    pub(super) fn add_finding_once(&mut self, finding: ExportFinding) {
+    pub(crate) fn add_finding_once(&mut self, finding: ExportFinding) {
         if !self.findings.contains(&finding) {
             self.add_finding(finding);
         }
     }
 
     /// Sorts the findings, so that the order does not depend on the timing of threads.
-    pub(super) fn sort_findings(&mut self) {
+    pub(crate) fn sort_findings(&mut self) {
         self.findings.sort();
         self.findings.dedup();
     }

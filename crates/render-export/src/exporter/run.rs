@@ -1,23 +1,23 @@
 //! Runs: full exports, exports of changes, and listings.
 //!
-//! Not here: the set of addresses ([`super::seed_address`]), rendering and storing ([`super::run_state`]).
+//! Not here: the set of addresses (`seed_address`), rendering and storing (`run_state`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tympan_content::{NodePath, Repository, Snapshot};
+use tympan_render::ChangedAspects;
 
-use super::address_resolver::{ExportAddress, ResolvedExportAddress};
-use super::manifest::{ExportManifest, ExportManifestEntry};
-use super::rendering::ExportContext;
-use super::report::{ExportListEntry, ExportReport};
 use super::run_state::ExportRun;
-use super::{
-    EXPORT_USER, ExportEnvironment, ExportError, ExportResult, ExportTree, StaticExportHandler,
-    StaticExporter, parent_folder,
-};
-use crate::dependency::changed_aspects::ChangedAspects;
+use super::{ExportTree, StaticExporter, parent_folder};
+use crate::address_resolver::{ExportAddress, ResolvedExportAddress};
+use crate::environment::{EXPORT_USER, ExportEnvironment};
+use crate::error::{ExportError, ExportResult};
+use crate::manifest::{ExportManifest, ExportManifestEntry};
+use crate::options::StaticExportHandler;
+use crate::rendering::ExportContext;
+use crate::report::{ExportListEntry, ExportReport};
 
 /// The start of a full run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

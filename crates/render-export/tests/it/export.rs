@@ -7,12 +7,12 @@ use std::path::Path;
 use bytes::Bytes;
 use tempfile::TempDir;
 use tympan_content::{NodePath, Property, Snapshot, Subtree, Value};
-use tympan_render::export::{
+use tympan_render::{ImageAddress, RenderMode};
+use tympan_render_export::{
     ExportEnvironment, ExportError, ExportFinding, ExportImageSource, ExportOptions, ExportReport,
     ExportRule, ExportWriteMode, FullExportStart, NotExportedReason, OnDemandResponse,
     StaticExportHandler, StaticExporter,
 };
-use tympan_render::{ImageAddress, RenderMode};
 
 use crate::site::{Site, component, file, page};
 

@@ -8,11 +8,11 @@
 //!   unchanged.
 //! * Replacements are escaped for their context.
 //!
-//! Not here: resolution of addresses ([`super::address_resolver`]).
+//! Not here: resolution of addresses (`address_resolver`).
 
 use std::borrow::Cow;
 
-use crate::dynamic_inclusion::INCLUDE_ATTRIBUTE;
+use tympan_render::INCLUDE_ATTRIBUTE;
 
 /// The use of an address, which decides whether its scheme may differ from that of its page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,18 +12,18 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 use tympan_content::{Node, NodePath, Snapshot};
+use tympan_render::{BlobBody, DependencySet, encode_path};
+use tympan_web::sling_url::mangle_namespaces;
 
-use super::address_resolver::{
+use super::{ExportTree, StaticExporter, is_disk_full};
+use crate::address_resolver::{
     EXPORT_NAME_PROPERTY, ExportAddress, ExportAddressKind, NotExportedReason,
     ResolvedExportAddress, validate_file_name,
 };
-use super::manifest::ExportManifestEntry;
-use super::rendering::{ExportContext, ExportFileContent, ExportOutcome, RenderedExportFile};
-use super::{ExportEnvironment, ExportError, ExportResult, StaticExporter};
-use crate::dependency::DependencySet;
-use crate::page::link::encode_path;
-use crate::response::BlobBody;
-use crate::url::mangle_namespaces;
+use crate::environment::ExportEnvironment;
+use crate::error::{ExportError, ExportResult};
+use crate::manifest::ExportManifestEntry;
+use crate::rendering::{ExportContext, ExportFileContent, ExportOutcome, RenderedExportFile};
 
 /// Maximum number of renderings per request if changes overtake them.
 const MAX_RENDER_ATTEMPTS: usize = 3;
@@ -296,7 +296,7 @@ impl StaticExporter {
             Ok(()) => Ok(true),
             Err(error) => {
                 tree.manifest.record_removal(&text).map_err(failed)?;
-                match super::is_disk_full(&error) {
+                match is_disk_full(&error) {
                     true => {
                         Err(ExportError::Folder { dir: self.options().dir.clone(), source: error })
                     }
@@ -314,7 +314,7 @@ fn file_name_of_path(path: &str) -> Option<String> {
     validate_file_name(decoded.into_owned()).ok()
 }
 
-impl super::ExportTree {
+impl ExportTree {
     /// Records the name of a link target.
     pub(super) fn record_name(&mut self, link: &ResolvedExportAddress) -> std::io::Result<()> {
         let text = link.address.to_string();

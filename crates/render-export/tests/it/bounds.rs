@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tympan_content::{NodePath, Snapshot};
 use tympan_render::ImageAddress;
-use tympan_render::export::{
+use tympan_render_export::{
     ExportEnvironment, ExportError, ExportFinding, ExportImageSource, ExportWriteMode,
     FullExportStart, OnDemandResponse,
 };

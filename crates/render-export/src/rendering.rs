@@ -4,30 +4,27 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tympan_content::{NodePath, Repository, Snapshot};
+use tympan_render::{
+    AddressReader, BlobBody, DependencySet, FileContainment, FileDelivery, ImageAddress,
+    ReadRecording, RenderOutcome, RenderRequest, RenderResponse, RenderResponseBody, RequestFacts,
+    SiteAddresses, decode_by_media_type, encode_by_media_type, encode_path, escape_html,
+    media_type,
+};
 
-use super::address_resolver::{
+use crate::address_resolver::{
     ExportAddress, ExportAddressKind, ExportAddressResolver, ExportRuleSet, NotExportedReason,
     ResolvedExportAddress,
 };
-use super::manifest::ExportManifestEntry;
-use super::markup_rewrite::{self, AddressUse};
-use super::report::ExportFinding;
-use super::{ExportEnvironment, ExportError, ExportOptions, ExportResult};
-use crate::client_library::client_library_file::ClientLibraryResolver;
-use crate::dependency::DependencySet;
-use crate::dependency::content_reader::{ContentReader, ReadRecording, RequestFacts};
-use crate::image_address::ImageAddress;
-use crate::page::link::encode_path;
-use crate::request::RenderRequest;
-use crate::response::charset;
-use crate::response::file_delivery::{FileContainment, FileDelivery, SANDBOX_HEADER};
-use crate::response::{BlobBody, RenderOutcome, RenderResponse, RenderResponseBody, media_type};
-use crate::script::{CompiledScripts, ScriptCache};
-use crate::url_route::UrlRoutes;
+use crate::environment::ExportEnvironment;
+use crate::error::{ExportError, ExportResult};
+use crate::manifest::ExportManifestEntry;
+use crate::markup_rewrite::{self, AddressUse};
+use crate::options::ExportOptions;
+use crate::report::ExportFinding;
 
 /// The outcome for an address.
 #[derive(Debug)]
-pub(super) enum ExportOutcome {
+pub(crate) enum ExportOutcome {
     /// A rendered file.
     File(Box<RenderedExportFile>),
     /// It is not exported.
@@ -40,7 +37,7 @@ pub(super) enum ExportOutcome {
 
 /// A rendered file that is not stored yet.
 #[derive(Debug)]
-pub(super) struct RenderedExportFile {
+pub(crate) struct RenderedExportFile {
     pub target: ResolvedExportAddress,
     pub content: ExportFileContent,
     pub content_type: String,
@@ -52,14 +49,14 @@ pub(super) struct RenderedExportFile {
 
 /// The bytes of a file.
 #[derive(Debug)]
-pub(super) enum ExportFileContent {
+pub(crate) enum ExportFileContent {
     Bytes(Bytes),
     Blob(BlobBody),
 }
 
 impl ExportFileContent {
     /// Opens the bytes.
-    pub(super) fn open(&self, repository: &Repository) -> std::io::Result<Box<dyn std::io::Read>> {
+    pub(crate) fn open(&self, repository: &Repository) -> std::io::Result<Box<dyn std::io::Read>> {
         match self {
             Self::Bytes(bytes) => Ok(Box::new(std::io::Cursor::new(bytes.clone()))),
             Self::Blob(blob) => {
@@ -77,67 +74,47 @@ impl ExportFileContent {
 }
 
 /// State shared by the renderings of one snapshot.
-pub(super) struct ExportContext<'a> {
+pub(crate) struct ExportContext<'a> {
     pub environment: ExportEnvironment<'a>,
     pub options: &'a ExportOptions,
     /// The snapshot, as the export's user sees it.
     pub snapshot: Snapshot,
     rules: ExportRuleSet,
-    routes: Arc<UrlRoutes>,
-    script_cache: Arc<ScriptCache>,
-    scripts: Arc<CompiledScripts>,
+    addresses: SiteAddresses,
 }
 
 impl<'a> ExportContext<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         press: ExportEnvironment<'a>,
         options: &'a ExportOptions,
         snapshot: Snapshot,
     ) -> ExportResult<Self> {
-        let (table, routes) = press.renderer.scripts_and_routes(&snapshot);
-        let scripts =
-            table.scripts_at(&snapshot).map_err(|error| ExportError::Scripts(Box::new(error)))?;
-        Ok(Self {
-            environment: press,
-            options,
-            rules: options.rule_set(),
-            routes,
-            script_cache: table,
-            scripts,
-            snapshot,
-        })
+        let addresses = SiteAddresses::load(press.renderer, &snapshot)
+            .map_err(|error| ExportError::Scripts(Box::new(error)))?;
+        Ok(Self { environment: press, options, rules: options.rule_set(), addresses, snapshot })
     }
 
     /// Creates a resolver of addresses that records its dependencies in a reader.
-    pub(super) fn address_resolver<'r>(
+    pub(crate) fn address_resolver<'r>(
         &'r self,
-        reader: &'r ContentReader,
+        reader: &'r AddressReader<'r>,
     ) -> ExportAddressResolver<'r> {
         ExportAddressResolver {
             reader,
             rules: &self.rules,
-            routes: &self.routes,
-            libraries: ClientLibraryResolver {
-                script_cache: &self.script_cache,
-                joined_libraries: self.scripts.client_libraries(),
-            },
             scheme_and_host: self.options.scheme_and_host(),
         }
     }
 
-    pub(super) fn new_reader(&self) -> ContentReader {
-        ContentReader::new(self.snapshot.clone(), ReadRecording::Paths)
-    }
-
     /// Resolves an address without rendering it.
-    pub(super) fn resolve(&self, address: &ExportAddress) -> ResolvedExportAddress {
-        let reader = self.new_reader();
+    pub(crate) fn resolve(&self, address: &ExportAddress) -> ResolvedExportAddress {
+        let reader = self.addresses.reader();
         self.address_resolver(&reader).resolve(&address.path, &address.query)
     }
 
     /// Renders an address.
-    pub(super) fn render_address(&self, address: &ExportAddress) -> ExportOutcome {
-        let reader = self.new_reader();
+    pub(crate) fn render_address(&self, address: &ExportAddress) -> ExportOutcome {
+        let reader = self.addresses.reader();
         let resolver = self.address_resolver(&reader);
         let resolved = resolver.resolve(&address.path, &address.query);
         let file = match &resolved.file {
@@ -164,7 +141,7 @@ impl<'a> ExportContext<'a> {
         if let Some(error) = reader.failure() {
             return ExportOutcome::Failed(format!("cannot read the content: {error}"));
         }
-        let reads = Arc::new(reads.union(&reader.take_reads().dependencies()));
+        let reads = Arc::new(reads.union(&reader.take_dependencies()));
         if is_personal {
             let source = resolved.source.clone();
             return ExportOutcome::Personalized(Box::new(ExportManifestEntry {
@@ -186,7 +163,7 @@ impl<'a> ExportContext<'a> {
 
     fn render_image(
         &self,
-        reader: &ContentReader,
+        reader: &AddressReader<'_>,
         picture: &ImageAddress,
     ) -> ExportResult<RenderedAddress, ExportOutcome> {
         let node = NodePath::new(&picture.asset).ok().and_then(|path| reader.node_existence(&path));
@@ -318,10 +295,11 @@ impl<'a> PageLinkRewriter<'a> {
             self.findings.push(ExportFinding::Volatile { address: address() });
         }
         // A web server only knows the file name and its own configuration, not the response headers.
-        let has = |header_name: &str| response.headers.iter().any(|(name, _)| *name == header_name);
-        if let (true, Ok(file)) = (has(SANDBOX_HEADER.0), &self.target.file) {
+        if let (true, Ok(file)) = (response.is_sandboxed(), &self.target.file) {
             let by_name = FileDelivery::new("", file).containment();
-            if by_name == FileContainment::Sandbox || !has("content-disposition") {
+            let has_disposition =
+                response.headers.iter().any(|(name, _)| *name == "content-disposition");
+            if by_name == FileContainment::Sandbox || !has_disposition {
                 self.findings
                     .push(ExportFinding::ActiveContent { address: address(), file: file.clone() });
             }
@@ -331,7 +309,7 @@ impl<'a> PageLinkRewriter<'a> {
     /// Replaces the addresses in a page or style sheet by those of files.
     fn rewrite_links(&mut self, content_type: &str, bytes: Bytes) -> Bytes {
         let kind = content_type.split(';').next().unwrap_or_default().trim();
-        let Some(text) = charset::decode_by_media_type(content_type, &bytes) else { return bytes };
+        let Some(text) = decode_by_media_type(content_type, &bytes) else { return bytes };
         let written = match kind {
             "text/html" => markup_rewrite::rewrite_html(&text, |kind, address| {
                 self.rewrite_link(kind, address)
@@ -344,7 +322,7 @@ impl<'a> PageLinkRewriter<'a> {
         if written == text {
             return bytes.clone();
         }
-        charset::encode_by_media_type(content_type, written)
+        encode_by_media_type(content_type, written)
     }
 
     /// Returns the replacement of an address; `None` if it stays unchanged.
@@ -490,7 +468,7 @@ fn relative_url(from: &str, to: &str) -> String {
 
 /// Returns a page that redirects browsers, as a file cannot set a status.
 fn redirect_page(location: &str) -> String {
-    let location = crate::html_escape::escape_html(location);
+    let location = escape_html(location);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Moved</title>\
          <meta http-equiv=\"refresh\" content=\"0; url={location}\"><link rel=\"canonical\" href=\"{location}\">\

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 
 use tympan_content::{Node, NodePath, Snapshot, Viewer};
+use tympan_render::{ChangedAspects, encode_path};
 
-use super::address_resolver::{ExportAddress, INHERITED_PROPERTIES};
-use super::{ExportError, ExportResult, StaticExporter, is_at_or_below};
-use crate::dependency::changed_aspects::ChangedAspects;
-use crate::page::link::encode_path;
+use super::{StaticExporter, is_at_or_below};
+use crate::address_resolver::{ExportAddress, INHERITED_PROPERTIES};
+use crate::error::{ExportError, ExportResult};
 
 impl StaticExporter {
     /// Returns true if a change may rename files.
@@ -60,7 +60,7 @@ impl StaticExporter {
             pending.extend(node.listed_children()?.into_iter().rev());
         }
         match snapshot.failure() {
-            Some(error) => Err(ExportError::Comparison(Box::new(crate::Error::Blob {
+            Some(error) => Err(ExportError::Comparison(Box::new(tympan_render::Error::Blob {
                 path: path.to_string(),
                 source: std::io::Error::other(error.to_string()),
             }))),

@@ -10,7 +10,7 @@
 //! * A truncated or damaged end loses the records behind it. Their addresses are exported again, because the recorded
 //!   root is older than they are.
 //!
-//! Not here: the files ([`super::folder`]), rendering ([`super::run`]).
+//! Not here: the files (`folder`), rendering (`run`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -22,10 +22,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tympan_render::{ChangedAspects, DependencySet};
 
-use super::folder::to_hex;
-use crate::dependency::DependencySet;
-use crate::dependency::changed_aspects::ChangedAspects;
+use crate::folder::to_hex;
 
 /// The version of the record format.
 const MANIFEST_FORMAT: u64 = 1;
@@ -34,7 +33,7 @@ const MAX_OBSOLETE_RECORDS: usize = 10_000;
 
 /// The record of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ExportManifestEntry {
+pub(crate) struct ExportManifestEntry {
     /// Path of the file below the tree.
     pub file: String,
     /// Path of the resource that the file shows.
@@ -48,7 +47,7 @@ pub(super) struct ExportManifestEntry {
 
 /// An opened manifest.
 #[derive(Debug)]
-pub(super) struct ExportManifest {
+pub(crate) struct ExportManifest {
     path: PathBuf,
     file: File,
     addressed_entries: Vec<Option<(Arc<str>, ExportManifestEntry)>>,
@@ -69,7 +68,7 @@ impl ExportManifest {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(super) fn create(path: &Path, settings: &str) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, settings: &str) -> io::Result<Self> {
         let file = File::options().create(true).truncate(true).write(true).open(path)?;
         let mut manifest = Self::with_file(path, file);
         manifest
@@ -82,7 +81,7 @@ impl ExportManifest {
     ///
     /// # Errors
     /// If the file cannot be read, or was made by a newer program.
-    pub(super) fn open(path: &Path, settings: &str) -> io::Result<Option<Self>> {
+    pub(crate) fn open(path: &Path, settings: &str) -> io::Result<Option<Self>> {
         let file = File::options().read(true).write(true).open(path)?;
         let mut manifest = Self::with_file(path, file);
         let mut reader = BufReader::new(manifest.file.try_clone()?);
@@ -204,38 +203,38 @@ impl ExportManifest {
     }
 
     /// Returns the record of an address.
-    pub(super) fn get(&self, address: &str) -> Option<&ExportManifestEntry> {
+    pub(crate) fn get(&self, address: &str) -> Option<&ExportManifestEntry> {
         let at = *self.index_by_address.get(address)?;
         self.addressed_entries.get(at)?.as_ref().map(|(_, entry)| entry)
     }
 
     /// Returns the address of a file.
-    pub(super) fn address_of_file(&self, file: &str) -> Option<&str> {
+    pub(crate) fn address_of_file(&self, file: &str) -> Option<&str> {
         self.address_by_file.get(file).map(|address| &**address)
     }
 
     /// Returns all addresses with their records.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &ExportManifestEntry)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &ExportManifestEntry)> {
         self.addressed_entries.iter().flatten().map(|(address, entry)| (&**address, entry))
     }
 
     /// Returns the number of addresses.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.index_by_address.len()
     }
 
     /// Returns the content root that the files show.
-    pub(super) fn exported_root(&self) -> Option<&str> {
+    pub(crate) fn exported_root(&self) -> Option<&str> {
         self.exported_root.as_deref()
     }
 
     /// Returns the addresses that have to be rendered again without a change.
-    pub(super) fn pending(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn pending(&self) -> impl Iterator<Item = &str> {
         self.pending.iter().map(|address| &**address)
     }
 
     /// Returns the addresses whose files a change may affect.
-    pub(super) fn affected_addresses(&self, touched: &ChangedAspects) -> BTreeSet<Arc<str>> {
+    pub(crate) fn affected_addresses(&self, touched: &ChangedAspects) -> BTreeSet<Arc<str>> {
         if touched.is_everything_changed() {
             return self.index_by_address.keys().cloned().collect();
         }
@@ -256,7 +255,7 @@ impl ExportManifest {
     ///
     /// # Errors
     /// If the disk fails; nothing is recorded then.
-    pub(super) fn record_entry(
+    pub(crate) fn record_entry(
         &mut self,
         address: &str,
         entry: ExportManifestEntry,
@@ -271,7 +270,7 @@ impl ExportManifest {
     ///
     /// # Errors
     /// As [`ExportManifest::record_entry`].
-    pub(super) fn record_removal(&mut self, address: &str) -> io::Result<()> {
+    pub(crate) fn record_removal(&mut self, address: &str) -> io::Result<()> {
         self.append_record(&json!({ "gone": address }))?;
         self.remove_entry(address);
         Ok(())
@@ -281,7 +280,7 @@ impl ExportManifest {
     ///
     /// # Errors
     /// As [`ExportManifest::record_entry`].
-    pub(super) fn record_exported_root(
+    pub(crate) fn record_exported_root(
         &mut self,
         root: &str,
         due: &BTreeSet<String>,
@@ -309,7 +308,7 @@ impl ExportManifest {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.has_unsynced) {
             self.file.sync_data()?;
         }
@@ -402,8 +401,8 @@ fn parse_line(line: &[u8]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dependency::PathAspects;
     use tympan_content::NodePath;
+    use tympan_render::PathAspects;
 
     fn entry(file: &str, reads: &str) -> ExportManifestEntry {
         let path = NodePath::new(reads).unwrap();

@@ -1,7 +1,7 @@
 //! Resolves addresses for the export: target, export decision, file name.
 //!
 //! Input: an address of this instance as a page writes it. Output: a [`ResolvedExportAddress`]: the target, whether it
-//! is exported and under which file name. All decisive content is read through the [`ContentReader`], so that pages
+//! is exported and under which file name. All decisive content is read through the [`AddressReader`], so that pages
 //! with such an address depend on it.
 //!
 //! The order of decisions is that of OpenCms: the property `export` of the resource or its ancestors, the configured
@@ -16,15 +16,10 @@
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
+use tympan_render::{AddressReader, ImageAddress, RouteTarget, encode_path};
+use tympan_web::sling_url::{SlingUrl, mangle_namespaces};
 
-use super::rule::ExportRule;
-use crate::client_library::client_library_file::ClientLibraryResolver;
-use crate::dependency::content_reader::ContentReader;
-use crate::image_address::ImageAddress;
-use crate::page;
-use crate::page::link::encode_path;
-use crate::url::{SlingUrl, mangle_namespaces};
-use crate::url_route::{RouteTarget, UrlRoutes};
+use crate::rule::ExportRule;
 
 /// Property that says whether a resource and everything below it is exported: `true` or `false`.
 pub(crate) const EXPORT_PROPERTY: &str = "export";
@@ -60,7 +55,7 @@ pub(crate) struct ExportRuleSet {
 
 impl ExportRuleSet {
     /// Returns the rule for a resource; `None` if no rule matches.
-    pub(super) fn rule_for(&self, source: &str) -> Option<&ExportRule> {
+    pub(crate) fn rule_for(&self, source: &str) -> Option<&ExportRule> {
         self.source_rules.iter().find(|rule| rule.matches(source))
     }
 }
@@ -142,10 +137,8 @@ pub(crate) struct ResolvedExportAddress {
 
 /// Resolves addresses in the same way as a request to the renderer.
 pub(crate) struct ExportAddressResolver<'a> {
-    pub reader: &'a ContentReader,
+    pub reader: &'a AddressReader<'a>,
     pub rules: &'a ExportRuleSet,
-    pub routes: &'a UrlRoutes,
-    pub libraries: ClientLibraryResolver<'a>,
     /// The scheme and host that links are written for.
     pub scheme_and_host: (&'a str, &'a str),
 }
@@ -177,7 +170,7 @@ impl ExportAddressResolver<'_> {
         let decoded = percent_decode_str(path).decode_utf8();
         let decoded =
             decoded.map_err(|_| NotExportedReason::Malformed("it is not UTF-8".to_owned()))?;
-        if self.libraries.find_by_url(self.reader, &decoded).is_some() {
+        if self.reader.is_client_library(&decoded) {
             return self.resolve_client_library(&decoded);
         }
         if let Some(location) = self.resolve_image(&decoded) {
@@ -185,9 +178,7 @@ impl ExportAddressResolver<'_> {
         }
         let exists = |path: &str| self.reader.resource_at(path).is_some();
         let (scheme, host) = self.scheme_and_host;
-        let target = self.routes.resolve(scheme, host, path, |path| {
-            SlingUrl::split(path, exists).is_ok_and(|url| url.exists)
-        });
+        let target = self.reader.resolve_route(scheme, host, path);
         let inner = match &target {
             Some(RouteTarget::Internal(inner)) => inner,
             // A redirect of the site itself has no resource that would decide.
@@ -320,7 +311,7 @@ impl ExportAddressResolver<'_> {
             if let Some(node) = self.reader.node_existence(&path) {
                 let own = self.reader.text_property(&node, name);
                 let text = own.or_else(|| {
-                    let content = page::page_content(self.reader, &node)?;
+                    let content = self.reader.page_content(&node)?;
                     self.reader.text_property(&content, name)
                 });
                 if let Some(text) = text {

@@ -36,7 +36,7 @@ impl ExportRule {
             .map_err(|error| format!("`{source}` is not a valid regular expression: {error}"))?;
         let folder = folder.trim_matches('/').to_owned();
         if !folder.is_empty() {
-            super::address_resolver::validate_file_name(folder.clone())
+            crate::address_resolver::validate_file_name(folder.clone())
                 .map_err(|reason| reason.to_string())?;
         }
         let prefix = prefix.trim_end_matches('/').to_owned();
@@ -44,24 +44,24 @@ impl ExportRule {
     }
 
     /// Returns true if the rule applies to a resource.
-    pub(super) fn matches(&self, path: &str) -> bool {
+    pub(crate) fn matches(&self, path: &str) -> bool {
         self.source_pattern.is_match(path)
     }
 
     /// Returns the name in the tree of a file with this name in the rule's folder.
-    pub(super) fn file_in_folder(&self, name: &str) -> String {
+    pub(crate) fn file_in_folder(&self, name: &str) -> String {
         let name = name.trim_start_matches('/');
         if self.folder.is_empty() { name.to_owned() } else { format!("{}/{name}", self.folder) }
     }
 
     /// Returns the name of a file of the tree relative to the rule's folder.
-    pub(super) fn name_in_folder<'a>(&self, file: &'a str) -> &'a str {
+    pub(crate) fn name_in_folder<'a>(&self, file: &'a str) -> &'a str {
         let inner = file.strip_prefix(&*self.folder).and_then(|rest| rest.strip_prefix('/'));
         inner.filter(|_| !self.folder.is_empty()).unwrap_or(file)
     }
 
     /// Returns the part of a URL after the prefix: the whole prefix, or its path if the URL has no server.
-    pub(super) fn strip_url_prefix<'a>(&self, url: &'a str) -> Option<&'a str> {
+    pub(crate) fn strip_url_prefix<'a>(&self, url: &'a str) -> Option<&'a str> {
         let rest = |prefix: &str| url.strip_prefix(prefix).filter(|rest| rest.starts_with('/'));
         let path = match self.prefix.split_once("://") {
             Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default(),
@@ -71,7 +71,7 @@ impl ExportRule {
     }
 
     /// Returns everything that affects file contents and names.
-    pub(super) fn fingerprint_parts(&self) -> (&str, &str, &str, Option<bool>) {
+    pub(crate) fn fingerprint_parts(&self) -> (&str, &str, &str, Option<bool>) {
         (self.source_pattern.as_str(), &self.prefix, &self.folder, self.has_relative_links)
     }
 }

@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::address_resolver::{ExportAddress, NotExportedReason, ResolvedExportAddress};
-use super::folder::StagedExportFile;
-use super::manifest::ExportManifestEntry;
-use super::rendering::{ExportContext, ExportOutcome, RenderedExportFile};
-use super::report::{ExportFinding, ExportReport};
 use super::run::{ExportProgressFn, ExportWriteMode};
-use super::{ExportError, ExportResult, ExportTree, StaticExporter, is_disk_full};
+use super::{ExportTree, StaticExporter, is_disk_full};
+use crate::address_resolver::{ExportAddress, NotExportedReason, ResolvedExportAddress};
+use crate::error::{ExportError, ExportResult};
+use crate::folder::StagedExportFile;
+use crate::manifest::ExportManifestEntry;
+use crate::rendering::{ExportContext, ExportOutcome, RenderedExportFile};
+use crate::report::{ExportFinding, ExportReport};
 
 /// Maximum number of render threads.
 const MAX_RENDER_THREADS: usize = 8;
