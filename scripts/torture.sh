@@ -52,7 +52,7 @@ search() {
 }
 
 jobs() {
-  run "a mount of many files" env TYMPAN_FILES="${FILES:-100000}" cargo test -p tympan-jobs --test it -- --nocapture mount_many
+  run "a mount of many files" env TYMPAN_FILES="${FILES:-100000}" cargo test -p tympan-mounts --test it -- --nocapture many
   run "very many jobs" env TYMPAN_JOBS="${JOBS:-100000}" cargo test -p tympan-jobs --test it -- --nocapture queue_many
   run "cuts of workflows" env TYMPAN_CUTS=all cargo test -p tympan-jobs --test it -- --nocapture workflow_cut
   run "kills of workers" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-jobs --test it -- --nocapture kill

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use tympan_jobs::JobQueues;
-use tympan_jobs::mount::MountSettings;
+use tympan_mounts::MountSettings;
 
 use crate::blob_storage::NewBlobDestination;
 use crate::command::CommandFault;

@@ -702,9 +702,9 @@ pub(crate) struct AssetsSection {
 
 impl AssetsSection {
     /// Returns the processing limits of one file.
-    pub(crate) fn processing_limits(&self) -> tympan_jobs::asset::ProcessingLimits {
-        let default = tympan_jobs::asset::ProcessingLimits::default();
-        tympan_jobs::asset::ProcessingLimits {
+    pub(crate) fn processing_limits(&self) -> tympan_assets::ProcessingLimits {
+        let default = tympan_assets::ProcessingLimits::default();
+        tympan_assets::ProcessingLimits {
             pixels: self.max_pixels.unwrap_or(default.pixels),
             memory: self.memory.map_or(default.memory, |memory| memory.0),
             seconds: self.timeout.map_or(default.seconds, |timeout| timeout.0.as_secs().max(1)),
@@ -713,9 +713,9 @@ impl AssetsSection {
     }
 
     /// Returns the renditions that are created for an asset.
-    pub(crate) fn rendition_profile(&self) -> tympan_jobs::asset::RenditionProfile {
-        let default = tympan_jobs::asset::RenditionProfile::default();
-        tympan_jobs::asset::RenditionProfile {
+    pub(crate) fn rendition_profile(&self) -> tympan_assets::RenditionProfile {
+        let default = tympan_assets::RenditionProfile::default();
+        tympan_assets::RenditionProfile {
             web_quality: self.quality.unwrap_or(default.web_quality).clamp(1, 100),
             responsive_widths: self.widths.clone(),
             makes_avif: self.avif,

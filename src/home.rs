@@ -238,7 +238,7 @@ async fn open_configured_state(
         None => StateDatabase::open(&file).await.map_err(failed)?,
     };
     state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.map_err(failed)?;
-    state.migrate_tables("mounts", tympan_jobs::mount::MOUNT_MIGRATIONS).await.map_err(failed)?;
+    state.migrate_tables("mounts", tympan_mounts::MOUNT_MIGRATIONS).await.map_err(failed)?;
     state.migrate_tables("server", tympan_server::SERVER_MIGRATIONS).await.map_err(failed)?;
     state.migrate_tables("render", tympan_render::ledger::MIGRATIONS).await.map_err(failed)?;
     Ok(state)

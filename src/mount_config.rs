@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tympan_jobs::mount::{MountConfig, MountLocation, MountSecret, MountSettings};
+use tympan_mounts::{MountConfig, MountLocation, MountSecret, MountSettings};
 use tympan_web::tls::TlsTrust;
 
 use crate::command::CommandFault;

@@ -8,11 +8,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tympan_content::Repository;
 use tympan_content_query::QueryEngine;
-use tympan_render::export::{
+use tympan_render::{ImageSigningKey, RenderMode, Renderer};
+use tympan_render_export::{
     ExportEnvironment, ExportError, ExportFinding, ExportListEntry, ExportReport, ExportWriteMode,
     FullExportStart, StaticExporter,
 };
-use tympan_render::{ImageSigningKey, RenderMode, Renderer};
 use tympan_search::SearchIndex;
 use tympan_server::{ExportImageRenderer, Instance, InstanceRole};
 

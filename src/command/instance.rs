@@ -11,15 +11,15 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tympan_content::{NodePath, Repository};
-use tympan_jobs::asset::{
-    AssetCounters, AssetFollower, AssetHandler, AssetProcessor, WriteBackProcess,
+use tympan_assets::{
+    ASSET_UPDATE_USER, AssetCounters, AssetFollower, AssetHandler, AssetProcessor, WriteBackProcess,
 };
-use tympan_jobs::mount::MountService;
+use tympan_content::{NodePath, Repository};
 use tympan_jobs::workflow::{StepRegistry, WorkflowEngine, WorkflowHandler, WorkflowLauncher};
 use tympan_jobs::{
     JobQueues, JobWorker, JobWorkerOptions, OsgiConfigWatcher, RemovalClock, TopicPattern,
 };
+use tympan_mounts::MountService;
 use tympan_render::{
     DirScriptSource, FragmentCache, RenderMode, RenderOptions, Renderer, RepositoryScriptSource,
 };
@@ -638,6 +638,9 @@ fn register_workflow_steps(
         WriteBackProcess::new(plan.home.repository.clone()).with_rendition_pool(studio);
     let mut steps =
         StepRegistry::standard(&plan.home.repository).with_process(Arc::new(write_back));
+    for process in tympan_assets::await_asset_processes(&plan.home.repository) {
+        steps = steps.with_process(process);
+    }
     let outgoing = plan.home.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
     steps = steps.with_external_hosts(&outgoing);
     if plan.role == InstanceRole::Author {
@@ -716,6 +719,7 @@ fn create_launcher(
     let workflows = WorkflowEngine::new(queues.clone());
     let modes: Vec<&str> = configurator.run_modes().collect();
     WorkflowLauncher::new(workflows, plan.home.repository.clone(), &modes)
+        .ignoring_user(ASSET_UPDATE_USER)
 }
 
 /// The role of a process that runs the heavy asset work.

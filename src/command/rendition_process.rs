@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tympan_content::BlobContent;
-use tympan_jobs::asset::{
+use tympan_assets::{
     AssetProcessingRequest, ImageSize, ProcessingLimits, ProgramCommand, RenditionEncoding,
     RenditionPoolOptions, RenditionProcessPool, RenditionSpec, ResizeMode, ToolLimits,
 };
+use tympan_content::BlobContent;
 
 use crate::args;
 use crate::command::{CommandFault, CommandOutcome};
@@ -58,7 +58,7 @@ pub(crate) fn create_process_pool(
 
 /// Renders pictures for another process of this program.
 pub(crate) fn run_rendition_process() -> CommandOutcome {
-    tympan_jobs::asset::run_rendition_process()
+    tympan_assets::run_rendition_process()
         .map(|()| ExitCode::SUCCESS)
         .map_err(|error| CommandFault::cannot_run(format!("cannot render: {error}")))
 }
@@ -67,7 +67,7 @@ pub(crate) fn run_rendition_process() -> CommandOutcome {
 pub(crate) fn run_bounded_tool(tool: &args::RunToolArgs) -> CommandOutcome {
     let time = Duration::from_secs(tool.seconds);
     let most = ToolLimits { memory_bytes: tool.memory, cpu_time: time, niceness: tool.niceness };
-    let error = tympan_jobs::asset::run_tool(&tool.program, &tool.arguments, most);
+    let error = tympan_assets::run_tool(&tool.program, &tool.arguments, most);
     Err(CommandFault::cannot_run(format!("cannot run `{}`: {error}", tool.program)))
 }
 

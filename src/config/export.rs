@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use tympan_render::export::{ExportOptions, ExportRule, StaticExportHandler};
+use tympan_render_export::{ExportOptions, ExportRule, StaticExportHandler};
 
 /// Export of pages as files for a web server: by `tympan export`, and with `dir` by a running publisher.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 /// Room, and the rooms below it that it may import. A new arrow is a design decision with its own commit.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("assets", &["blobs", "content", "jobs", "web"]),
     ("backup", &["blobs", "store", "web"]),
     ("blobs", &["store", "web"]),
     ("content", &["blobs", "store"]),
@@ -13,17 +14,22 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dispatcher", &["web"]),
     ("jobs", &["blobs", "content", "web"]),
     ("lab", &["web"]),
+    ("mounts", &["assets", "blobs", "content", "jobs", "web"]),
     ("render", &["content", "content-package", "content-query", "web"]),
+    ("render-export", &["content", "content-query", "render", "web"]),
     ("replicate", &["blobs", "content", "jobs", "store", "web"]),
     ("search", &["content", "content-query"]),
     (
         "server",
         &[
+            "assets",
             "content",
             "content-package",
             "content-query",
             "jobs",
+            "mounts",
             "render",
+            "render-export",
             "replicate",
             "search",
             "web",

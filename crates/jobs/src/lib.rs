@@ -10,13 +10,12 @@
 //! * In an ordered queue a job waits until every older one has ended.
 //! * A change of a queue's configuration needs no restart and moves no stored job.
 //!
-//! Not here: the work of a job. Handlers are defined where their topics are registered.
+//! Not here: the work of a job. Handlers are defined where their topics are registered. Workflow processes of higher
+//! crates, such as write-back and activation, are registered by them.
 
-pub mod asset;
 mod error;
 mod follower_loop;
 mod job;
-pub mod mount;
 mod osgi_config;
 mod queue;
 mod schedule;
@@ -42,6 +41,7 @@ pub use queue::queue_config::{
 pub use queue::schema::JOB_MIGRATIONS;
 #[doc(hidden)]
 pub use queue::sql::WriteCutSide;
+pub use queue::sql::WriteTransaction;
 pub use queue::topic::{
     MAX_TOPIC_BYTES, TopicPattern, aem_topic_names, check_topic, escape_topic_part,
     topic_of_aem_name,

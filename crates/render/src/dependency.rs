@@ -234,7 +234,8 @@ impl DependencySet {
     }
 
     /// Creates the set that every change touches.
-    pub(crate) fn on_anything() -> Self {
+    #[must_use]
+    pub fn on_anything() -> Self {
         Self::from_parts(std::iter::once((ANY_PATH, PathAspects::EVERYTHING)), std::iter::empty())
     }
 
@@ -274,7 +275,8 @@ impl DependencySet {
     }
 
     /// Returns the union of both sets.
-    pub(crate) fn union(&self, other: &Self) -> Self {
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
         Self::union_of([self, other].into_iter())
     }
 
@@ -320,7 +322,8 @@ impl DependencySet {
     }
 
     /// Returns the aspects of a path in the set, including the scopes of lists.
-    pub(crate) fn aspects_with_scopes(&self, path: u64) -> PathAspects {
+    #[must_use]
+    pub fn aspects_with_scopes(&self, path: u64) -> PathAspects {
         let scopes = self
             .list_queries
             .iter()
@@ -330,7 +333,7 @@ impl DependencySet {
     }
 
     /// Returns the hashes of the paths, including the scopes of lists.
-    pub(crate) fn path_hashes(&self) -> impl Iterator<Item = u64> {
+    pub fn path_hashes(&self) -> impl Iterator<Item = u64> {
         let scopes = self
             .list_queries
             .iter()
@@ -382,7 +385,8 @@ impl DependencySet {
 
     /// Encodes the set: the number of paths in 4 bytes; for each path its hash and its aspects, 8 bytes each; then for
     /// each list its length in 2 bytes and its text. Numbers are little-endian.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
         let count = u32::try_from(self.path_dependencies.len()).unwrap_or(u32::MAX);
         let mut bytes = count.to_le_bytes().to_vec();
         for (path, aspects) in &self.path_dependencies {
@@ -399,7 +403,8 @@ impl DependencySet {
     }
 
     /// Decodes a set; `None` if the bytes are malformed.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_le_bytes(*count)).ok()?.checked_mul(16)?;
         let (pairs, mut rest) = rest.split_at_checked(length)?;

@@ -26,7 +26,7 @@ use crate::page::link::encode_path;
 pub(crate) const INCLUDE_HEADER: &str = "x-tympan-include";
 
 /// The attribute with the address of the content that a script puts into an element.
-pub(crate) const INCLUDE_ATTRIBUTE: &str = "data-tympan-include";
+pub const INCLUDE_ATTRIBUTE: &str = "data-tympan-include";
 
 /// The name of the script that fills placeholders, as a file of a client library.
 pub(crate) const INCLUDE_SCRIPT_NAME: &str = "tympan/include.js";

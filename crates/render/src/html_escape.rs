@@ -61,7 +61,8 @@ fn html_escape_of(byte: u8) -> Option<&'static str> {
 }
 
 /// Escapes a text for HTML.
-pub(crate) fn escape_html(text: &str) -> String {
+#[must_use]
+pub fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     // Writing to a string cannot fail.
     let _ = write_escaped_text(&mut out, text);

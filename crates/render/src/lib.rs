@@ -10,13 +10,13 @@
 //!
 //! Not here: HTTP statuses, authentication, replication.
 
+mod address_reader;
 mod backend;
 mod client_library;
 pub use response::conditional_request;
 mod dependency;
 mod dynamic_inclusion;
 mod error;
-pub mod export;
 mod fragment;
 mod html_escape;
 mod i18n;
@@ -36,27 +36,35 @@ mod text_picture;
 pub mod timing;
 mod url_route;
 
+pub use address_reader::{AddressReader, SiteAddresses};
 pub use backend::{BackendClient, BackendConfig, BackendCounts, BackendRegistry};
 pub use client_library::ClientLibrarySource;
 pub use dependency::changed_aspects::ChangedAspects;
 pub use dependency::content_reader::{ReadRecording, RequestFacts, RequestReads};
 pub use dependency::{DependencySet, PathAspects};
+pub use dynamic_inclusion::INCLUDE_ATTRIBUTE;
 pub use error::{Error, Result};
 pub use fragment::{
     ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
     FragmentInvalidationMode, FragmentLookupCounts, UncachedReason,
 };
+pub use html_escape::escape_html;
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };
 pub use page::container_policy::ContainerPolicy;
+pub use page::link::encode_path;
 pub use render_options::{RenderLimits, RenderMode, RenderOptions};
 pub use renderer::Renderer;
 pub use request::{FragmentCacheOverride, RenderRequest, RequestParameters, RequestVisitor};
+pub use response::charset::{decode_by_media_type, encode_by_media_type};
 pub use response::file_delivery::{FileContainment, FileDelivery};
-pub use response::{BlobBody, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody};
+pub use response::{
+    BlobBody, RedirectKind, RenderOutcome, RenderResponse, RenderResponseBody, media_type,
+};
 pub use script::check::{ScriptFinding, check_scripts};
 pub use script::{
     DeclaredUrlParts, DirScriptSource, RepositoryScriptSource, ScriptSet, ScriptSource,
 };
 pub use tympan_web::sling_url as url;
+pub use url_route::RouteTarget;

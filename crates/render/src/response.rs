@@ -38,6 +38,14 @@ pub struct RenderResponse {
     pub fragment_counts: FragmentLookupCounts,
 }
 
+impl RenderResponse {
+    /// Returns true if the response forbids browsers to run the file as a part of the site.
+    #[must_use]
+    pub fn is_sandboxed(&self) -> bool {
+        self.headers.iter().any(|(name, _)| *name == file_delivery::SANDBOX_HEADER.0)
+    }
+}
+
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RenderOutcome {
@@ -131,7 +139,8 @@ pub struct BlobBody {
 pub(crate) const HTML_MEDIA_TYPE: &str = "text/html; charset=utf-8";
 
 /// Returns the media type for an extension; text gets its charset.
-pub(crate) fn media_type(extension: &str) -> Cow<'static, str> {
+#[must_use]
+pub fn media_type(extension: &str) -> Cow<'static, str> {
     // The most frequent types.
     match extension {
         "html" => return Cow::Borrowed(HTML_MEDIA_TYPE),

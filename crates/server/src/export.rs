@@ -17,7 +17,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use tokio::sync::watch;
 use tympan_jobs::FollowerLoop;
 use tympan_render::FileDelivery;
-use tympan_render::export::{ExportError, OnDemandResponse, StaticExporter};
+use tympan_render_export::{ExportError, OnDemandResponse, StaticExporter};
 
 use self::static_export::StaticExport;
 use crate::failure::{RequestFailure, Result};

@@ -383,6 +383,17 @@ impl From<tympan_jobs::Error> for RequestFailure {
     }
 }
 
+impl From<tympan_mounts::Error> for RequestFailure {
+    fn from(error: tympan_mounts::Error) -> Self {
+        use tympan_mounts::Error;
+        match error {
+            Error::Jobs(error) => error.into(),
+            Error::Content(error) => error.into(),
+            error => Self::internal(&error),
+        }
+    }
+}
+
 impl From<tympan_render::Error> for RequestFailure {
     fn from(error: tympan_render::Error) -> Self {
         match error {

@@ -191,7 +191,7 @@ pub struct Instance {
     /// The health checks that `/health` shows besides the instance's own.
     pub(crate) health_checks: ExternalHealthChecks,
     pub(crate) readiness_probes: ReadinessProbes,
-    pub(crate) mounts: std::sync::OnceLock<tympan_jobs::mount::MountService>,
+    pub(crate) mounts: std::sync::OnceLock<tympan_mounts::MountService>,
     pub(crate) backup_log: BackupLog,
     /// The cache of responses that are served directly.
     pub(crate) hot_responses: std::sync::OnceLock<HotResponses>,

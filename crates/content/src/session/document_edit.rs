@@ -38,18 +38,6 @@ impl Snapshot {
             })
         })
     }
-
-    /// Counts the documents below a node, pending edits included, at most `limit`. Access control does not apply.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub fn count_documents_below(&self, path: &NodePath, limit: usize) -> Result<usize> {
-        let range = record_key::descendant_key_range(path)?;
-        self.0.range_records(&range).take(limit).try_fold(0, |count, record| {
-            record?;
-            Ok(count + 1)
-        })
-    }
 }
 
 impl DocumentEdit<'_> {

@@ -78,7 +78,19 @@ impl JobQueues {
         Self { pool, dialect, shared: Arc::default() }
     }
 
-    pub(crate) async fn begin_write(&self, action: &'static str) -> Result<WriteTransaction> {
+    /// Returns the pool of the state database, for tables of other crates that are read beside the queues. Several
+    /// statements that write together need [`Self::begin_write`].
+    #[must_use]
+    pub fn database_pool(&self) -> &AnyPool {
+        &self.pool
+    }
+
+    /// Begins a writing transaction on the state database, also for tables of other crates. `action` names the attempt
+    /// in errors, as a verb and its object.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn begin_write(&self, action: &'static str) -> Result<WriteTransaction> {
         let turn = match self.dialect {
             SqlDialect::Sqlite => Some(Arc::clone(&self.shared.write_lock).lock_owned().await),
             SqlDialect::Postgres => None,

@@ -15,8 +15,9 @@ use crate::job::JobProgress;
 use crate::{Error, Job, JobId, JobPriority, JobState, Result};
 
 /// A writing transaction. In SQLite only one of this process is open at a time, because two would wait for each other
-/// by sleeping.
-pub(crate) struct WriteTransaction {
+/// by sleeping. A transaction that is dropped changes nothing.
+#[derive(Debug)]
+pub struct WriteTransaction {
     sql_transaction: sqlx::Transaction<'static, sqlx::Any>,
     writes: Arc<DatabaseWrites>,
     _write_guard: Option<OwnedMutexGuard<()>>,
@@ -88,7 +89,11 @@ impl WriteTransaction {
         Self { sql_transaction: inner, writes, _write_guard: turn }
     }
 
-    pub(crate) async fn commit(self) -> Result<(), sqlx::Error> {
+    /// Commits the transaction: when this returns, its changes are on disk.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn commit(self) -> Result<(), sqlx::Error> {
         let Self { sql_transaction: inner, writes, _write_guard: _turn } = self;
         writes.perform_write(inner.commit()).await
     }

@@ -37,9 +37,7 @@ const LAUNCHER_FOLLOWER_NAME: &str = "workflow-launchers";
 /// The follower's name in the log.
 const LAUNCHERS_LOG_NAME: &str = "launchers";
 /// The user in whose name workflow processes change content; such changes start nothing.
-pub(crate) const WORKFLOW_USER: &str = "workflow-process-service";
-/// The user in whose name uploads are processed: metadata from a file is not an edit by a person.
-const ASSET_UPDATE_USER: &str = "dam-update-service";
+pub const WORKFLOW_USER: &str = "workflow-process-service";
 /// Maximum number of changes per poll.
 const MAX_CHANGES_PER_POLL: usize = 1000;
 /// Interval at which content is polled.
@@ -149,13 +147,6 @@ impl LauncherRule {
     }
 }
 
-/// Returns true if a workflow or asset processing made a revision.
-fn is_machine_revision(revision: &RevisionChanges) -> bool {
-    let message = revision.message.as_deref().unwrap_or_default();
-    [WORKFLOW_USER, ASSET_UPDATE_USER].contains(&revision.user.as_str())
-        || message.starts_with(WORKFLOW_MESSAGE_PREFIX)
-}
-
 /// Adds the type properties to which conditions may refer, beside the properties of the application.
 fn with_type_properties(node: &Node, properties: &Map<String, Json>) -> Map<String, Json> {
     let mut all = properties.clone();
@@ -203,6 +194,8 @@ pub struct WorkflowLauncher {
     engine: WorkflowEngine,
     repository: Repository,
     run_modes: Vec<String>,
+    /// Users whose changes start nothing.
+    machine_users: Vec<&'static str>,
 }
 
 impl WorkflowLauncher {
@@ -210,7 +203,14 @@ impl WorkflowLauncher {
     #[must_use]
     pub fn new(workflows: WorkflowEngine, repository: Repository, run_modes: &[&str]) -> Self {
         let run_modes = run_modes.iter().map(|mode| (*mode).to_owned()).collect();
-        Self { engine: workflows, repository, run_modes }
+        Self { engine: workflows, repository, run_modes, machine_users: vec![WORKFLOW_USER] }
+    }
+
+    /// Ignores the changes of one more user, in whose name another service changes content.
+    #[must_use]
+    pub fn ignoring_user(mut self, user: &'static str) -> Self {
+        self.machine_users.push(user);
+        self
     }
 
     /// Follows content until `stop` turns true.
@@ -265,12 +265,20 @@ impl WorkflowLauncher {
         if !page.revisions.is_empty() {
             self.warn_of_unusable_models(&page.revisions)?;
             let rules = self.load_rules(&self.repository.snapshot()?)?;
-            for revision in page.revisions.iter().filter(|revision| !is_machine_revision(revision))
+            for revision in
+                page.revisions.iter().filter(|revision| !self.is_machine_revision(revision))
             {
                 self.collect_revision_starts(revision, &rules, &mut starts)?;
             }
         }
         Ok((starts, page.next, page.is_end))
+    }
+
+    /// Returns true if a workflow or another service made a revision.
+    fn is_machine_revision(&self, revision: &RevisionChanges) -> bool {
+        let message = revision.message.as_deref().unwrap_or_default();
+        self.machine_users.contains(&revision.user.as_str())
+            || message.starts_with(WORKFLOW_MESSAGE_PREFIX)
     }
 
     /// Logs warnings about saved models that cannot start.

@@ -29,8 +29,7 @@ mod workflow_state;
 
 pub use control::FailedWorkflowStep;
 pub use engine::{WorkflowEngine, WorkflowId, WorkflowStart};
-pub(crate) use launcher::WORKFLOW_USER;
-pub use launcher::{LauncherRule, WorkflowLauncher};
+pub use launcher::{LauncherRule, WORKFLOW_USER, WorkflowLauncher};
 pub use model::{WorkflowModel, WorkflowModelRoots, WorkflowTransition};
 pub use model_step::{WorkflowStep, WorkflowStepKind};
 pub use process::NoopProcess;

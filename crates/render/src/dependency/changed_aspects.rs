@@ -127,7 +127,7 @@ impl ChangedAspects {
     }
 
     /// Returns the documents that differ.
-    pub(crate) fn changed_documents(&self) -> impl Iterator<Item = &NodePath> {
+    pub fn changed_documents(&self) -> impl Iterator<Item = &NodePath> {
         self.changed_documents.iter()
     }
 
@@ -154,7 +154,7 @@ impl ChangedAspects {
     }
 
     /// Returns the hashes of the paths, with the aspects that differ.
-    pub(crate) fn changed_paths(&self) -> impl Iterator<Item = (u64, PathAspects)> {
+    pub fn changed_paths(&self) -> impl Iterator<Item = (u64, PathAspects)> {
         self.aspects_by_path.iter().map(|(path, aspects)| (*path, *aspects))
     }
 

@@ -54,7 +54,8 @@ pub(crate) fn parse_author_link(href: &str) -> AuthorLink<'_> {
 }
 
 /// Converts a node path to a URL path: mangled and escaped.
-pub(crate) fn encode_path(path: &str) -> String {
+#[must_use]
+pub fn encode_path(path: &str) -> String {
     utf8_percent_encode(&mangle_namespaces(path), PATH_ESCAPES).to_string()
 }
 

@@ -26,10 +26,8 @@ pub(crate) fn encode_as_declared(content_type: &str, page: &[u8]) -> Option<(Str
 }
 
 /// Decodes a text by the charset of its media type; `None` if it is malformed.
-pub(crate) fn decode_by_media_type<'a>(
-    content_type: &str,
-    bytes: &'a [u8],
-) -> Option<Cow<'a, str>> {
+#[must_use]
+pub fn decode_by_media_type<'a>(content_type: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
     match media_type_encoding(content_type) {
         None => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
         Some(encoding) => encoding.decode_without_bom_handling_and_without_replacement(bytes),
@@ -37,7 +35,8 @@ pub(crate) fn decode_by_media_type<'a>(
 }
 
 /// Encodes a text by the charset of its media type.
-pub(crate) fn encode_by_media_type(content_type: &str, text: String) -> Bytes {
+#[must_use]
+pub fn encode_by_media_type(content_type: &str, text: String) -> Bytes {
     match media_type_encoding(content_type) {
         None => text.into(),
         Some(encoding) => Bytes::from(encoding.encode(&text).0.into_owned()),

@@ -29,7 +29,7 @@ use tympan_content::{ChunkId, Node, NodePath, Snapshot, Viewer};
 use tympan_content_query::{QueryEngine, QueryRequest, parse_sql2};
 
 use self::mapping::UrlMappings;
-pub(crate) use self::route_target::RouteTarget;
+pub use self::route_target::RouteTarget;
 use self::vanity::{PathAliases, VanityPaths};
 use crate::dependency::changed_aspects::ChangedAspects;
 use crate::page::link::encode_path;

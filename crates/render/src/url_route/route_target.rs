@@ -6,11 +6,16 @@ use crate::response::RedirectKind;
 
 /// The target of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum RouteTarget {
+pub enum RouteTarget {
     /// This path, percent-encoded.
     Internal(String),
     /// A redirect to another address.
-    Redirect { location: String, kind: RedirectKind },
+    Redirect {
+        /// The address: a path or a whole URL.
+        location: String,
+        /// Which of HTTP's redirects it is.
+        kind: RedirectKind,
+    },
 }
 
 /// Returns the texts of a property.

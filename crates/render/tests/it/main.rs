@@ -15,8 +15,6 @@ mod corpus;
 mod dynamic;
 mod edits;
 mod exact;
-mod export;
-mod export_bounds;
 mod fragments;
 mod helpers;
 mod json;

@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 
 use http::StatusCode;
 use serde_json::{Map, Value as Json, json};
+use tympan_assets::{ASSET_NODE_TYPE, set_write_back_enabled};
 use tympan_content::{BlobId, NodePath, Value};
 use tympan_jobs::Job;
-use tympan_jobs::asset::{ASSET_NODE_TYPE, set_write_back_enabled};
-use tympan_jobs::mount::{ImportRequest, ImportStatus, LastMountPass, MountService, MountStatus};
+use tympan_mounts::{ImportRequest, ImportStatus, LastMountPass, MountService, MountStatus};
 
 use crate::Instance;
 use crate::api::endpoint::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tympan_content::Repository;
 use tympan_render::Renderer;
-use tympan_render::export::{ExportEnvironment, StaticExporter};
+use tympan_render_export::{ExportEnvironment, StaticExporter};
 
 use crate::page::image_render::ExportImageRenderer;
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use tympan_content::{BlobContent, BlobId, Node, NodePath, Repository, Snapshot, Value};
-use tympan_jobs::asset::{
+use tympan_assets::{
     ASSET_NODE_TYPE, AssetProcessingRequest, FocalPoint, ImageSize, ProcessingLimits,
     RenditionEncoding, RenditionProcessPool, RenditionSpec, ResizeMode,
 };
-use tympan_render::export::ExportImageSource;
+use tympan_content::{BlobContent, BlobId, Node, NodePath, Repository, Snapshot, Value};
 use tympan_render::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };
+use tympan_render_export::ExportImageSource;
 
 use crate::failure::{RequestFailure, Result};
 use crate::page::image_service::{

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::sync::Semaphore;
+use tympan_assets::{AssetCounters, ProcessingLimits, RenditionProcessPool};
 use tympan_content::BlobId;
-use tympan_jobs::asset::{AssetCounters, ProcessingLimits, RenditionProcessPool};
 use tympan_render::{ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey};
 
 use crate::observe::pool::PoolState;

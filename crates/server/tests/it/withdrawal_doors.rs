@@ -19,10 +19,8 @@ use tympan_content::{
 use tympan_content_package::{
     AuditStamp, ContentPackage, InstallOptions, PackageInstallation, PackageLimits, PackageSession,
 };
-use tympan_jobs::mount::{
-    MOUNT_MIGRATIONS, MountConfig, MountLocation, MountService, MountSettings,
-};
 use tympan_jobs::{JobQueues, JobState, JobWorker, JobWorkerOptions, OsgiConfigs};
+use tympan_mounts::{MOUNT_MIGRATIONS, MountConfig, MountLocation, MountService, MountSettings};
 use tympan_replicate::{Replicator, agent_topic, list_live_documents, list_orphaned_documents};
 use tympan_server::InstanceRole;
 use tympan_web::listen::ConnectionPeer;

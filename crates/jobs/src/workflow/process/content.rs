@@ -21,7 +21,7 @@ pub(super) struct SetPropertyProcess(pub(super) Repository);
 impl SetPropertyProcess {
     fn set_property(&self, step: &StepRun) -> Result<Map<String, Json>, StepOutcome> {
         let (name, value) = (step.required_argument("name")?, step.argument("value"));
-        let wrong = |error: tympan_content::Error| super::content_failure(&error);
+        let wrong = |error: tympan_content::Error| StepOutcome::from_content_error(&error);
         let mut path = step.payload_path()?;
         for part in step.argument("path").unwrap_or_default().split('/') {
             if !part.is_empty() {

@@ -13,7 +13,6 @@
 //! | `WaitProcess` | `for` or `until` | waits for a span such as `36h`, or until a time |
 //! | `NotifyProcess` | `reader`, `title` | puts a notice into an inbox |
 //! | `HttpExternalProcess` | `start`, `every` | has another system do the work, and asks it until it is done |
-//! | `ThumbnailProcess` and others of AEM's model for assets | | waits until the renditions of the asset are those of its original |
 //!
 //! Arguments are stored in the step's `metaData` under their names, or in `PROCESS_ARGS` as `name=value`, separated by
 //! commas or line breaks.
@@ -23,7 +22,6 @@
 //!   `serviceUser`; never in the name of the user who completed a step. A workflow has only that user's permissions.
 //! * A process that is executed again after a kill changes nothing a second time.
 
-mod asset;
 mod chooser;
 mod content;
 mod external;
@@ -91,7 +89,7 @@ impl WorkflowProcess for NoopProcess {
 /// Returns the built-in processes.
 #[must_use]
 pub fn standard_processes(repository: &Repository) -> Vec<Arc<dyn WorkflowProcess>> {
-    let mut all: Vec<Arc<dyn WorkflowProcess>> = vec![
+    vec![
         Arc::new(NoopProcess),
         Arc::new(content::SetPropertyProcess(repository.clone())),
         Arc::new(content::SetVariableProcess),
@@ -104,9 +102,7 @@ pub fn standard_processes(repository: &Repository) -> Vec<Arc<dyn WorkflowProces
         Arc::new(wait::WaitProcess),
         Arc::new(wait::NotifyProcess),
         external_process(&OutgoingPolicy::default()),
-    ];
-    all.extend(asset::await_asset_processes(repository));
-    all
+    ]
 }
 
 /// Returns the process that delegates work to other systems, for the listed hosts.
@@ -151,20 +147,27 @@ impl StepRun {
     }
 
     /// Returns the payload as a path.
-    pub(crate) fn payload_path(&self) -> Result<NodePath, StepOutcome> {
-        NodePath::new(&self.payload).map_err(|error| content_failure(&error))
+    ///
+    /// # Errors
+    /// The outcome of the step, if the payload is not a path.
+    pub fn payload_path(&self) -> Result<NodePath, StepOutcome> {
+        NodePath::new(&self.payload).map_err(|error| StepOutcome::from_content_error(&error))
     }
 }
 
-pub(crate) fn content_failure(error: &ContentError) -> StepOutcome {
-    let reason = format_error_chain(error);
-    // Others changed the same content, or the store is temporarily unavailable; a retry may succeed.
-    if error.is_transient()
-        || matches!(error, ContentError::Conflicts(_) | ContentError::DocumentChanged(_))
-    {
-        StepOutcome::Retry(reason)
-    } else {
-        StepOutcome::Failed(reason)
+impl StepOutcome {
+    /// Returns the outcome of a step whose access to content failed: a retry if that may succeed, else a failure.
+    #[must_use]
+    pub fn from_content_error(error: &ContentError) -> Self {
+        let reason = format_error_chain(error);
+        // Others changed the same content, or the store is temporarily unavailable; a retry may succeed.
+        if error.is_transient()
+            || matches!(error, ContentError::Conflicts(_) | ContentError::DocumentChanged(_))
+        {
+            Self::Retry(reason)
+        } else {
+            Self::Failed(reason)
+        }
     }
 }
 
@@ -203,7 +206,7 @@ pub(crate) fn edit_as_actor(
         ContentError::AccessDenied { .. } | ContentError::NodeMissing(_) => {
             StepOutcome::Failed(format!("{} (acting as {actor})", format_error_chain(&error)))
         }
-        error => content_failure(&error),
+        error => StepOutcome::from_content_error(&error),
     })
 }
 

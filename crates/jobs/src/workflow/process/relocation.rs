@@ -3,20 +3,22 @@
 use serde_json::{Map, Value as Json};
 use tympan_content::{NodePath, Repository};
 
-use super::{EditOutcome, content_failure, edit_as_actor, into_step_outcome};
+use super::{EditOutcome, edit_as_actor, into_step_outcome};
 use crate::JobContext;
 use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Returns true if a node exists, regardless of permissions.
 fn node_exists(repository: &Repository, path: &NodePath) -> Result<bool, StepOutcome> {
     let existing_node = repository.snapshot().and_then(|snapshot| snapshot.node(path));
-    existing_node.map(|node| node.is_some()).map_err(|error| content_failure(&error))
+    existing_node
+        .map(|node| node.is_some())
+        .map_err(|error| StepOutcome::from_content_error(&error))
 }
 
 /// Returns the path that `destination` names: if that node exists, it is the parent of the new one.
 fn resolve_destination(repository: &Repository, step: &StepRun) -> Result<NodePath, StepOutcome> {
     let named = step.required_argument("destination")?;
-    let wrong = |error: tympan_content::Error| content_failure(&error);
+    let wrong = |error: tympan_content::Error| StepOutcome::from_content_error(&error);
     let named = NodePath::new(named.trim_end_matches('/')).map_err(wrong)?;
     if node_exists(repository, &named)? {
         return named.child(step.payload_path()?.name()).map_err(wrong);
@@ -28,7 +30,8 @@ fn resolve_destination(repository: &Repository, step: &StepRun) -> Result<NodePa
 /// work.
 fn reserve_destination(repository: &Repository, step: &StepRun) -> Result<NodePath, StepOutcome> {
     if let Some(reserved_path) = step.saved_data.get("to").and_then(Json::as_str) {
-        return NodePath::new(reserved_path).map_err(|error| content_failure(&error));
+        return NodePath::new(reserved_path)
+            .map_err(|error| StepOutcome::from_content_error(&error));
     }
     let to = resolve_destination(repository, step)?;
     if node_exists(repository, &to)? {

@@ -40,9 +40,9 @@ const MAX_QUEUE_NAME_CHARS: usize = 150;
 const SUPPORTED_PIDS: &[&str] = &[
     QUEUE_FACTORY,
     tympan_jobs::MAIN_QUEUE_PID,
-    tympan_jobs::mount::MOUNT_FACTORY,
-    tympan_jobs::mount::SYNCHRONIZATION_PIDS[0],
-    tympan_jobs::mount::SYNCHRONIZATION_PIDS[1],
+    tympan_mounts::MOUNT_FACTORY,
+    tympan_mounts::SYNCHRONIZATION_PIDS[0],
+    tympan_mounts::SYNCHRONIZATION_PIDS[1],
     crate::write::sling_post::CREATE_ASSET_SERVLET_PID,
 ];
 
