@@ -13,10 +13,9 @@ use tympan_content::{
     NodePath, Property, Repository, Session, Subtree, SubtreeScope, Value, ValueType,
 };
 use tympan_replicate::{ReplicationAction, ReplicationRequest, mark_replicated};
+use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::command::CommandFault;
 use crate::config::{PublishSection, parse_toml};
-use crate::home::error_chain_text;
 
 #[path = "site_archive.rs"]
 pub(crate) mod archive;
