@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 TYMPAN := target/release/tympan
+LAB := target/release/tympan-lab
 
 # The interface is built again only when one of these is newer than what was built: each build of it makes the program
 # that carries it compile again.
@@ -13,7 +14,7 @@ UI_SOURCES := $(shell find ui -type f -not -path 'ui/node_modules/*' -not -path 
 help:
 	@echo "make demo     build, then run author, publish and dispatcher with the sample site"
 	@echo "make test     everything that must pass"
-	@echo "make build    the fast program: leaves it at $(TYMPAN), its debug information beside it"
+	@echo "make build    the fast programs: leaves them at $(TYMPAN) and $(LAB), their debug information beside them"
 	@echo "make lint     format, lints and dependency rules"
 	@echo "make bench    figures beside their peers (ROWS=S1,D1 QUICK=1)"
 	@echo "make fuzz     each fuzz target for FUZZ_SECONDS (default 60)"
@@ -28,6 +29,7 @@ setup-demo:
 build: setup ui
 	$(CARGO) build --release
 	@scripts/split_debug.sh $(TYMPAN)
+	@scripts/split_debug.sh $(LAB)
 
 # Without Node the program carries a notice page in place of the interface.
 ui:

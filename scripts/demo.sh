@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the program with the `demo` profile, which compiles in minutes, and runs the sample site with it. The fast
-# program is what `make build` makes. Arguments go to `tympan demo`; DEMO_BUILD_ONLY=1 ends after the build.
+# program is what `make build` makes. The lab is a program of its own and left out, so that `tympan lab` of this build says
+# that it is missing. Arguments go to `tympan demo`; DEMO_BUILD_ONLY=1 ends after the build.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -18,5 +19,5 @@ if [ -x "$program" ]; then
 else
   echo "demo: compiling the program the first time: 5 to 10 minutes on two processors, less on more"
 fi
-"${CARGO:-cargo}" build --profile demo
+"${CARGO:-cargo}" build --profile demo --package tympan
 [ "${DEMO_BUILD_ONLY:-}" = 1 ] || exec "$program" demo "$@"

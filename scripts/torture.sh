@@ -41,7 +41,7 @@ store() {
 
 blobs() {
   # Six tests: folder, bucket with and without staging, the bucket's server likewise, senders.
-  run "kills of those who send, take and keep blobs" env TYMPAN_KILLS="${KILLS:-200}" cargo test --test it blob_kills -- --nocapture
+  run "kills of those who send, take and keep blobs" env TYMPAN_KILLS="${KILLS:-200}" cargo test -p tympan --test it blob_kills -- --nocapture
   run "orders of marks and sweeps" env TYMPAN_INTERLEAVINGS="${INTERLEAVINGS:-3000}" cargo test -p tympan-blobs --test it interleaved
   run "very many blobs" env TYMPAN_BLOBS="${BLOBS:-1000000}" \
     cargo test --release -p tympan-blobs --test it -- --nocapture many_blobs
@@ -56,7 +56,7 @@ jobs() {
   run "very many jobs" env TYMPAN_JOBS="${JOBS:-100000}" cargo test -p tympan-jobs --test it -- --nocapture queue_many
   run "cuts of workflows" env TYMPAN_CUTS=all cargo test -p tympan-jobs --test it -- --nocapture workflow_cut
   run "kills of workers" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan-jobs --test it -- --nocapture kill
-  run "kills of what works on assets" env TYMPAN_KILLS="${KILLS:-300}" cargo test --test it asset_ -- --nocapture
+  run "kills of what works on assets" env TYMPAN_KILLS="${KILLS:-300}" cargo test -p tympan --test it asset_ -- --nocapture
 }
 
 backup() {
@@ -66,12 +66,12 @@ backup() {
   run "differences and whole saves" env PROPTEST_CASES="${CASES:-2000}" \
     cargo test -p tympan-backup --test it -- --nocapture differences_give
   run "kills of the program that saves, here and over SFTP" env TYMPAN_KILLS="${KILLS:-300}" \
-    cargo test --test it backup_remote -- --nocapture kill
+    cargo test -p tympan --test it backup_remote -- --nocapture kill
   # The program is optimized; the lines that it saves over need not be.
   run "the program is built" cargo build --release
   run "16 combinations of settings over two lines" \
     env TYMPAN="$PWD/target/release/tympan" TYMPAN_COMBINATIONS="${COMBINATIONS:-20000,3}" \
-    cargo test --test it backup_combinations -- --nocapture
+    cargo test -p tympan --test it backup_combinations -- --nocapture
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh backup_tree backup_index backup_file backup_pack \
     backup_packed backup_table backup_words backup_frames
   run "disks that are full to any level" env TYMPAN_FILL_LEVELS="${FILL_LEVELS:-100}" \
@@ -92,7 +92,7 @@ current_restic() {
   local version
   version=$("$folder/restic" version | cut -d' ' -f2)
   run "vaults and restic $version, both ways" env PATH="$folder:$PATH" cargo test -p tympan-backup --test it
-  run "the program and restic $version" env PATH="$folder:$PATH" cargo test --test it backup
+  run "the program and restic $version" env PATH="$folder:$PATH" cargo test -p tympan --test it backup
 }
 
 render() {
@@ -106,7 +106,7 @@ dispatcher() {
   # Each client is an open file here and one there, and a page in the cache's memory there.
   ulimit -n "$(ulimit -Hn)"
   run "a crowd" env TYMPAN_CLIENTS="${CLIENTS:-10000}" TYMPAN_SECONDS="${CROWD_SECONDS:-600}" \
-    cargo test --release --test it crowd -- --nocapture
+    cargo test --release -p tympan --test it crowd -- --nocapture
   run "both lanes" env TYMPAN_CASES="${CASES:-2000}" cargo test -p tympan-dispatcher --test it -- both_lanes
   run "kills of the dispatcher" env TYMPAN_KILLS="${KILLS:-500}" cargo test -p tympan-dispatcher --test it -- --nocapture crash
   run "fuzz" env FUZZ_SECONDS="${FUZZ_SECONDS:-1800}" fuzz/run.sh any glob cache_path flush_message request proxy_protocol \
@@ -114,10 +114,10 @@ dispatcher() {
 }
 
 program() {
-  run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it crash -- --nocapture
-  run "kills of a publisher and old pages" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it ledger_kills -- --nocapture
-  run "a site at work" env TYMPAN_SOAK_SECONDS="${SOAK_SECONDS:-3600}" cargo test --release --test it soak -- --nocapture
-  run "kills of a farm" env TYMPAN_KILLS="${KILLS:-100}" cargo test --test it farm -- --nocapture
+  run "kills of the program" env TYMPAN_KILLS="${KILLS:-100}" cargo test -p tympan --test it crash -- --nocapture
+  run "kills of a publisher and old pages" env TYMPAN_KILLS="${KILLS:-100}" cargo test -p tympan --test it ledger_kills -- --nocapture
+  run "a site at work" env TYMPAN_SOAK_SECONDS="${SOAK_SECONDS:-3600}" cargo test --release -p tympan --test it soak -- --nocapture
+  run "kills of a farm" env TYMPAN_KILLS="${KILLS:-100}" cargo test -p tympan --test it farm -- --nocapture
 }
 
 lab() {

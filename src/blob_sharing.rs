@@ -19,10 +19,10 @@ use tympan_store::{
     ChunkStore, GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionProgress,
     GarbageCollectionReport, LiveBlobVisitor, PostgresStore, RevisionRetention,
 };
+use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::blob_storage::HomeBlobStorage;
-use crate::command::CommandFault;
-use crate::home::{Home, create_private_dir, error_chain_text, random_text};
+use crate::home::{Home, create_private_dir, random_text};
 
 /// A blob storage with its display name.
 pub(crate) type RoleBlobStorage = (String, Arc<SharedBlobStorage>);

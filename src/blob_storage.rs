@@ -18,12 +18,11 @@ use tympan_blobs::{
 };
 use tympan_replicate::{RemoteGuestNotes, RemoteStore, RemoteStoreCredentials};
 use tympan_store::ChunkStore;
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
 use crate::blob_sharing::StorageMembership;
-use crate::command::CommandFault;
 use crate::config::{self, ConfigByteSize, Span};
-use crate::home::error_chain_text;
 use crate::home_chunk_store;
 use crate::home_origin::is_instance_url;
 

@@ -12,11 +12,11 @@ use std::time::SystemTime;
 
 use tympan_jobs::JobQueues;
 use tympan_mounts::MountSettings;
+use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::blob_storage::NewBlobDestination;
-use crate::command::CommandFault;
 use crate::config::{self, TympanConfig};
-use crate::home::{Home, error_chain_text, random_text, write_secret_file};
+use crate::home::{Home, random_text, write_secret_file};
 use crate::home_chunk_store::effective_blob_section;
 
 /// The file with the folder's name.

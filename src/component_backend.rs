@@ -9,12 +9,11 @@ use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::runtime::Handle;
 use tympan_render::{BackendClient, BackendRegistry};
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::tls::TlsTrust;
 
-use crate::command::CommandFault;
 use crate::config::{BackendSection, OutgoingSection};
-use crate::home::error_chain_text;
 
 /// Creates the back ends of a configuration; `None` if it has none. Must be called within a runtime.
 ///

@@ -11,15 +11,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tympan_terminal::{CommandFault, PROGRAM_FILE};
 
 use tympan_content::VersionRetention;
 use tympan_content_query::QueryLimits;
 use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
 use tympan_replicate::ActivationVersioning;
 use tympan_store::RevisionRetention;
-
-use crate::command::CommandFault;
-use crate::program_file::PROGRAM_FILE;
 
 pub(crate) use self::config_value::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
 pub(crate) use self::export::ExportSection;

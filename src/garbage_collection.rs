@@ -10,10 +10,9 @@ use tympan_store::{
     ChunkId, ChunkStore, GarbageCollectionOptions, GarbageCollectionPhase,
     GarbageCollectionProgress, GarbageCollectionReport,
 };
+use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::command::CommandFault;
 use crate::config::TympanConfig;
-use crate::home::error_chain_text;
 
 pub(crate) const COLLECTION_INTERVAL: Duration = Duration::from_hours(6);
 pub(crate) const DEFAULT_BYTES_PER_SECOND: u64 = 32 << 20;

@@ -12,9 +12,9 @@ use tympan_content::Repository;
 use tympan_replicate::check_pair_key;
 use tympan_store::disk::{Disk, DiskLock, DiskLockError, FileDisk};
 use tympan_store::{LayeredStore, LocalStore, PostgresStore, StateDatabase};
+use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::blob_storage::HomeBlobStorage;
-use crate::command::CommandFault;
 use crate::config::{self, TympanConfig};
 use crate::home_chunk_store::{self, HomeChunkStore};
 use crate::home_origin;
@@ -343,19 +343,4 @@ pub(crate) fn random_text() -> Result<String, CommandFault> {
         .filter_map(|byte| LETTERS.get(usize::from(byte % 32)))
         .map(|letter| char::from(*letter))
         .collect())
-}
-
-/// Returns an error's message joined with those of its causes.
-pub(crate) fn error_chain_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_text = next.to_string();
-        // Transparent errors repeat the message of their cause.
-        if !text.ends_with(&next_text) {
-            text = format!("{text}: {next_text}");
-        }
-        cause = next.source();
-    }
-    text
 }

@@ -8,12 +8,12 @@ use tympan_store::{
     ByteSize, ChunkDiskCacheOptions, ChunkStore, LocalStore, LocalStoreOptions, PostgresOptions,
     PostgresStore,
 };
+use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::blob_sharing::StorageMembership;
 use crate::blob_storage::{self, BlobsSection, HomeBlobStorage};
-use crate::command::CommandFault;
 use crate::config::TympanConfig;
-use crate::home::{error_chain_text, write_private_file};
+use crate::home::write_private_file;
 use crate::home_origin::OverlayWithBlobs;
 
 /// Gives a database named by the environment precedence over the configured one, for commands without an argument for

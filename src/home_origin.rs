@@ -18,13 +18,11 @@ use tympan_store::{
     Error, LayeredStore, LocalStore, LocalStoreOptions, ReadOnlyLocalStore, RefUpdate, RootLease,
     renew_lease,
 };
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
-use crate::command::CommandFault;
 use crate::config::parse_toml;
-use crate::home::{
-    create_private_dir, error_chain_text, random_text, write_private_file, write_secret_file,
-};
+use crate::home::{create_private_dir, random_text, write_private_file, write_secret_file};
 
 /// The duration of a lease without renewal: a clone that is stopped for longer must be created again.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_hours(14 * 24);

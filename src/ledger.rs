@@ -13,10 +13,10 @@ use tympan_render::{DirScriptSource, RenderRequest};
 use tympan_replicate::{AffectedUrlResolver, AffectedUrlSet};
 use tympan_server::Instance;
 use tympan_store::StateDatabase;
+use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::command::CommandFault;
 use crate::config::TympanConfig;
-use crate::home::{Home, create_private_dir, error_chain_text, random_text, write_secret_file};
+use crate::home::{Home, create_private_dir, random_text, write_secret_file};
 
 /// A file whose content changes at each boot of the machine.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";

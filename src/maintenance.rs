@@ -26,14 +26,14 @@ use tympan_jobs::{
     Job, JobContext, JobHandler, JobOutcome, JobQueues, JobWorker, MAINTENANCE_TOPIC, NewJob,
 };
 use tympan_store::GarbageCollectionReport;
+use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::blob_sharing::{BlobMarkOutcome, BlobSharing};
-use crate::command::CommandFault;
 use crate::config::TympanConfig;
 use crate::garbage_collection::{
     self, COLLECTION_INTERVAL, CollectionPacer, DEFAULT_BYTES_PER_SECOND, collect_paced,
 };
-use crate::home::{Home, error_chain_text};
+use crate::home::Home;
 use crate::trusted_clock::trusted_now;
 
 const BLOBS_SCHEDULE: &str = "0 30 3 * * ?";

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tympan_mounts::{MountConfig, MountLocation, MountSecret, MountSettings};
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
-use crate::command::CommandFault;
 use crate::config::Span;
-use crate::home::error_chain_text;
 
 /// Locations of files that become assets.
 #[derive(Debug, Clone, Default, Deserialize)]

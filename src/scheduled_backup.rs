@@ -29,16 +29,17 @@ use tympan_content::Repository;
 use tympan_jobs::{Job, JobContext, JobHandler, JobOutcome, JobWorker, NewJob};
 use tympan_server::{BackupRun, Instance};
 use tympan_store::{LocalStore, RevisionRetention};
+use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::args::vault::VaultLocationArgs;
 use crate::blob_storage;
 use crate::command::{
-    BaselineSource, CommandFault, ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
+    BaselineSource, ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
     ThrottleReport, ThrottledSave, TunedSaveSettings, VaultPassword, enable_vault_cache,
     new_spool_dir, read_home_files, vault_backend_at,
 };
 use crate::config::{Span, parse_span};
-use crate::home::{Home, error_chain_text};
+use crate::home::Home;
 use crate::home_origin::MAIN_BRANCH;
 use crate::trusted_clock;
 

@@ -13,10 +13,9 @@ use tympan_content::{
 };
 use tympan_content_package::{ContentPackage, PackageLimits};
 use tympan_replicate::{ReplicationAction, ReplicationRequest, mark_replicated};
+use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::command::CommandFault;
 use crate::config::{PublishSection, parse_toml};
-use crate::home::error_chain_text;
 
 #[path = "site_archive.rs"]
 pub(crate) mod archive;

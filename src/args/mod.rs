@@ -6,12 +6,6 @@ pub(crate) mod backup;
 mod blobs;
 pub(crate) mod exclude;
 mod jobs;
-pub(crate) mod lab;
-pub(crate) mod lab_analysis;
-pub(crate) mod lab_author;
-pub(crate) mod lab_fleet;
-pub(crate) mod lab_pages;
-pub(crate) mod lab_phases;
 pub(crate) mod obnam;
 mod package;
 mod pair;
@@ -22,6 +16,7 @@ mod server;
 mod user;
 pub(crate) mod vault;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
@@ -116,8 +111,9 @@ pub(crate) enum TympanCommand {
     #[command(subcommand)]
     Assets(AssetsCommand),
     /// Puts a site under load and evaluates its responses: URLs, JMeter plans, logs, reports.
-    #[command(subcommand)]
-    Lab(lab::LabCommand),
+    // The program `tympan-lab` parses these arguments, and prints the help.
+    #[command(disable_help_flag = true)]
+    Lab(LabProgramArgs),
     /// Prints the health of a running instance, with reasons.
     #[command(after_help = "Example: tympan status --url http://127.0.0.1:4502")]
     Status(RemoteInstanceArgs),
@@ -133,6 +129,14 @@ pub(crate) enum TympanCommand {
     /// Renders the standard renditions of a file; used by measurements.
     #[command(name = "draw-file", hide = true)]
     DrawFile(RenderFileArgs),
+}
+
+/// The command line of the program `tympan-lab`.
+#[derive(Debug, Args)]
+pub(crate) struct LabProgramArgs {
+    /// A command of the lab and its arguments; `tympan lab --help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,21 +10,17 @@ use tympan_testkit::manual::{
     parse_shell_commands, read_manual_pages,
 };
 
-use super::{TympanArgs, TympanCommand, lab, obnam};
+use super::{TympanArgs, obnam};
+
+/// Returns all commands and options of the program; those of `tympan lab` are the ones of the program `tympan-lab`.
+fn program_definition() -> Definition {
+    TympanArgs::command().mut_subcommand("lab", |_| tympan_lab::command_definition().name("lab"))
+}
 
 /// Returns the reason why the program rejects a complete command line, or `None` if it accepts it.
 fn command_line_fault(words: &[String]) -> Option<String> {
-    let line = words.iter().map(OsString::from).collect();
-    let arguments =
-        match TympanArgs::try_parse_from(obnam::normalize_obnam_line::<TympanArgs>(line)) {
-            Ok(arguments) => arguments,
-            Err(error) if error.exit_code() == 0 => return None,
-            Err(error) => {
-                return Some(error.to_string().lines().take(3).collect::<Vec<_>>().join(" "));
-            }
-        };
-    if let TympanCommand::Lab(lab::LabCommand::Other(words)) = &arguments.command {
-        return Some(format!("`tympan lab` has no command {words:?}"));
+    if let Some(fault) = parse_fault(words) {
+        return fault;
     }
     if words.iter().any(|argument| argument == "…") {
         return Some("`…` is a placeholder that cannot be typed".to_owned());
@@ -44,6 +40,30 @@ fn command_line_fault(words: &[String]) -> Option<String> {
     (inner.first().is_some_and(|argument| argument == "tympan"))
         .then(|| command_line_fault(&inner))
         .flatten()
+}
+
+/// Returns `None` if a program takes a command line, otherwise the reason why not, if it is one: help is none.
+fn parse_fault(words: &[String]) -> Option<Option<String>> {
+    let error = match words.split_first() {
+        Some((_, lab)) if lab.first().is_some_and(|command| command == "lab") => {
+            let definition = tympan_lab::command_definition();
+            match definition.clone().try_get_matches_from(lab) {
+                Ok(matches) => {
+                    let command = matches.subcommand_name()?;
+                    let is_known = definition.find_subcommand(command).is_some();
+                    return (!is_known)
+                        .then(|| Some(format!("`tympan lab` has no command `{command}`")));
+                }
+                Err(error) => error,
+            }
+        }
+        _ => {
+            let line = words.iter().map(OsString::from).collect();
+            TympanArgs::try_parse_from(obnam::normalize_obnam_line::<TympanArgs>(line)).err()?
+        }
+    };
+    let is_help = error.exit_code() == 0;
+    Some((!is_help).then(|| error.to_string().lines().take(3).collect::<Vec<_>>().join(" ")))
 }
 
 /// Returns the part of a command in running text, which may omit arguments, that the program does not know.
@@ -140,7 +160,7 @@ fn every_block_with_commands_says_so() {
 
 #[test]
 fn every_command_in_a_sentence_of_the_manual_is_known() {
-    let definition = TympanArgs::command();
+    let definition = program_definition();
     let mut faults = Vec::new();
     for page in read_manual_pages(project_dir()) {
         faults.extend(inline_command_faults(&definition, &page.path, &page.text));
@@ -150,9 +170,9 @@ fn every_command_in_a_sentence_of_the_manual_is_known() {
 
 #[test]
 fn every_command_that_a_message_names_is_known() {
-    let definition = TympanArgs::command();
+    let definition = program_definition();
     let mut files: Vec<PathBuf> = Vec::new();
-    for folder in ["src", "crates"] {
+    for folder in ["src", "crates", "lab"] {
         collect_files(&project_dir().join(folder), "rs", &mut files);
     }
     let mut faults = Vec::new();
@@ -191,7 +211,7 @@ fn inline_command_faults(definition: &Definition, name: &str, text: &str) -> Vec
 fn every_example_of_the_help_is_taken() {
     let mut faults = Vec::new();
     let mut examples = 0;
-    let mut waiting = vec![(TympanArgs::command(), "tympan".to_owned())];
+    let mut waiting = vec![(program_definition(), "tympan".to_owned())];
     while let Some((definition, name)) = waiting.pop() {
         let help = definition.get_after_help().map(ToString::to_string).unwrap_or_default();
         for line in help.lines() {
@@ -220,7 +240,7 @@ fn every_example_of_the_help_is_taken() {
 
 #[test]
 fn unknown_words_are_found() {
-    let definition = TympanArgs::command();
+    let definition = program_definition();
     let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     for (line, is_known) in [
         ("tympan user token", true),

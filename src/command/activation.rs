@@ -5,11 +5,10 @@ use std::process::ExitCode;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::args::{ActivateArgs, DeactivateArgs, RemoteInstanceArgs};
 use crate::command::remote_instance::{json_list, json_member, json_text, send_form, send_json};
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
-use crate::say;
 
 /// Runs `tympan activate`.
 pub(crate) fn run_activate(arguments: &ActivateArgs) -> CommandOutcome {

@@ -7,11 +7,10 @@ use http::Method;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::args::{AssetMountCommand, AssetsCommand, OnOffSwitch, RemoteInstanceArgs};
 use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
-use crate::say;
 
 /// The polling interval of an import.
 const IMPORT_POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tympan_backup::{BackupProgress, Error, UnlockScope, VaultObjectId, VaultUser};
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 pub(crate) use self::document_view::ContentDocumentView;
 pub(crate) use self::home_file::{StateDatabaseInclusion, read_home_files};
@@ -38,10 +39,7 @@ pub(crate) use self::tuned_settings::TunedSaveSettings;
 pub(crate) use self::vault_location::{enable_vault_cache, vault_backend_at};
 pub(crate) use self::vault_session::VaultPassword;
 use self::vault_session::VaultSession;
-use super::{CommandFault, CommandOutcome};
 use crate::args::backup::{BackupCommand, NewPasswordArgs, VaultArgs, VaultKeyCommand};
-use crate::home::error_chain_text;
-use crate::say;
 
 /// The exit code if the snapshot or the restored data is incomplete.
 const INCOMPLETE_EXIT_CODE: u8 = 3;

@@ -6,13 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::listen::ListenerOptions;
 use tympan_web::tls::{TlsIdentity, TlsServer, TlsServerSettings};
 
-use crate::command::CommandFault;
 use crate::command::file_watch::{FileWatch, POLL_INTERVAL};
 use crate::config::TympanConfig;
-use crate::home::error_chain_text;
 
 /// The certificate of a listener, and its files.
 #[derive(Debug, Clone)]

@@ -10,19 +10,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_server::InstanceRole;
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use crate::args::DemoArgs;
+use crate::command::create_runtime;
 use crate::command::demo_portal::{BookingSystem, USERS_FILE, create_customers};
 use crate::command::dispatcher::{self as dispatching, DISPATCHER_CONFIG_FILE};
 use crate::command::instance::{
     InstancePlan, ProcessSignals, RunningInstance, close_home, start_instance,
 };
-use crate::command::{CommandFault, CommandOutcome, create_runtime};
 use crate::home::{
     ADMIN_USER, Home, create_private_dir, read_or_create_replication_key, write_private_file,
     write_secret_file,
 };
-use crate::say;
 use crate::site::{self, SiteNeighbors};
 
 /// The maximum number of threads for rendering and editing in both instances together, and for files.
@@ -71,7 +71,10 @@ fn check_addresses_free(arguments: &DemoArgs) -> Result<(), CommandFault> {
     ];
     for (role, address) in roles {
         let address_fault = |error: &dyn std::error::Error| {
-            CommandFault::cannot_run(format!("{role}: {}", crate::home::error_chain_text(error)))
+            CommandFault::cannot_run(format!(
+                "{role}: {}",
+                tympan_terminal::error_chain_text(error)
+            ))
         };
         drop(
             tympan_web::listen::bind_listener(address, tympan_web::listen::PortReuse::Exclusive)
@@ -83,7 +86,7 @@ fn check_addresses_free(arguments: &DemoArgs) -> Result<(), CommandFault> {
 
 fn has_content(home: &Home) -> Result<bool, CommandFault> {
     let fault = |error: tympan_content::Error| {
-        CommandFault::cannot_run(crate::home::error_chain_text(&error))
+        CommandFault::cannot_run(tympan_terminal::error_chain_text(&error))
     };
     let snapshot = home.repository.snapshot().map_err(fault)?;
     let path = tympan_content::NodePath::new("/content").map_err(fault)?;

@@ -18,10 +18,10 @@ use axum::{Json, Router};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::command::CommandFault;
 use crate::config::{BackendSection, Span};
-use crate::home::{Home, error_chain_text, random_text, write_secret_file};
+use crate::home::{Home, random_text, write_secret_file};
 
 /// The name of the back end in templates.
 const BACKEND_NAME: &str = "portal";

@@ -21,6 +21,9 @@ use tympan_dispatcher::{
     ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings,
 };
 use tympan_replicate::{HomePairs, PairKeyPurpose};
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 use tympan_web::listen::{ListenerLimits, ListenerOptions, PortReuse, bind_listener};
 use tympan_web::log_file::LogFile;
 use tympan_web::tls::{TlsIdentity, TlsTrust};
@@ -28,9 +31,8 @@ use tympan_web::tls::{TlsIdentity, TlsTrust};
 use crate::args;
 use crate::args::DispatcherCommand;
 use crate::command::instance::{ProcessSignals, main_front};
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, create_runtime, pair};
-use crate::home::{create_private_dir, error_chain_text};
-use crate::say;
+use crate::command::{create_runtime, pair};
+use crate::home::create_private_dir;
 
 /// The name of the configuration file in a home.
 pub(crate) const DISPATCHER_CONFIG_FILE: &str = "dispatcher.any";

@@ -15,17 +15,17 @@ use tympan_render_export::{
 };
 use tympan_search::SearchIndex;
 use tympan_server::{ExportImageRenderer, Instance, InstanceRole};
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 
 use crate::args::{ExportArgs, ExportMode};
 use crate::command::backup::LiveHomeContent;
+use crate::command::create_runtime;
 use crate::command::instance::{InstancePlan, close_home, create_plain_renderer, image_options};
 use crate::command::rendition_process::RenderUrgency;
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, create_runtime};
 use crate::config::{self, TympanConfig};
-use crate::home::{
-    Home, error_chain_text, is_home_locked, read_or_create_replication_key, require_home,
-};
-use crate::say;
+use crate::home::{Home, is_home_locked, read_or_create_replication_key, require_home};
 
 /// The maximum number of threads for data of back ends.
 const MAX_BLOCKING_THREADS: usize = 16;

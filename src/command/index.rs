@@ -11,13 +11,12 @@ use tympan_content::{IndexState, IndexStatus, JcrDate};
 use tympan_content_query::{
     BuilderQuery, ContentQuery, QueryEngine, QueryRequest, parse_sql2, parse_xpath,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{HomeOrInstanceArgs, IndexCommand, RemoteInstanceArgs};
 use crate::command::instance::close_home;
 use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
-use crate::command::{CommandFault, CommandOutcome};
-use crate::home::{Home, error_chain_text};
-use crate::say;
+use crate::home::Home;
 
 /// Runs the command.
 pub(crate) fn run_index_command(index: &IndexCommand) -> CommandOutcome {

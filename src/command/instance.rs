@@ -30,6 +30,7 @@ use tympan_server::{
     admin_router, main_router,
 };
 use tympan_store::{PostgresStore, StateDatabase};
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
 use tympan_web::listen::{
     ListenerCounters, ListenerLimits, ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
@@ -42,14 +43,13 @@ use crate::blob_sharing::BlobSharing;
 use crate::cluster_facts;
 use crate::command::certificate::{ListenerCertificate, read_tls};
 use crate::command::rendition_process::{self, RenderUrgency};
-use crate::command::{CommandFault, CommandOutcome, create_runtime, open_file_limit};
+use crate::command::{create_runtime, open_file_limit};
 use crate::component_backend;
 use crate::config::TympanConfig;
-use crate::home::{Home, error_chain_text, random_text, read_or_create_replication_key};
+use crate::home::{Home, random_text, read_or_create_replication_key};
 use crate::home_origin;
 use crate::ledger::LedgerUrlResolver;
 use crate::maintenance;
-use crate::say;
 use crate::scheduled_backup;
 use crate::trusted_clock;
 

@@ -14,7 +14,7 @@ mod file_watch;
 mod index;
 mod instance;
 mod jobs;
-mod lab;
+pub(crate) mod lab_program;
 mod package;
 mod package_remote;
 pub(crate) mod pair;
@@ -30,59 +30,12 @@ pub(crate) use backup::{
     new_spool_dir, read_home_files, vault_backend_at,
 };
 
-use std::io::Write as _;
 use std::process::ExitCode;
+
+use tympan_terminal::{CommandFault, CommandOutcome};
 
 use crate::args::{TympanArgs, TympanCommand};
 use crate::home_chunk_store;
-
-/// The failure of a command, with its exit code.
-#[derive(Debug)]
-pub(crate) struct CommandFault {
-    message: String,
-    code: u8,
-}
-
-impl CommandFault {
-    /// Creates the fault for invalid arguments, or an invalid file that they name.
-    pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 2 }
-    }
-
-    /// Creates the fault of a command that could not run.
-    pub(crate) fn cannot_run(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 3 }
-    }
-
-    /// Creates a fault with another exit code.
-    pub(crate) fn with_code(message: impl Into<String>, code: u8) -> Self {
-        Self { message: message.into(), code }
-    }
-
-    /// Returns the message, for the log.
-    pub(crate) fn message(&self) -> &str {
-        &self.message
-    }
-
-    /// Writes the message to standard error. If that fails, only the exit code reports the fault.
-    pub(crate) fn print(&self) {
-        writeln!(std::io::stderr(), "tympan: {}", self.message).ok();
-    }
-
-    /// Returns the exit code as a number.
-    pub(crate) const fn code(&self) -> u8 {
-        self.code
-    }
-
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.code)
-    }
-}
-
-pub(crate) type CommandOutcome = Result<ExitCode, CommandFault>;
-
-/// The exit code of a check that found something.
-pub(crate) const CHECK_FAILED_EXIT_CODE: u8 = 1;
 
 /// Runs a command to its end.
 ///
@@ -123,7 +76,7 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
         TympanCommand::Activate(activate_args) => activation::run_activate(&activate_args),
         TympanCommand::Deactivate(deactivate_args) => activation::run_deactivate(&deactivate_args),
         TympanCommand::Assets(assets) => assets::run_assets_command(&assets),
-        TympanCommand::Lab(lab) => lab::run_lab_command(lab),
+        TympanCommand::Lab(lab) => lab_program::run_lab_program(lab.arguments),
         TympanCommand::Status(remote) => remote_instance::print_instance_status(&remote),
         TympanCommand::DrawPictures => rendition_process::run_rendition_process(),
         TympanCommand::RunTool(tool) => rendition_process::run_bounded_tool(&tool),
@@ -162,14 +115,4 @@ fn raise_open_file_limit() {
 /// Returns the limit of open files of this process, after it was raised to the maximum; `None` if there is no limit.
 pub(crate) fn open_file_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
-}
-
-/// Writes a line to standard output; ignores a closed pipe.
-#[macro_export]
-macro_rules! say {
-    ($($arguments:tt)*) => {{
-        use std::io::Write as _;
-        let mut out = std::io::stdout().lock();
-        writeln!(out, $($arguments)*).and_then(|()| out.flush()).ok();
-    }};
 }

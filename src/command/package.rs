@@ -17,14 +17,13 @@ use tympan_content_package::{
     InstallOptions, InstallProgress, InstallReport, PackageFilter, PackageId, PackageInstallation,
     PackageLimits, PackageSession, StoredPackage, StoredPackages,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{HomeOrInstanceArgs, PackageCommand};
 use crate::command::demo::install_progress_style;
 use crate::command::instance::close_home;
 use crate::command::package_remote::RemotePackageClient;
-use crate::command::{CommandFault, CommandOutcome};
-use crate::home::{ADMIN_USER, Home, error_chain_text};
-use crate::say;
+use crate::home::{ADMIN_USER, Home};
 
 /// Runs the command.
 pub(crate) fn run_package_command(package: &PackageCommand) -> CommandOutcome {

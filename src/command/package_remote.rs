@@ -12,14 +12,13 @@ use http_body_util::{BodyExt, Full};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tympan_content_package::{InstallOptions, PackageId};
+use tympan_terminal::{CommandFault, error_chain_text, say};
 use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::reader_body::body_from_reader;
 
 use crate::args::HomeOrInstanceArgs;
-use crate::command::{CommandFault, create_runtime};
-use crate::home::error_chain_text;
-use crate::say;
+use crate::command::create_runtime;
 
 /// The maximum size of a response, except for a package.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024 * 1024;

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_replicate::{HomePair, HomePairs, PairKeyPurpose};
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use crate::args::{PairArgs, PairPurpose};
-use crate::command::{CommandFault, CommandOutcome};
 use crate::home::{random_text, write_secret_file};
-use crate::say;
 
 /// The folder of a home with its pairs.
 pub(crate) const PAIRS_FOLDER: &str = "pairs";

@@ -6,14 +6,15 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 use tympan_web::body_limit::limit_body;
 use tympan_web::client::HttpClient;
 
 use crate::args::RemoteInstanceArgs;
+use crate::command::create_runtime;
 use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, create_runtime};
-use crate::home::error_chain_text;
-use crate::say;
 
 /// The maximum size of a response.
 const MAX_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;

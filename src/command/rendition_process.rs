@@ -11,11 +11,10 @@ use tympan_assets::{
     RenditionPoolOptions, RenditionProcessPool, RenditionSpec, ResizeMode, ToolLimits,
 };
 use tympan_content::BlobContent;
+use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE};
 
 use crate::args;
-use crate::command::{CommandFault, CommandOutcome};
 use crate::config::TympanConfig;
-use crate::program_file::PROGRAM_FILE;
 
 /// The default total memory of all processes for pictures.
 const DEFAULT_IMAGE_MEMORY_BYTES: u64 = 1 << 30;
@@ -98,8 +97,8 @@ pub(crate) fn render_file(arguments: &args::RenderFileArgs) -> CommandOutcome {
         Ok(BlobContent::File { file, length })
     };
     let result = studio.process_file(&open, &order);
-    let result =
-        result.map_err(|error| CommandFault::cannot_run(crate::home::error_chain_text(&error)))?;
+    let result = result
+        .map_err(|error| CommandFault::cannot_run(tympan_terminal::error_chain_text(&error)))?;
     for rendition in &result.renditions {
         let file = arguments.folder.join(&rendition.name);
         std::fs::write(&file, &rendition.bytes).map_err(|error| {

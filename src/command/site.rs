@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use tympan_content::{Node, NodePath, Repository, Snapshot};
 use tympan_render::{ContainerPolicy, ScriptSet, check_scripts};
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 
-use super::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::args::SiteCommand;
-use crate::home::error_chain_text;
-use crate::say;
 use crate::site::{home_page_path, publisher_config, read_site_package};
 
 /// The folders of a site that hold templates.

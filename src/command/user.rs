@@ -13,12 +13,12 @@ use tympan_server::{
     AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password, create_user,
     set_password,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{self, UserCommand, UserGroupCommand};
+use crate::command::create_runtime;
 use crate::command::instance::close_home;
-use crate::command::{CommandFault, CommandOutcome, create_runtime};
-use crate::home::{Home, error_chain_text, open_state};
-use crate::say;
+use crate::home::{Home, open_state};
 
 /// The privileges that `why` reports by default.
 const DEFAULT_PRIVILEGES: [&str; 10] = [

@@ -3,9 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tympan_content::{NodePath, PRIMARY_TYPE, Property, Session, Subtree};
-
-use crate::command::CommandFault;
-use crate::home::error_chain_text;
+use tympan_terminal::{CommandFault, error_chain_text};
 
 /// `site/bench/bench.json`; `README.md` next to it explains the fields.
 #[derive(Debug, Deserialize)]

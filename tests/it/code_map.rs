@@ -15,9 +15,13 @@ fn the_code_map_says_what_the_modules_say() {
     let page = root.join("ARCHITECTURE.md");
     let text = std::fs::read_to_string(&page).unwrap();
     let (updated, mapped) = with_current_tables(&text, root);
-    let mut crates: Vec<String> = std::fs::read_dir(root.join("crates"))
-        .unwrap()
-        .map(|entry| format!("crates/{}/src", entry.unwrap().file_name().to_str().unwrap()))
+    let mut crates: Vec<String> = ["crates", "lab"]
+        .into_iter()
+        .flat_map(|parent| {
+            std::fs::read_dir(root.join(parent)).unwrap().map(move |entry| {
+                format!("{parent}/{}/src", entry.unwrap().file_name().to_str().unwrap())
+            })
+        })
         .chain(["src".to_owned()])
         .collect();
     crates.sort();

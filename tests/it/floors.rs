@@ -1,7 +1,7 @@
 //! The floors: which room may import which. ARCHITECTURE.md draws them; this test holds them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Room, and the rooms below it that it may import. A new arrow is a design decision with its own commit.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -13,7 +13,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("content-query", &["content"]),
     ("dispatcher", &["web"]),
     ("jobs", &["blobs", "content", "web"]),
-    ("lab", &["web"]),
+    ("lab", &["lab-engine", "lab-plan", "lab-tools", "terminal"]),
+    ("lab-engine", &["lab-plan", "web"]),
+    ("lab-plan", &["web"]),
+    ("lab-tools", &["lab-engine", "lab-plan", "web"]),
     ("mounts", &["assets", "blobs", "content", "jobs", "web"]),
     ("render", &["content", "content-package", "content-query", "web"]),
     ("render-export", &["content", "content-query", "render", "web"]),
@@ -36,6 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("store", &[]),
+    ("terminal", &[]),
     ("testkit", &["blobs", "store"]),
     ("web", &[]),
 ];
@@ -47,13 +51,12 @@ fn rooms_import_only_downwards() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut rooms = BTreeSet::new();
     let mut faults = Vec::new();
-    for entry in std::fs::read_dir(root.join("crates")).unwrap() {
-        let folder = entry.unwrap().path();
-        let room = folder.file_name().unwrap().to_str().unwrap().to_owned();
+    for (room, folder) in room_folders(root) {
         let manifest: toml::Table =
             std::fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
         if manifest["package"]["name"].as_str() != Some(&format!("tympan-{room}")) {
-            faults.push(format!("the package in `crates/{room}` must be named `tympan-{room}`"));
+            let folder = folder.strip_prefix(root).unwrap().display();
+            faults.push(format!("the package in `{folder}` must be named `tympan-{room}`"));
         }
         match allowed.get(room.as_str()) {
             None => faults.push(format!("`{room}` is missing from the table of floors")),
@@ -99,6 +102,24 @@ fn floors_have_no_cycle() {
     for (room, _) in ALLOWED {
         depth(room, &below, 0);
     }
+}
+
+/// Returns the name and the folder of each room: `crates/<room>`, and `lab/<part>` for the rooms `lab-<part>`. The lab's
+/// program in `lab/tympan-lab` is the room `lab`.
+fn room_folders(root: &Path) -> Vec<(String, PathBuf)> {
+    let mut rooms = Vec::new();
+    for (parent, prefix) in [("crates", ""), ("lab", "lab-")] {
+        for entry in std::fs::read_dir(root.join(parent)).unwrap() {
+            let folder = entry.unwrap().path();
+            let name = folder.file_name().unwrap().to_str().unwrap();
+            let room = match name.strip_prefix("tympan-") {
+                Some(program) => program.to_owned(),
+                None => format!("{prefix}{name}"),
+            };
+            rooms.push((room, folder));
+        }
+    }
+    rooms
 }
 
 /// Returns the rooms named in one dependency table of a manifest.

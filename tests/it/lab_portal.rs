@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::program::{Demo, free_address, get, run_ok, tympan};
+use crate::program::{Demo, free_address, get, lab_command, run_ok};
 
 const STATUS: &str = "/portal/status.html";
 
@@ -231,8 +231,8 @@ fn each_user_of_a_file_goes_through_the_portal_once_whoever_sends() {
     let demo = Demo::start_at(dir.path(), at[0], at[1], at[2]);
     let port = format!("-Jport={}", demo.dispatcher.port());
     let lab = |more: &[&str]| {
-        let mut command = tympan();
-        command.args(["lab", "run"]).arg(&plan).arg(&port).args(more);
+        let mut command = lab_command();
+        command.arg("run").arg(&plan).arg(&port).args(more);
         command
     };
     let mut ways = vec![("one process", lab(&[])), ("four agents", lab(&["--agents", "4"]))];

@@ -11,7 +11,7 @@ use std::process::Command;
 use serde::Deserialize;
 use tympan_testkit::manual::{FencedBlock, parse_fenced_blocks, read_manual_pages};
 
-use crate::program::{Demo, run_ok, tympan};
+use crate::program::{Demo, require_lab_program, run_ok, tympan};
 
 /// `tests/manual.toml`.
 #[derive(Debug, Deserialize)]
@@ -48,6 +48,7 @@ struct Workshop {
 
 impl Workshop {
     fn open(root: &Path) -> Self {
+        require_lab_program();
         let home = root.join("tympan-demo");
         let first = Demo::start(&home);
         let (author, publish, dispatcher) = (first.author, first.publish, first.dispatcher);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::program::{Demo, run};
+use crate::program::{Demo, lab_command};
 
 /// Returns a plan beside the customers of a demo, with less load, so that a test can run it.
 fn plan(dir: &Path, name: &str, changes: &[(&str, &str)]) -> PathBuf {
@@ -20,8 +20,8 @@ fn plan(dir: &Path, name: &str, changes: &[(&str, &str)]) -> PathBuf {
 /// Runs a plan: every answer that came is one that the plan expects. How many came in time is the machine's business.
 fn check(plan: &Path, target: std::net::SocketAddr, more: &[&str]) {
     let target = format!("http://{target}");
-    let arguments = ["lab", "run", plan.to_str().unwrap(), "--target", &target];
-    let output = run(&[&arguments[..], more].concat());
+    let arguments = ["run", plan.to_str().unwrap(), "--target", &target];
+    let output = lab_command().args(arguments).args(more).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("\nrequests "), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let is_reason = |line: &&str| {

@@ -16,6 +16,24 @@ pub(crate) fn tympan() -> Command {
     command
 }
 
+/// Returns the command `tympan lab`.
+pub(crate) fn lab_command() -> Command {
+    require_lab_program();
+    let mut command = tympan();
+    command.arg("lab");
+    command
+}
+
+/// Fails unless the lab's program is built beside the program, which starts it for `tympan lab`.
+pub(crate) fn require_lab_program() {
+    let program = Path::new(env!("CARGO_BIN_EXE_tympan")).with_file_name("tympan-lab");
+    assert!(
+        program.is_file(),
+        "`{}` is missing; build both programs first: `cargo build --bins`",
+        program.display()
+    );
+}
+
 /// Runs the program to its end.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     tympan().args(arguments).output().unwrap()

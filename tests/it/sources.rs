@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{Demo, run_ok, tympan};
+use crate::program::{Demo, require_lab_program, run_ok, tympan};
 
 /// The verdicts of rows.
 const VERDICTS: [&str; 5] = ["works", "partly", "differs", "missing", "does not apply"];
@@ -190,7 +190,7 @@ fn the_counts_at_the_head_are_those_of_the_rows() {
 fn what_a_row_names_is_there() {
     let mut names = BTreeSet::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for folder in ["crates", "src", "tests"] {
+    for folder in ["crates", "lab", "src", "tests"] {
         functions(&root.join(folder), &mut names);
     }
     let bench = std::fs::read_to_string(root.join("bench/src/row/mod.rs")).unwrap();
@@ -245,6 +245,7 @@ fn what_a_row_names_is_there() {
 
 #[test]
 fn what_can_be_shown_quickly_is_shown() {
+    require_lab_program();
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(dir.path());
     let author = dir.path().join("author");

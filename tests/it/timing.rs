@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::program::{Answer, Demo, ask, basic, get, run, run_ok, tympan};
+use crate::program::{Answer, Demo, ask, basic, get, lab_command};
 
 const PAGE: &str = "/content/wayfare/en/journal.html";
 const FOOTER: &str = "/apps/wayfare/components/footer";
@@ -22,6 +22,13 @@ fn counts(answer: &Answer) -> (u64, u64, u64) {
         word.unwrap().parse().unwrap()
     };
     (count("hit"), count("miss"), count("never"))
+}
+
+/// Runs a command of the lab, which must succeed, and returns what it prints.
+fn lab_json(words: &[&str]) -> serde_json::Value {
+    let output = lab_command().args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
@@ -98,8 +105,8 @@ fn the_latency_goal_of_the_demo_is_known_to_hold_with_all_its_conditions() {
     let page = format!("http://{}{PAGE}", demo.publish);
     let admin = demo.publish_admin();
     let measured = |login: Option<&str>| -> serde_json::Value {
-        let mut command = tympan();
-        command.args(["lab", "slo", &page, "--samples", "20", "--admin", &admin, "--json"]);
+        let mut command = lab_command();
+        command.args(["slo", &page, "--samples", "20", "--admin", &admin, "--json"]);
         if let Some(login) = login {
             command.env("TYMPAN_LAB_LOGIN", login);
         }
@@ -127,8 +134,8 @@ fn a_slow_sample_of_the_lab_is_found_in_the_log_of_publish() {
     let page = format!("http://{}{PAGE}", demo.publish);
     let file = format!("http://{}{picture}", demo.publish);
     let front = format!("http://{}/content/wayfare/en.html?only=once", demo.dispatcher);
-    let words = ["lab", "get", &page, &file, &front, "-n", "60", "--mark", "--jtl", rows, "--json"];
-    let told: serde_json::Value = serde_json::from_str(&run_ok(&words)).unwrap();
+    let words = ["get", &page, &file, &front, "-n", "60", "--mark", "--jtl", rows, "--json"];
+    let told: serde_json::Value = lab_json(&words);
     assert_eq!(told["total"]["errors"], 0, "{told}");
     let slowest = told["slowest"][0]["mark"].as_str().unwrap().to_owned();
     let hostile = [
@@ -157,8 +164,8 @@ fn a_slow_sample_of_the_lab_is_found_in_the_log_of_publish() {
         assert!(!mark.starts_with("a-1") && !mark.starts_with('$'), "{line}");
     }
     let log = log.to_str().unwrap();
-    let words = ["lab", "report", rows, "--request-log", log, "--json"];
-    let told: serde_json::Value = serde_json::from_str(&run_ok(&words)).unwrap();
+    let words = ["report", rows, "--request-log", log, "--json"];
+    let told: serde_json::Value = lab_json(&words);
     assert_eq!(told["joined"]["samples"], 60);
     let at_publish = told["joined"]["found"].as_u64().unwrap();
     // Of what came through the dispatcher, what its cache does not hold.
@@ -170,7 +177,10 @@ fn a_slow_sample_of_the_lab_is_found_in_the_log_of_publish() {
     // Rows without marks are found nowhere.
     let bare = dir.path().join("bare.jtl");
     std::fs::write(&bare, "timeStamp,elapsed,label\n1763700000000,9,x\n").unwrap();
-    let output = run(&["lab", "report", bare.to_str().unwrap(), "--request-log", log]);
+    let output = lab_command()
+        .args(["report", bare.to_str().unwrap(), "--request-log", log])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--mark"), "{output:?}");
 }
@@ -181,8 +191,8 @@ fn a_report_tells_when_the_dispatcher_began_to_answer() {
     let demo = Demo::start(&dir.path().join("demo"));
     let page = format!("http://{}{PAGE}", demo.dispatcher);
     let found = || -> serde_json::Value {
-        let words = ["lab", "get", &page, "-n", "9", "-H", "X-Dispatcher-Info: 1", "--json"];
-        let told: serde_json::Value = serde_json::from_str(&run_ok(&words)).unwrap();
+        let words = ["get", &page, "-n", "9", "-H", "X-Dispatcher-Info: 1", "--json"];
+        let told: serde_json::Value = lab_json(&words);
         told["labels"][format!("GET {PAGE}")]["first_cached"].clone()
     };
     let first = found();

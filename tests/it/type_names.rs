@@ -10,8 +10,10 @@ const SHARED_NAMES: [&str; 2] = ["Error", "Result"];
 fn type_names_are_unique_in_the_workspace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = rust_files(&root.join("src"));
-    for entry in std::fs::read_dir(root.join("crates")).unwrap() {
-        sources.extend(rust_files(&entry.unwrap().path().join("src")));
+    for parent in ["crates", "lab"] {
+        for entry in std::fs::read_dir(root.join(parent)).unwrap() {
+            sources.extend(rust_files(&entry.unwrap().path().join("src")));
+        }
     }
     let mut declarations: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources {

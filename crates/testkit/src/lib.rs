@@ -10,6 +10,7 @@ pub mod crash_disk;
 pub mod cutting_proxy;
 pub mod delay_proxy;
 pub mod external_tool;
+pub mod jmeter_plan;
 pub mod legacy_system;
 pub mod manual;
 pub mod memory_file_tree;

@@ -10,6 +10,7 @@ use tympan_backup::{
     BackupProgress, BackupRepositorySource, BackupRunKind, BackupRunLog, BackupRunRecord,
     CopyDepth, CopyReport, CopyTarget, VaultUser, copy_repository,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::repository_source::BaseCoverage;
 use super::save::is_repository_source;
@@ -17,9 +18,7 @@ use super::{
     INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, repository_source, vault_session,
 };
 use crate::args::backup::BackupSaveArgs;
-use crate::command::{CommandFault, CommandOutcome};
 use crate::home_origin::MAIN_BRANCH;
-use crate::say;
 
 /// The name of the run log of copies, among those of vaults.
 pub(super) const COPY_LOG_NAME: &str = "copies";

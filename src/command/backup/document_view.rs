@@ -12,8 +12,7 @@ use tympan_content::{
 };
 use tympan_content_package::docview::{self, DocviewNamespaces};
 use tympan_store::ChunkStore;
-
-use crate::home::error_chain_text;
+use tympan_terminal::error_chain_text;
 
 /// The name of the file with a document's nodes and values.
 const DOCVIEW_FILE: &str = ".content.xml";

@@ -13,12 +13,11 @@ use tympan_backup::{
     SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLockMode, estimate_full_save,
     save_directories,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::source_selection::SaveSources;
 use super::{ProgressDisplay, backup_fault, save, vault_session};
 use crate::args::backup::BackupSaveArgs;
-use crate::command::{CommandFault, CommandOutcome};
-use crate::say;
 
 /// Estimates each source.
 pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {

@@ -12,10 +12,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use tympan_backup::HomeFile;
+use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::command::CommandFault;
 use crate::config::{TympanConfig, parse_config_text};
-use crate::home::error_chain_text;
 
 /// The name of the configuration file.
 const CONFIG_FILE: &str = "tympan.toml";

@@ -9,11 +9,10 @@ use tympan_backup::{
     ClientFilter, Error, ExcludeRules, SnapshotNode, SnapshotNodeKind, Vault, VaultIndex,
     VaultSnapshot, find_path, is_internal_tag, walk_tree,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::{backup_fault, vault_session};
 use crate::args::backup::{SnapshotClientArgs, VaultArgs};
-use crate::command::{CommandFault, CommandOutcome};
-use crate::say;
 
 /// The vault, and the clients whose snapshots are searched.
 type VaultSelection<'a> = (&'a VaultArgs, &'a SnapshotClientArgs);

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tympan_backup::BackupProgress;
-
-use crate::command::CommandFault;
+use tympan_terminal::CommandFault;
 
 /// The exit code of a command that was interrupted.
 pub(super) const INTERRUPTED_EXIT_CODE: u8 = 130;

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tympan_backup::{MountAccess, UnmountOutcome, mount_vault};
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::{backup_fault, interrupt_signal, vault_session};
 use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
-use crate::command::{CommandFault, CommandOutcome};
-use crate::say;
 
 /// The interval at which an unmount or an interrupt is checked for.
 const UNMOUNT_POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -14,15 +14,15 @@ use tympan_store::{
     ChunkStore, Error, LocalStoreOptions, ReadChunks, ReadOnlyLocalStore, Result, Revision,
     RootLease,
 };
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
 use super::document_view::ContentDocumentView;
 use super::read_only_base::ReadOnlyBase;
 use crate::args::backup::{BackupSaveArgs, RepositoryInstanceArgs};
 use crate::blob_storage;
-use crate::command::CommandFault;
 use crate::config;
-use crate::home::{error_chain_text, require_home};
+use crate::home::require_home;
 use crate::home_chunk_store::{self, HomeChunkStore};
 use crate::home_origin::{self, HomeOrigin, is_instance_url};
 

@@ -14,6 +14,9 @@ use tympan_backup::{
 };
 use tympan_blobs::BlobStore;
 use tympan_store::{ChunkId, ChunkStore, LayeredStore, RootLease};
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 
 use super::repository_source::read_credentials;
 use super::{
@@ -22,12 +25,9 @@ use super::{
 use crate::args::backup::{
     BackupRestoreArgs, RepositoryInstanceArgs, SnapshotClientArgs, VaultArgs, VaultReadArgs,
 };
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::config::TympanConfig;
-use crate::home::error_chain_text;
 use crate::home_chunk_store::HomeChunkStore;
 use crate::home_origin::{self, BaseAccess, HomeOrigin};
-use crate::say;
 
 /// A vault to restore from, and its index.
 type RestoreVault<'a> = (&'a Arc<Vault>, &'a VaultIndex);

@@ -9,11 +9,10 @@ use tympan_backup::{
     BackupProgress, CheckDepth, ClientFilter, PruneOptions, PruneReport, RetentionPolicy, Vault,
     VaultLockMode, VaultObjectId, VaultSnapshot, apply_retention,
 };
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::{INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, interrupt_signal, vault_session};
 use crate::args::backup::{ForgetSnapshotsArgs, VaultArgs, VaultReadArgs};
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
-use crate::say;
 use crate::trusted_clock;
 
 /// Removes snapshots.

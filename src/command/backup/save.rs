@@ -14,6 +14,7 @@ use tympan_backup::{
     redact_address, save_directories, save_repository, save_stream, source_path,
 };
 use tympan_store::RevisionRetention;
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::document_view::ContentDocumentView;
 use super::home_file::{self, StateDatabaseInclusion};
@@ -25,10 +26,8 @@ use super::{
     INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, copy, repository_source, vault_session,
 };
 use crate::args::backup::{self, BackupSaveArgs, CompressionLevel, VaultArgs};
-use crate::command::{CommandFault, CommandOutcome};
 use crate::config;
 use crate::home_origin::{MAIN_BRANCH, is_instance_url};
-use crate::say;
 
 /// Saves all folders as one snapshot, and each repository as a snapshot of its own. An error in one source does not
 /// prevent the others from being saved.

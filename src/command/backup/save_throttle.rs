@@ -17,10 +17,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_backup::{BackupProgress, RunThrottle, ServedInterval, ThrottleController};
+use tympan_terminal::CommandFault;
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{RequestLogEvent, parse_request_log_line};
-
-use crate::command::CommandFault;
 
 /// The duration of the baseline measurement before the save begins.
 const BASELINE_DURATION: Duration = Duration::from_secs(5);

@@ -8,11 +8,10 @@ use tympan_backup::{
     BackupProgress, ClientFilter, SaveSession, TagChange, Vault, VaultIndex, VaultLockMode,
     VaultSnapshot, change_tags, copy_snapshot,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::{ProgressDisplay, backup_fault, vault_session};
 use crate::args::backup::{CopySnapshotsArgs, TagSnapshotsArgs, VaultArgs};
-use crate::command::{CommandFault, CommandOutcome};
-use crate::say;
 
 /// Finds the named snapshots; all snapshots of the clients if none is named.
 fn find_snapshots(

@@ -7,12 +7,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use tympan_backup::{ExcludeRules, FolderMark, expand_glob};
+use tympan_terminal::CommandFault;
 
 use super::backup_fault;
 use super::save::is_repository_source;
 use crate::args::backup::BackupSaveArgs;
 use crate::args::exclude::ExcludeArgs;
-use crate::command::CommandFault;
 
 /// The sources of a save, by kind.
 #[derive(Debug, Default, PartialEq, Eq)]

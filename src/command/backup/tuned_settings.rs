@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tympan_backup::VaultObjectId;
-
-use crate::command::CommandFault;
+use tympan_terminal::CommandFault;
 
 const BYTES_PER_MIB: u64 = 1 << 20;
 

@@ -11,12 +11,11 @@ use tympan_backup::{
     UnknownHostPolicy, Vault, VaultBackend, VaultUser,
 };
 use tympan_blobs::{BucketOptions, ObjectBucket};
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
 use crate::args::backup::VaultArgs;
 use crate::args::vault::{HostKeyCheckMode, VaultLocationArgs};
-use crate::command::CommandFault;
-use crate::home::error_chain_text;
 
 /// The default number of concurrent requests to a bucket or a host.
 const DEFAULT_CONNECTIONS: u8 = 5;

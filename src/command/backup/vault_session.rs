@@ -10,10 +10,10 @@ use tympan_backup::{
     ClientFilter, Error, KeyDerivationCost, Vault, VaultLock, VaultLockMode, VaultOpening,
     VaultUser,
 };
+use tympan_terminal::CommandFault;
 
 use super::{backup_fault, interrupt_signal, vault_location};
 use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
-use crate::command::CommandFault;
 
 /// The environment variable with the password.
 const PASSWORD_VARIABLE: &str = "TYMPAN_VAULT_PASSWORD";

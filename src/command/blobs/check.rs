@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use tympan_blobs::garbage_collection::{BlobIdSorter, find_missing_blobs};
 use tympan_blobs::{BlobId, ReadBlobs, compute_blob_id};
 use tympan_content::{NodePath, SubtreeScope};
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 
 use crate::blob_sharing::{BlobSharing, storage_fault, visit_referenced_blobs};
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
-use crate::home::{Home, error_chain_text};
-use crate::say;
+use crate::home::Home;
 
 /// The maximum number of missing blobs that are listed; further ones are only counted.
 const MAX_NAMED_MISSING: usize = 10_000;

@@ -7,13 +7,12 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tympan_blobs::garbage_collection::{BlobTally, SweepMode, SweepOptions, SweepReport};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::format_time;
 use crate::blob_sharing::BlobSharing;
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::config::parse_span;
 use crate::home::Home;
-use crate::say;
 use crate::trusted_clock::trusted_now;
 
 /// The extent of a garbage collection.

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_blobs::{ListedBlob, ReadBlobs, WriteBlobs};
+use tympan_terminal::{CommandFault, CommandOutcome};
 
 use super::format_time;
 use crate::blob_sharing::storage_fault;
-use crate::command::{CommandFault, CommandOutcome};
 use crate::home::Home;
 
 /// Lists the blobs that can be read, or those in the trash.

@@ -16,13 +16,12 @@ use tympan_blobs::garbage_collection::{
 };
 use tympan_blobs::{BlobId, WriteBlobs};
 use tympan_content::JcrDate;
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::args::{BlobsArgs, BlobsCommand};
 use crate::blob_sharing::storage_fault;
-use crate::command::{CommandFault, CommandOutcome};
 use crate::home::Home;
 use crate::home_chunk_store;
-use crate::say;
 
 /// Runs the command.
 pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
@@ -124,7 +123,7 @@ fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
     if !all && count < requested_ids.len() as u64 {
         return Err(CommandFault::with_code(
             "not all of them are in the trash",
-            super::CHECK_FAILED_EXIT_CODE,
+            CHECK_FAILED_EXIT_CODE,
         ));
     }
     Ok(ExitCode::SUCCESS)

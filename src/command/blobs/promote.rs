@@ -11,17 +11,17 @@ use http_body_util::{BodyExt, Empty};
 use serde_json::json;
 use tympan_blobs::{BlobId, SMALL_BLOB_BYTES};
 use tympan_content::{NodePath, SubtreeScope};
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::reader_body::body_from_reader;
 
 use crate::args::PromoteBlobsArgs;
 use crate::blob_storage::open_other_home_blobs_to_write;
+use crate::command::create_runtime;
 use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
-use crate::command::{CommandFault, CommandOutcome, create_runtime};
-use crate::home::{Home, error_chain_text, require_home};
+use crate::home::{Home, require_home};
 use crate::home_origin::is_instance_url;
-use crate::say;
 
 const KEY_HEADER: &str = "x-tympan-replication-key";
 /// The maximum size of a response that is read.

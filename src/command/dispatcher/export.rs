@@ -9,10 +9,7 @@ use std::time::SystemTime;
 
 use tympan_dispatcher::config::{DispatcherConfig, FarmConfig};
 use tympan_dispatcher::{CacheExport, Error, ExportSink, ExportSummary};
-
-use crate::command::{CommandFault, CommandOutcome};
-use crate::home::error_chain_text;
-use crate::say;
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 /// The options of an export.
 pub(super) struct CacheExportOptions<'a> {

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::watch::Sender;
 use tympan_dispatcher::Dispatcher;
+use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::listen::{ListenerDrain, PortReuse, bind_listener};
 use tympan_web::socket_handover::{InheritedSockets, SocketOffer, SuccessorProcess};
 
 use super::DispatcherPlacement;
-use crate::command::CommandFault;
-use crate::home::error_chain_text;
 
 /// The time for which clients may use connections to a dispatcher after a handover.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

@@ -10,12 +10,11 @@ use tympan_content::{
     Error, JcrDate, MergeConflict, MergeOptions, MergeOutcome, MergeSide, NodeDifference, NodePath,
     Property, RevisionDetails,
 };
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::{content_fault, parse_time};
 use crate::args::{MergeBranchArgs, PreferredMergeSide, RepoBranchCommand};
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
 use crate::home::Home;
-use crate::say;
 
 /// Runs the command.
 pub(super) fn run_branch_command(command: &RepoBranchCommand) -> CommandOutcome {

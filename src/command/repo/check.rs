@@ -15,11 +15,13 @@ use tympan_store::{
     BlobId, ChunkStore, LocalStore, RepairedPart, RepairedPartOutcome, StoreCheckReport,
     StoreInspection, StoreRepairReport, inspect_store, key, plan_repair, repair_store,
 };
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 
-use crate::command::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome};
-use crate::home::{error_chain_text, require_home};
+use crate::config;
+use crate::home::require_home;
 use crate::home_chunk_store::HomeChunkStore;
-use crate::{config, say};
 
 /// The maximum number of lines of one list that are printed; further ones are only counted.
 const MAX_PRINTED_LINES: usize = 100;

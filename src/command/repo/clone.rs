@@ -12,21 +12,21 @@ use tokio::sync::watch;
 use tympan_blobs::garbage_collection::SweepMode;
 use tympan_replicate::{RemoteStoreCredentials, StandbyCopyReport, StandbyStore};
 use tympan_store::{ChunkId, GarbageCollectionOptions, LayeredStore, LocalStore, acquire_lease};
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::RepoCloneArgs;
 use crate::blob_sharing::{BlobSharing, StorageMembership};
 use crate::blob_storage;
+use crate::command::create_runtime;
 use crate::command::instance::ProcessSignals;
-use crate::command::{CommandFault, CommandOutcome, create_runtime};
 use crate::config::{self, TympanConfig};
 use crate::garbage_collection::{self, CollectionPacer};
-use crate::home::{error_chain_text, write_private_file};
+use crate::home::write_private_file;
 use crate::home_chunk_store;
 use crate::home_origin::{
     self, BaseAccess, BaseWithBlobs, HomeOrigin, LEASE_DURATION, MAIN_BRANCH, create_home_dir,
     lease_holder_name, open_own_packs,
 };
-use crate::say;
 use crate::trusted_clock::trusted_now;
 
 /// The interval at which a standby polls for changes.

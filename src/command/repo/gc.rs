@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use serde_json::json;
 use tympan_jobs::JobQueues;
 use tympan_store::{ChunkStore, GarbageCollectionMode, GarbageCollectionReport};
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
-use crate::command::{CommandFault, CommandOutcome, create_runtime};
+use crate::command::create_runtime;
 use crate::garbage_collection;
-use crate::home::{Home, error_chain_text};
-use crate::say;
+use crate::home::Home;
 use crate::trusted_clock::trusted_now;
 
 /// Runs the command.

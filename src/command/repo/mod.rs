@@ -11,9 +11,9 @@ mod stats;
 
 use std::time::SystemTime;
 
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text};
+
 use crate::args::{RepoArgs, RepoCommand};
-use crate::command::{CommandFault, CommandOutcome};
-use crate::home::error_chain_text;
 use crate::home_chunk_store;
 
 /// Parses a time from the command line.

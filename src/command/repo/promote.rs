@@ -5,12 +5,10 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_store::{ChunkStore, StoreRoot};
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use super::clone::last_status;
-use crate::command::{CommandFault, CommandOutcome};
-use crate::home::error_chain_text;
 use crate::home_origin::{self, HomeOrigin, open_own_packs};
-use crate::say;
 
 /// Makes a standby an independent home, on which `tympan author` runs.
 pub(super) fn promote_standby(home: &Path, json: bool) -> CommandOutcome {

@@ -5,12 +5,11 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use tympan_content::{CheckOutState, Error, NodePath, Repository, Snapshot};
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::{content_fault, parse_time};
 use crate::args::RestorePathArgs;
-use crate::command::{CommandFault, CommandOutcome};
 use crate::home::Home;
-use crate::say;
 
 const REMOVED_NOTE: &str = "this revision removed it";
 

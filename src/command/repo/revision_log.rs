@@ -6,11 +6,10 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use tympan_content::{ChunkId, JcrDate, Repository, RevisionDetails, Snapshot};
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::content_fault;
-use crate::command::{CommandFault, CommandOutcome};
 use crate::home::Home;
-use crate::say;
 
 /// Lists revisions.
 pub(super) fn print_revision_log(

@@ -5,10 +5,9 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tympan_content::{LookupIndex, NodePath};
+use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
-use crate::command::{CommandFault, CommandOutcome};
-use crate::home::{Home, error_chain_text};
-use crate::say;
+use crate::home::Home;
 
 /// Counts documents, pages and assets.
 pub(super) fn print_repository_stats(home: &Path, json: bool) -> CommandOutcome {

@@ -24,16 +24,14 @@ use tympan_backup::{
     KeyDerivationCost, RestAddress, S3Address, SftpAddress, Vault, VaultBackend, VaultFileKind,
     VaultObjectId, VaultUser,
 };
+use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE, say};
 
 use self::parameter_search::{SaveTrial, SaveTrialSeries, TunedSettingRange, search_best_setting};
 use super::tuned_settings::TunedSaveSettings;
 use super::{backup_fault, interrupt_signal, vault_location, vault_session};
 use crate::args::backup::{BackupTuneArgs, BackupTuneScenario, VaultArgs};
 use crate::args::vault::HostKeyCheckMode;
-use crate::command::{CommandFault, CommandOutcome};
 use crate::home::random_text;
-use crate::program_file::PROGRAM_FILE;
-use crate::say;
 
 /// The range of upload queue sizes, in MiB; the search starts at the default.
 const QUEUE_RANGE: TunedSettingRange = TunedSettingRange { start: 32, min: 1, max: 2048 };

@@ -1,4 +1,0 @@
-//! The identity of a node of a plan.
-
-/// The index of a node in the nodes of a plan.
-pub(super) type PlanNodeId = usize;

@@ -1,0 +1,28 @@
+//! Runs plans: the threads of a compiled plan walk its controllers and send its samples on the load engine.
+//!
+//! In: a [`TestPlan`](tympan_lab_plan::TestPlan) and [`RunOptions`]. Out: [`PlanRunOutcome`], and JMeter's summary lines
+//! and rows.
+//!
+//! Invariant: one thread of a plan is one user of the load engine; it makes the same requests in the same order as in
+//! JMeter.
+//!
+//! Not here: parsing and evaluating plans (`tympan-lab-plan`), sending ([`crate::load`]), counting
+//! ([`crate::measurement`]).
+
+pub mod client_cache;
+mod controller_walk;
+mod cookie_jar;
+mod digest_auth;
+mod http_sample;
+mod interleave;
+mod plan_thread;
+mod request_builder;
+mod run;
+mod sample;
+mod script_hook;
+mod sub_sample;
+
+pub use run::{
+    LoadAmount, LoadOffer, PlanRunOutcome, RunMembership, RunOptions, SummaryLinePrinter, run_plan,
+    run_plan_as_member, run_plan_with_display, time_of_day_text,
+};

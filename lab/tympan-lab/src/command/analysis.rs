@@ -1,0 +1,170 @@
+//! The commands that verify, tune and analyze a site: the dispatch to them, and `verify`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+use tympan_lab_engine::measurement::log_watch_result::LogWatchResult;
+use tympan_lab_engine::plan_run::RunOptions;
+use tympan_lab_tools::verification::comparison_rule::ComparisonRules;
+use tympan_lab_tools::verification::difference::ResponseDifference;
+use tympan_lab_tools::verification::plan_comparison::compare_plan_runs;
+use tympan_lab_tools::verification::site_comparison::{
+    SiteComparison, SiteComparisonResult, parse_request_list,
+};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
+
+use super::load_run::{load_plan, parse_headers, parse_properties, print_omitted_elements};
+use super::log_watch::WatchedLogs;
+use super::{
+    compare, convert, duration_from_text, journal, lab_fault, performance_project, read_text,
+    site_traffic, tune,
+};
+use crate::args::analysis::{self as args, LabAnalysisCommand};
+
+pub(super) fn run_analysis_command(command: &LabAnalysisCommand) -> CommandOutcome {
+    match command {
+        LabAnalysisCommand::Verify(arguments) => run_site_verification(arguments),
+        LabAnalysisCommand::Sweep(arguments) => tune::run_sweep(arguments),
+        LabAnalysisCommand::Tune(arguments) => tune::run_tuning(arguments),
+        LabAnalysisCommand::Compare(arguments) => compare::run_compare(arguments),
+        LabAnalysisCommand::Journal(arguments) => journal::run_journal_command(arguments),
+        LabAnalysisCommand::Cacheability(arguments) => site_traffic::run_cacheability(arguments),
+        LabAnalysisCommand::Profile(arguments) => site_traffic::run_profile(arguments),
+        LabAnalysisCommand::Replay(arguments) => site_traffic::run_replay(arguments),
+        LabAnalysisCommand::Record(arguments) => site_traffic::run_recorder(arguments),
+        LabAnalysisCommand::Convert(arguments) => convert::convert_plan(arguments),
+        LabAnalysisCommand::Export(arguments) => convert::export_plan(arguments),
+        LabAnalysisCommand::Content(arguments) => {
+            performance_project::run_content_generation(arguments)
+        }
+        LabAnalysisCommand::Experiment(arguments) => {
+            performance_project::run_experiments(arguments)
+        }
+        LabAnalysisCommand::Map(arguments) => performance_project::draw_application_map(arguments),
+    }
+}
+
+fn run_site_verification(arguments: &args::LabVerifyArgs) -> CommandOutcome {
+    let mut rules = ComparisonRules::default();
+    rules.is_strict = arguments.strict;
+    for rule in &arguments.rules {
+        rules.add_rule(rule).map_err(lab_fault)?;
+    }
+    arguments.ignored_headers.iter().for_each(|name| rules.ignore_header(name));
+    let verify = SiteComparison {
+        before_url: arguments.before.clone(),
+        after_url: arguments.after.clone(),
+        headers: parse_headers(&arguments.headers)?,
+        rules,
+        timeout: duration_from_text(&arguments.timeout)?,
+    };
+    let logs = WatchedLogs::start(&arguments.logs)?;
+    let verdict = compare_sites(&verify, arguments)?;
+    let logged = logs.log_results();
+    if arguments.json {
+        print_site_comparison_json(&verdict, &logged);
+    } else {
+        print_site_comparison(&verdict, &logged);
+    }
+    Ok(if !verdict.changes.is_empty() || logged.iter().any(|log| log.errors.error_count > 0) {
+        ExitCode::from(CHECK_FAILED_EXIT_CODE)
+    } else if verdict.is_same() && logged.iter().all(|log| log.read_failure.is_none()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(3)
+    })
+}
+
+fn compare_sites(
+    verify: &SiteComparison,
+    arguments: &args::LabVerifyArgs,
+) -> Result<SiteComparisonResult, CommandFault> {
+    if is_plan_file(&arguments.what) {
+        if !verify.headers.is_empty() {
+            return Err(CommandFault::usage(
+                "a plan has its own headers; -H is for lists of requests",
+            ));
+        }
+        let plan = load_plan(&arguments.what, &arguments.allowed.allow_ignore)?;
+        print_omitted_elements(&plan, &mut |line| {
+            if !arguments.json {
+                say!("{line}");
+            }
+        });
+        let run = RunOptions {
+            properties: parse_properties(&arguments.properties)?,
+            seed: arguments.seed,
+            ..RunOptions::default()
+        };
+        return compare_plan_runs(verify, &plan, &run).map_err(lab_fault);
+    }
+    let name = arguments.what.display().to_string();
+    let asks = parse_request_list(&read_text(&arguments.what)?, &name).map_err(lab_fault)?;
+    verify.compare_requests(&asks).map_err(lab_fault)
+}
+
+fn is_plan_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jmx" || extension == "toml")
+}
+
+fn print_site_comparison(verdict: &SiteComparisonResult, logged: &[LogWatchResult]) {
+    let tell = |label: &str, difference: &ResponseDifference| {
+        say!("{label} {}: {}\n{}", difference.request_line, difference.aspect, difference.diff);
+    };
+    verdict.changes.iter().for_each(|difference| tell("CHANGED", difference));
+    verdict.unstable_differences.iter().for_each(|difference| tell("UNSTABLE", difference));
+    for reason in &verdict.unanswered_requests {
+        say!("NO ANSWER {reason}");
+    }
+    for fault in &verdict.plan_faults {
+        say!("FAULT OF THE PLAN {fault}");
+    }
+    for line in logged.iter().flat_map(LogWatchResult::describe_lines) {
+        say!("{line}");
+    }
+    say!(
+        "{} requests compared: {} changes, {} unstable, {} without a response, {} error lines logged",
+        verdict.compared_count,
+        verdict.changes.len(),
+        verdict.unstable_differences.len(),
+        verdict.unanswered_requests.len(),
+        logged.iter().map(|log| log.errors.error_count).sum::<u64>()
+    );
+    if !verdict.unstable_differences.is_empty() {
+        say!(
+            "unstable: responses of the same site differ there; name the varying parts with --rule or \
+             --ignore-header"
+        );
+    }
+}
+
+fn print_site_comparison_json(verdict: &SiteComparisonResult, logged: &[LogWatchResult]) {
+    let list = |differences: &[ResponseDifference]| -> Vec<serde_json::Value> {
+        differences
+            .iter()
+            .map(|difference| json!({ "request": difference.request_line, "aspect": difference.aspect.to_string(), "diff": difference.diff }))
+            .collect()
+    };
+    let line = |log: &LogWatchResult, line: &String| json!({ "file": log.log_file, "line": line });
+    let lines: Vec<_> = logged
+        .iter()
+        .flat_map(|log| log.errors.first_lines.iter().map(|text| line(log, text)))
+        .collect();
+    // Only the first ones of a large number are stored.
+    let count: u64 = logged.iter().map(|log| log.errors.error_count).sum();
+    let unread: Vec<&String> = logged.iter().filter_map(|log| log.read_failure.as_ref()).collect();
+    say!(
+        "{}",
+        json!({
+            "compared": verdict.compared_count,
+            "changes": list(&verdict.changes),
+            "unstable": list(&verdict.unstable_differences),
+            "unanswered": verdict.unanswered_requests,
+            "faults": verdict.plan_faults,
+            "errors_logged": lines,
+            "errors_logged_count": count,
+            "logs_not_read": unread,
+        })
+    );
+}
