@@ -48,7 +48,12 @@ impl Session {
         if self.find_edited_node(path).is_some() {
             return Ok(0);
         }
-        self.unrestricted_snapshot()?.0.count_records_below(path, limit)
+        let range = record_key::descendant_key_range(path)?;
+        let pending = self.unrestricted_snapshot()?;
+        pending.0.range_records(&range).take(limit).try_fold(0, |count, record| {
+            record?;
+            Ok(count + 1)
+        })
     }
 
     /// Returns the properties of a node and the names of its children in order, pending edits included. Nodes of the
