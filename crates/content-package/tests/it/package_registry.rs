@@ -599,7 +599,8 @@ fn documents_with_many_nodes_are_updated_and_emptied() {
         let mut package =
             ContentPackage::read(Cursor::new(&bytes), "x", &PackageLimits::default()).unwrap();
         let options = InstallOptions::default();
-        let (difference, _) = trial.preview_package(&mut package, &options, usize::MAX).unwrap();
+        let mut installer = PackageSession::new(&mut trial);
+        let (difference, _) = installer.preview(&mut package, &options, usize::MAX).unwrap();
         let report = install(&repository, &store(&repository, &bytes));
         (difference, report)
     };
