@@ -14,6 +14,7 @@ pub const MAX_ASSET_RESPONSE_BYTES: usize = 1 << 20;
 /// A request to an author.
 #[derive(Debug, Clone, Copy)]
 pub struct AssetRequest<'a> {
+    /// The method.
     pub method: &'static str,
     /// The path as it is written in the request line.
     pub path: &'a str,

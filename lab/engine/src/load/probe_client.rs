@@ -22,10 +22,13 @@ const READ_BUFFER_SIZE: usize = 64 * 1024;
 /// A request to send.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeRequest<'a> {
+    /// The method.
     pub method: &'a str,
+    /// The URL.
     pub url: &'a AbsoluteUrl,
     /// Headers that replace default headers of the same name.
     pub headers: &'a [(String, String)],
+    /// The body; empty for none.
     pub body: &'a [u8],
 }
 

@@ -162,7 +162,9 @@ pub struct LoadRun {
     pub stop_after: Option<Duration>,
     /// Time limit for exchanges in progress after that.
     pub drain_timeout: Duration,
+    /// The state of the whole run, of which this load may be a part.
     pub run_state: Arc<LoadRunState>,
+    /// Receives a row per sample; `None` if no rows are stored.
     pub row_sink: Option<JtlRowSink>,
 }
 

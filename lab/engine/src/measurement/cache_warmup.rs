@@ -120,12 +120,12 @@ impl CacheWarmup {
     }
 
     /// Returns its fields, for serialization.
-    pub fn to_parts(&self) -> (&[(u64, u64)], Option<u64>, bool) {
+    pub(crate) fn to_parts(&self) -> (&[(u64, u64)], Option<u64>, bool) {
         (&self.new_minima, self.first_hit_us, self.has_cache_header)
     }
 
     /// Restores a value from the output of [`CacheWarmup::to_parts`].
-    pub fn from_parts(lows: &[(u64, u64)], hit: Option<u64>, tells: bool) -> Self {
+    pub(crate) fn from_parts(lows: &[(u64, u64)], hit: Option<u64>, tells: bool) -> Self {
         let mut opening =
             Self { new_minima: Vec::new(), first_hit_us: hit, has_cache_header: tells };
         lows.iter().for_each(|low| opening.record_minimum(low.0, low.1));

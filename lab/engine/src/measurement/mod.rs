@@ -10,11 +10,12 @@
 
 mod cache_warmup;
 pub mod hlog;
+pub mod interval_codec;
 pub mod jtl;
 mod label;
 pub mod log_watch_result;
 pub mod metrics_csv;
-pub mod process_metrics;
+mod process_metrics;
 mod recorder;
 mod results;
 mod sample_stats;

@@ -19,11 +19,15 @@ pub struct SampleLabelId(usize);
 /// One measured request.
 #[derive(Debug)]
 pub struct RecordedSample<'a> {
+    /// The label.
     pub label: SampleLabelId,
     /// The time at which the request was due; a later start is a delay of the server or the generator.
     pub due: Instant,
+    /// The time at which the request was sent.
     pub start: Instant,
+    /// The time of the first received byte.
     pub first_byte: Instant,
+    /// The time of the last received byte.
     pub end: Instant,
     /// Zero if the connection was already open.
     pub connect_time: Duration,
@@ -33,8 +37,11 @@ pub struct RecordedSample<'a> {
     pub failure: Option<&'a str>,
     /// The cache state that a header reports: true for a hit, false for none; `None` if unknown.
     pub is_hit: Option<bool>,
+    /// Number of received bytes.
     pub received_bytes: u64,
+    /// Number of bytes of the body.
     pub body_bytes: u64,
+    /// Number of sent bytes.
     pub sent_bytes: u64,
 }
 

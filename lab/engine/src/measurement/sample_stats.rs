@@ -126,12 +126,12 @@ impl TimingHistogram {
     }
 
     /// Returns the exact values besides the buckets: sum, minimum and maximum, in microseconds.
-    pub fn exact_parts(&self) -> (u128, u64, u64) {
+    pub(crate) fn exact_parts(&self) -> (u128, u64, u64) {
         (self.sum_us, self.min_us, self.max_us)
     }
 
     /// Restores a histogram from the output of [`TimingHistogram::exact_parts`] and [`TimingHistogram::buckets`].
-    pub fn from_parts(
+    pub(crate) fn from_parts(
         (sum_us, min_us, max_us): (u128, u64, u64),
         buckets: impl Iterator<Item = (u64, u64)>,
     ) -> Self {

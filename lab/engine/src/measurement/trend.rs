@@ -79,9 +79,11 @@ pub enum WorseDirection {
 }
 
 /// A time series.
+#[derive(Debug)]
 pub struct TrendSeries {
     /// The name.
     pub name: &'static str,
+    /// The direction of a change for the worse.
     pub worse_direction: WorseDirection,
     /// Seconds since the start, and values.
     pub points: Vec<(f64, f64)>,

@@ -28,9 +28,11 @@ pub struct TargetRequest {
     pub encoded_bytes: Arc<[u8]>,
     /// Set for HEAD: the response has no body, regardless of its headers.
     pub is_head: bool,
+    /// The parts of the response to retain.
     pub retention: ResponseRetention,
     /// True if the connection may be reused.
     pub uses_keep_alive: bool,
+    /// Time limit of connecting.
     pub connect_timeout: Option<Duration>,
     /// Maximum time between two reads.
     pub idle_timeout: Option<Duration>,

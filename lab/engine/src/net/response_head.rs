@@ -20,7 +20,7 @@ struct HeaderOffsets {
 
 impl TargetResponseHead {
     /// Creates a head from a status line (`version` as in `HTTP/1.1`) and headers.
-    pub(crate) fn new<'a>(
+    pub fn new<'a>(
         (version, status, reason): (&str, u16, &str),
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
         size: usize,

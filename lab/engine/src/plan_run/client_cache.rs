@@ -36,10 +36,13 @@ pub enum CacheFreshnessMode {
 /// A response with its request.
 #[derive(Debug)]
 pub struct CacheableExchange<'a> {
+    /// The URL.
     pub url: &'a str,
     /// The request headers.
     pub request_headers: &'a [(Arc<str>, Arc<str>)],
+    /// The status.
     pub status: u16,
+    /// Status line and headers of the response.
     pub head: &'a TargetResponseHead,
 }
 

@@ -104,6 +104,7 @@ const SUMMARY_INTERVAL_SECS: u64 = 30;
 /// The portion of a run for this process if several share it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunMembership {
+    /// The portion of the threads and visitors.
     pub portion: LoadPortion,
     /// True if each process uses all rows of the data sets.
     pub copies_rows: bool,

@@ -10,7 +10,6 @@ use std::process::Command;
 
 use regex::Regex;
 use tympan_lab_engine::measurement::jtl;
-use tympan_lab_engine::plan_run;
 use tympan_lab_engine::plan_run::{RunOptions, run_plan};
 use tympan_lab_plan::TestPlan;
 use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
@@ -45,7 +44,7 @@ fn every_public_plan_is_classified() {
     let mut refused = Vec::new();
     for path in plans(&folder) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        let check = plan::check_plan(&path).unwrap();
+        let check = tympan_lab_plan::check_plan(&path).unwrap();
         for finding in &check.findings {
             eprintln!("{finding}");
         }
@@ -255,7 +254,8 @@ fn runnable_plans_do_in_lab_what_they_do_in_jmeter() {
     let mut faults = Vec::new();
     for path in plans(&fixtures) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if !plan::check_plan(&path).unwrap().findings.is_empty() || !name.contains(&only) {
+        if !tympan_lab_plan::check_plan(&path).unwrap().findings.is_empty() || !name.contains(&only)
+        {
             continue;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -39,6 +39,7 @@ fn elements_of_a_class_are_left_out_only_where_they_cannot_be_run() {
     let path = write(folder.path(), &inside);
     let refused = |names: &[&str]| {
         let error = TestPlan::load_without_classes(&path, &classes(names)).unwrap_err();
+        let error = tympan_lab_engine::Error::from(error);
         assert!(error.is_usage(), "{error}");
         error.to_string()
     };

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use tympan_lab_engine::get_load::GetLoad;
 use tympan_lab_engine::measurement::jtl::JtlExtraColumns;
-use tympan_lab_engine::measurement::{RunResults, ServerLogJoin, jtl};
+use tympan_lab_engine::measurement::{RunResults, jtl};
 use tympan_lab_engine::plan_run::{RunOptions, run_plan};
 use tympan_lab_engine::report::{
-    RunReport, read_results_with_log, render_report_html, report_to_json, report_to_plain_text,
+    RunReport, render_report_html, report_to_json, report_to_plain_text,
 };
 use tympan_lab_plan::TestPlan;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};

@@ -32,7 +32,7 @@ fn a_result_file_becomes_a_report_in_every_form() {
         1,
         "a transaction counts beside its samples"
     );
-    let goals = goal::parse_goals(
+    let goals = tympan_lab_plan::goal::parse_goals(
         "[goal.\"*\"]\np95=\"90ms\"\nerror_rate=\"0.5%\"\nthroughput=\">=90/s\"\n",
         "g",
     )

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use tympan_lab_engine::Error as EngineError;
 use tympan_lab_engine::load::{LoadObserver, RowConsumer};
+use tympan_lab_engine::measurement::interval_codec;
 use tympan_lab_engine::measurement::summariser::{SummaryTally, ThreadCounts};
 use tympan_lab_engine::measurement::{RunResults, WorkerInterval};
 use tympan_lab_engine::plan_run::{RunMembership, RunOptions, run_plan_as_member};
 use tympan_lab_plan::{PlanFiles, TestPlan};
 
 use super::frame::{self, AgentFrameKind, AgentFrameSender, PROTOCOL_VERSION};
-use super::interval_codec;
 use super::job::{AgentCompletion, AgentHello, AgentJob, AgentWork, FinishedPart, TallyUpdate};
 use super::tls_stream;
 use super::token::FleetToken;

@@ -9,13 +9,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Post, channel};
 use std::time::{Duration, Instant};
 
 use tympan_lab_engine::get_load::GetLoad;
+use tympan_lab_engine::measurement::interval_codec;
 use tympan_lab_engine::measurement::summariser::{SummaryTally, ThreadCounts};
 use tympan_lab_engine::measurement::{RunResults, jtl};
 use tympan_lab_engine::plan_run::{RunOptions, SummaryLinePrinter, time_of_day_text};
 use tympan_lab_plan::{LoadPortion, TestPlan};
 
 use super::frame::{self, AgentFrameKind, AgentFrameSender, FILE_CHUNK_BYTES, PROTOCOL_VERSION};
-use super::interval_codec;
 use super::job::{AgentCompletion, AgentHello, AgentJob, AgentWork, FinishedPart, TallyUpdate};
 use super::results_merger::ResultsMerger;
 use super::token::FleetToken;

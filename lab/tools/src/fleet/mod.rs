@@ -17,7 +17,6 @@
 mod agent;
 mod controller;
 mod frame;
-mod interval_codec;
 mod job;
 mod kubernetes;
 mod results_merger;

@@ -193,7 +193,7 @@ fn collect_series(endurance: &EnduranceTrial, measured: &PhaseMeasurement) -> Ve
             .collect()
     };
     let watched = |value: &dyn Fn(
-        &tympan_lab_engine::measurement::process_metrics::ProcessMetrics,
+        &tympan_lab_engine::measurement::ProcessMetrics,
     ) -> f64|
      -> Vec<(f64, f64)> {
         let metrics: Vec<_> = measured
@@ -227,7 +227,7 @@ fn collect_series(endurance: &EnduranceTrial, measured: &PhaseMeasurement) -> Ve
         ("threads", WorseDirection::Higher, watched(&|facts| facts.thread_count as f64), 1.0),
     ];
     let tells_pools = measured.process_metrics.iter().any(|facts| !facts.pools.is_empty());
-    let waiting = |facts: &tympan_lab_engine::measurement::process_metrics::ProcessMetrics| {
+    let waiting = |facts: &tympan_lab_engine::measurement::ProcessMetrics| {
         facts.pools.iter().map(|pool| pool.waiting).sum()
     };
     let waiting = if tells_pools { watched(&waiting) } else { Vec::new() };

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tympan_lab_tools::cacheability::CacheObstacle;
 use tympan_lab_tools::cacheability::{CrawlOptions, survey_cacheability};
-use tympan_lab_tools::page::cacheability::obstacle::CacheObstacle;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 fn crawl(origin: &OriginServer) -> CrawlOptions {

@@ -1,6 +1,5 @@
 //! Pages with all their parts: what is fetched, and what is told about it.
 
-use tympan_lab_engine::goal;
 use tympan_lab_tools::visit::{PageVisitOptions, visit_pages};
 use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
@@ -162,7 +161,7 @@ fn pages_have_goals_by_their_addresses() {
     let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let url = format!("http://{}/a.html", origin.addr());
     let text = format!("[goal.\"{url}\"]\nmax = \"60s\"\nmean = \"0us\"\n");
-    let goals = goal::parse_goals(&text, "g").unwrap();
+    let goals = tympan_lab_plan::goal::parse_goals(&text, "g").unwrap();
     let sheet =
         visit_pages(&PageVisitOptions { visits_per_page: 3, goals, ..visits(&origin, "/a.html") })
             .unwrap();

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tympan_lab_engine::goal;
 use tympan_lab_engine::live_display::{LiveDisplay, LiveDisplayMode};
 use tympan_lab_engine::plan_run::{LoadAmount, LoadOffer, RunOptions};
 use tympan_lab_engine::report::report_sheet::ReportSheet;
@@ -108,7 +107,7 @@ fn going_live_judges_every_phase_by_the_same_goals() {
         peak_multiplier: 2.0,
         hold_duration: Duration::from_secs(1),
         soft_launch_share: Some(0.5),
-        goals: goal::parse_goals(
+        goals: tympan_lab_plan::goal::parse_goals(
             "[goal.\"*\"]\nerror_rate = \"0%\"\n[goal.visit]\nmax = \"60s\"",
             "g",
         )
@@ -323,7 +322,8 @@ fn endurance_is_too_short_or_has_trends() {
         load_offer: offer(LoadAmount::Rate(20.0), 1000),
         warm_up: Duration::ZERO,
         max_trend_per_hour: 0.02,
-        goals: goal::parse_goals("[goal.\"*\"]\nerror_rate = \"0%\"", "g").unwrap(),
+        goals: tympan_lab_plan::goal::parse_goals("[goal.\"*\"]\nerror_rate = \"0%\"", "g")
+            .unwrap(),
     };
     let watched = Some(ProcessMetricsSource::Process(std::process::id()));
     let watching = PhaseSubject { metrics_source: watched, ..subject(&plan) };
@@ -407,7 +407,8 @@ fn components_are_tried_at_their_average_and_their_peak() {
         average_rate: 10.0,
         peak_rate: 20.0,
         hold_duration: Duration::from_secs(1),
-        goals: goal::parse_goals("[goal.\"*\"]\nerror_rate = \"1%\"", "g").unwrap(),
+        goals: tympan_lab_plan::goal::parse_goals("[goal.\"*\"]\nerror_rate = \"1%\"", "g")
+            .unwrap(),
         metrics_source: None,
     };
     let sheet =

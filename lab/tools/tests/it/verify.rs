@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use tympan_lab_engine::plan_run::RunOptions;
 use tympan_lab_plan::TestPlan;
-use tympan_lab_tools::comparison::verification::comparison_rule::ComparisonRules;
-use tympan_lab_tools::comparison::verification::difference::DifferenceAspect;
-use tympan_lab_tools::comparison::verification::plan_comparison::compare_plan_runs;
-use tympan_lab_tools::comparison::verification::site_comparison::{
-    SiteComparison, SiteComparisonResult, parse_request_list,
-};
+use tympan_lab_tools::verification::ComparisonRules;
+use tympan_lab_tools::verification::DifferenceAspect;
+use tympan_lab_tools::verification::compare_plan_runs;
+use tympan_lab_tools::verification::{SiteComparison, SiteComparisonResult, parse_request_list};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, refusing_addr};
 
 fn verify(before: &OriginServer, after: &OriginServer) -> SiteComparison {

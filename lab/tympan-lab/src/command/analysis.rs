@@ -6,12 +6,10 @@ use std::process::ExitCode;
 use serde_json::json;
 use tympan_lab_engine::measurement::log_watch_result::LogWatchResult;
 use tympan_lab_engine::plan_run::RunOptions;
-use tympan_lab_tools::verification::comparison_rule::ComparisonRules;
-use tympan_lab_tools::verification::difference::ResponseDifference;
-use tympan_lab_tools::verification::plan_comparison::compare_plan_runs;
-use tympan_lab_tools::verification::site_comparison::{
-    SiteComparison, SiteComparisonResult, parse_request_list,
-};
+use tympan_lab_tools::verification::ComparisonRules;
+use tympan_lab_tools::verification::ResponseDifference;
+use tympan_lab_tools::verification::compare_plan_runs;
+use tympan_lab_tools::verification::{SiteComparison, SiteComparisonResult, parse_request_list};
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::load_run::{load_plan, parse_headers, parse_properties, print_omitted_elements};

@@ -11,10 +11,10 @@
 //!
 //! Not here: load, and performance comparison ([`crate::comparison::metric_comparison`]).
 
-pub mod comparison_rule;
-pub mod difference;
-pub mod plan_comparison;
-pub mod site_comparison;
+mod comparison_rule;
+mod difference;
+mod plan_comparison;
+mod site_comparison;
 
 pub use comparison_rule::ComparisonRules;
 pub use difference::{DifferenceAspect, ResponseDifference};

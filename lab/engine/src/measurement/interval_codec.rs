@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tympan_lab_engine::measurement::{CacheWarmup, SampleStats, TimingHistogram, WorkerInterval};
+use super::{CacheWarmup, SampleStats, TimingHistogram, WorkerInterval};
 
 /// Appends a number as a varint.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push((number & 0x7F) as u8 | 0x80);
         number >>= 7;
@@ -83,7 +83,7 @@ fn put_stats(out: &mut Vec<u8>, stats: &SampleStats) {
 }
 
 /// Returns the encoded measurements of a worker in one second.
-pub(super) fn encode_interval(interval: &WorkerInterval) -> Vec<u8> {
+pub fn encode_interval(interval: &WorkerInterval) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     put_varint(&mut out, interval.worker as u64);
     put_varint(&mut out, interval.second.into());
@@ -117,10 +117,11 @@ fn duration_us(time: Duration) -> u64 {
 
 /// Reads numbers from bytes.
 #[derive(Debug)]
-pub(super) struct IntervalDecoder<'a>(pub(super) &'a [u8]);
+pub struct IntervalDecoder<'a>(pub &'a [u8]);
 
 impl IntervalDecoder<'_> {
-    pub(super) fn read_number(&mut self) -> Option<u64> {
+    /// Reads a number; `None` at the end or if it is not well-formed.
+    pub fn read_number(&mut self) -> Option<u64> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let (&byte, rest) = self.0.split_first()?;
@@ -199,7 +200,7 @@ impl IntervalDecoder<'_> {
 }
 
 /// Decodes the output of [`encode_interval`]; `None` if it is invalid.
-pub(super) fn decode_interval(bytes: &[u8]) -> Option<WorkerInterval> {
+pub fn decode_interval(bytes: &[u8]) -> Option<WorkerInterval> {
     let mut cursor = IntervalDecoder(bytes);
     let mut interval = WorkerInterval {
         worker: usize::try_from(cursor.read_number()?).ok()?,
@@ -233,7 +234,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use tympan_lab_engine::measurement::{RecordedSample, RunResults, SampleRecorder};
+    use crate::measurement::{RecordedSample, RunResults, SampleRecorder};
     use tympan_lab_plan::LoadPortion;
 
     /// One request of a schedule: label, delay of sending, duration, and success.
