@@ -15,7 +15,6 @@ mod repository_source;
 mod restore;
 mod retention;
 mod save;
-mod save_throttle;
 mod snapshot_transfer;
 mod source_selection;
 mod tune;
@@ -33,7 +32,7 @@ use tympan_backup::{BackupProgress, Error, UnlockScope, VaultObjectId, VaultUser
 pub(crate) use self::document_view::ContentDocumentView;
 pub(crate) use self::home_file::{StateDatabaseInclusion, read_home_files};
 pub(crate) use self::repository_source::{LiveHomeContent, SeparatelySavedBase, new_spool_dir};
-pub(crate) use self::save_throttle::{BaselineSource, ThrottleReport, ThrottledSave};
+pub(crate) use self::save::start_save_throttle;
 pub(crate) use self::tuned_settings::TunedSaveSettings;
 pub(crate) use self::vault_location::{enable_vault_cache, vault_backend_at};
 pub(crate) use self::vault_session::VaultPassword;
