@@ -19,10 +19,11 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tympan_backup::{
-    BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, DocumentView, Error,
-    LiveStore, PruneOptions, RetentionPolicy, SaveOptions, SaveSession, SaveSummary, Vault,
-    VaultIndex, VaultLock, VaultLockMode, VaultUser, WriterTuning, apply_retention,
-    prune_snapshots, save_directories, save_repository, source_path,
+    BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, BaselineSource,
+    DocumentView, Error, LiveStore, PruneOptions, RetentionPolicy, SaveOptions, SaveSession,
+    SaveSummary, ThrottleReport, ThrottledSave, Vault, VaultIndex, VaultLock, VaultLockMode,
+    VaultUser, WriterTuning, apply_retention, prune_snapshots, save_directories, save_repository,
+    source_path,
 };
 use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;
@@ -34,9 +35,9 @@ use tympan_terminal::{CommandFault, error_chain_text};
 use crate::args::vault::VaultLocationArgs;
 use crate::blob_storage;
 use crate::command::{
-    BaselineSource, ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
-    ThrottleReport, ThrottledSave, TunedSaveSettings, VaultPassword, enable_vault_cache,
-    new_spool_dir, read_home_files, vault_backend_at,
+    ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
+    TunedSaveSettings, VaultPassword, enable_vault_cache, new_spool_dir, read_home_files,
+    start_save_throttle, vault_backend_at,
 };
 use crate::config::{Span, parse_span};
 use crate::home::Home;
@@ -520,7 +521,7 @@ impl ScheduledBackupJob {
     fn start_throttle(&self, progress: &Arc<BackupProgress>) -> Option<ThrottledSave> {
         let deadline = throttled_save_limit(self.status.max_age, &self.schedule);
         let giving_way =
-            ThrottledSave::start(&self.dir, (BaselineSource::RequestLog, Some(deadline)), progress);
+            start_save_throttle(&self.dir, (BaselineSource::RequestLog, Some(deadline)), progress);
         let log_fault = |fault: &CommandFault| {
             tracing::debug!(reason = fault.message(), "scheduled save runs without throttling");
         };

@@ -25,9 +25,9 @@ mod site;
 mod user;
 
 pub(crate) use backup::{
-    BaselineSource, ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
-    ThrottleReport, ThrottledSave, TunedSaveSettings, VaultPassword, enable_vault_cache,
-    new_spool_dir, read_home_files, vault_backend_at,
+    ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion, TunedSaveSettings,
+    VaultPassword, enable_vault_cache, new_spool_dir, read_home_files, start_save_throttle,
+    vault_backend_at,
 };
 
 use std::process::ExitCode;

@@ -38,6 +38,7 @@ mod retention;
 mod rewritten_snapshot_tests;
 mod run_log;
 mod save;
+mod save_throttle;
 mod selection;
 mod source;
 mod stats;
@@ -72,6 +73,7 @@ pub use run_log::{BackupRunKind, BackupRunLog, BackupRunRecord};
 pub use save::{
     BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary, SourceReadLimits,
 };
+pub use save_throttle::{BaselineSource, ThrottleReport, ThrottledSave};
 pub use selection::RestoreSelection;
 pub use source::base_store::{
     BaseStoreReference, OmittedCounts, SeparateBase, find_folder_base, find_snapshot_base,

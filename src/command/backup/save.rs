@@ -1,17 +1,18 @@
 //! `tympan backup save`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tympan_backup::{
-    BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, CompressionMode,
-    DocumentView, HomeFile, OmittedCounts, ParentSelection, RateLimit, SaveOptions, SaveSession,
-    SaveSummary, SourceReadLimits, Vault, VaultIndex, VaultLock, VaultLockMode, WriterTuning,
-    redact_address, save_directories, save_repository, save_stream, source_path,
+    BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, BaselineSource,
+    CompressionMode, DocumentView, HomeFile, OmittedCounts, ParentSelection, RateLimit,
+    SaveOptions, SaveSession, SaveSummary, SourceReadLimits, ThrottleReport, ThrottledSave, Vault,
+    VaultIndex, VaultLock, VaultLockMode, WriterTuning, redact_address, save_directories,
+    save_repository, save_stream, source_path,
 };
 use tympan_store::RevisionRetention;
 use tympan_terminal::{CommandFault, CommandOutcome, say};
@@ -19,7 +20,6 @@ use tympan_terminal::{CommandFault, CommandOutcome, say};
 use super::document_view::ContentDocumentView;
 use super::home_file::{self, StateDatabaseInclusion};
 use super::repository_source::{BaseCoverage, SeparatelySavedBase};
-use super::save_throttle::{BaselineSource, ThrottledSave};
 use super::source_selection::{self, SaveSources};
 use super::tuned_settings::TunedSaveSettings;
 use super::{
@@ -247,7 +247,7 @@ impl SourceSaver<'_> {
         let beside = tuning.beside.as_ref();
         let giving_way = beside
             .map(|home| {
-                ThrottledSave::start(
+                start_save_throttle(
                     home,
                     (BaselineSource::LiveMeasurement, tuning.finish_within),
                     &progress,
@@ -267,7 +267,7 @@ impl SourceSaver<'_> {
         if let Some(yielded) = giving_way.and_then(ThrottledSave::finish).filter(|_| !tuning.quiet)
         {
             if json {
-                say!("{}", yielded.to_json());
+                say!("{}", throttle_report_json(&yielded));
             } else {
                 say!("{yielded}");
             }
@@ -568,6 +568,32 @@ fn print_saved_source(
         }
     }
     is_whole
+}
+
+/// Starts to throttle a save for the visitors of the instance that uses a home.
+///
+/// # Errors
+/// If the home has no log of requests.
+pub(crate) fn start_save_throttle(
+    home: &Path,
+    baseline_and_deadline: (BaselineSource, Option<Duration>),
+    progress: &Arc<BackupProgress>,
+) -> Result<ThrottledSave, CommandFault> {
+    let log = home.join("logs").join("request.log");
+    ThrottledSave::start(log.clone(), baseline_and_deadline, progress).map_err(|error| {
+        CommandFault::usage(format!(
+            "cannot read `{}`: {error}; name the home of an instance that serves requests",
+            log.display()
+        ))
+    })
+}
+
+fn throttle_report_json(report: &ThrottleReport) -> Value {
+    let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
+    json!({
+        "message_type": "gave_way", "p95_ms_before": ms(report.baseline_p95), "p95_ms": ms(report.p95_during_save),
+        "transactions_lost": report.lost_share.round(), "paused_ms": report.paused_time.as_millis(),
+    })
 }
 
 #[cfg(test)]

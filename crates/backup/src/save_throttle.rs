@@ -3,6 +3,8 @@
 //!
 //! Input: the instance's `request.log`, as it grows. Output: the share of time in which the save works, and the
 //! slowdown that visitors still had.
+//!
+//! Not here: the decision how much to slow down (`throttle`).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,11 +17,11 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::{Value, json};
-use tympan_backup::{BackupProgress, RunThrottle, ServedInterval, ThrottleController};
-use tympan_terminal::CommandFault;
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{RequestLogEvent, parse_request_log_line};
+
+use crate::save::BackupProgress;
+use crate::throttle::{RunThrottle, ServedInterval, ThrottleController};
 
 /// The duration of the baseline measurement before the save begins.
 const BASELINE_DURATION: Duration = Duration::from_secs(5);
@@ -35,6 +37,7 @@ const MAX_LOG_TAIL_BYTES: u64 = 8 << 20;
 const THROTTLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The end of a log that another process writes.
+#[derive(Debug)]
 struct RequestLogTail {
     path: PathBuf,
     file: File,
@@ -130,45 +133,46 @@ impl ResponseTimeHistogram {
 
 /// The source of the baseline of response times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BaselineSource {
+pub enum BaselineSource {
     /// A measurement of the instance before the save.
     LiveMeasurement,
     /// The instance's log of the last minutes.
     RequestLog,
 }
 
-/// A save that is throttled for visitors.
-pub(crate) struct ThrottledSave {
+/// A save that is throttled for visitors, by a thread that follows the instance's log.
+#[derive(Debug)]
+pub struct ThrottledSave {
     stop_sender: Sender<()>,
     thread: JoinHandle<(ThrottleController, ResponseTimeHistogram)>,
     throttle: Arc<RunThrottle>,
 }
 
 /// The result of throttling.
-pub(crate) struct ThrottleReport {
-    baseline_p95: Option<Duration>,
-    p95_during_save: Option<Duration>,
-    lost_share: f64,
-    paused_time: Duration,
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThrottleReport {
+    /// The 95th percentile of response times before the save, if there were enough responses.
+    pub baseline_p95: Option<Duration>,
+    /// The 95th percentile of response times during the save, if there were any.
+    pub p95_during_save: Option<Duration>,
+    /// The estimated number of responses that visitors did not get because of the save.
+    pub lost_share: f64,
+    /// The time for which the save paused.
+    pub paused_time: Duration,
 }
 
 impl ThrottledSave {
-    /// Measures the response times of an instance, and then starts to throttle the run.
+    /// Measures the response times of an instance in its `request.log`, and then starts to throttle the run. A live
+    /// measurement takes 5 seconds. With a deadline, the run is throttled so that it ends in time.
     ///
     /// # Errors
-    /// If the home has no log of requests.
-    pub(crate) fn start(
-        home: &Path,
+    /// If the log cannot be opened.
+    pub fn start(
+        log: PathBuf,
         (before, deadline): (BaselineSource, Option<Duration>),
         progress: &Arc<BackupProgress>,
-    ) -> Result<Self, CommandFault> {
-        let log = home.join("logs").join("request.log");
-        let mut tail = RequestLogTail::open(log.clone()).map_err(|error| {
-            CommandFault::usage(format!(
-                "cannot read `{}`: {error}; name the home of an instance that serves requests",
-                log.display()
-            ))
-        })?;
+    ) -> std::io::Result<Self> {
+        let mut tail = RequestLogTail::open(log.clone())?;
         let throttle = Arc::new(RunThrottle::default());
         progress.set_throttle(throttle.clone());
         let (stop, stopped) = channel::<()>();
@@ -212,8 +216,9 @@ impl ThrottledSave {
         Ok(Self { stop_sender: stop, thread, throttle })
     }
 
-    /// Ends the throttling with the run.
-    pub(crate) fn finish(self) -> Option<ThrottleReport> {
+    /// Ends the throttling with the run; returns `None` if its thread panicked.
+    #[must_use]
+    pub fn finish(self) -> Option<ThrottleReport> {
         drop(self.stop_sender);
         let (controller, all) = self.thread.join().ok()?;
         Some(ThrottleReport {
@@ -234,16 +239,9 @@ fn progress_share(progress: &BackupProgress) -> Option<f64> {
 
 impl ThrottleReport {
     /// Returns true if the save was slowed down.
-    pub(crate) fn was_slowed(&self) -> bool {
+    #[must_use]
+    pub fn was_slowed(&self) -> bool {
         !self.paused_time.is_zero()
-    }
-
-    pub(super) fn to_json(&self) -> Value {
-        let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
-        json!({
-            "message_type": "gave_way", "p95_ms_before": ms(self.baseline_p95), "p95_ms": ms(self.p95_during_save),
-            "transactions_lost": self.lost_share.round(), "paused_ms": self.paused_time.as_millis(),
-        })
     }
 }
 
