@@ -246,7 +246,7 @@ impl Demo {
     pub(crate) fn publish_admin(&self) -> String {
         let greeting = self.running.greeting.lines();
         let line = greeting
-            .filter(|line| line.starts_with("watch "))
+            .filter(|line| line.starts_with("monitoring "))
             .find(|line| line.contains("of publish"));
         line.unwrap().split_whitespace().nth(1).unwrap().to_owned()
     }

@@ -239,7 +239,7 @@ impl LoadExperiment {
         let mut doubts = result_validity::validity_doubts(&results);
         doubts.extend(faults);
         if total.status_counts.keys().all(|status| *status == 0) {
-            doubts.push("the target never answered".to_owned());
+            doubts.push("the target never responded".to_owned());
         }
         let ms = |time: Duration| time.as_secs_f64() * 1000.0;
         Ok(ExperimentTrial {

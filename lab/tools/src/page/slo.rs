@@ -405,7 +405,7 @@ fn build_slo_sheet(
         is_met: failed == 0,
     });
     if samples.iter().all(|sample| sample.status == 0) {
-        sheet.add_verdict(ReportTone::Doubtful, "the pages never answered");
+        sheet.add_verdict(ReportTone::Doubtful, "the pages never responded");
     }
     let is_met = sheet.judged_goals.iter().all(|goal| goal.is_met);
     let (tone, status) =

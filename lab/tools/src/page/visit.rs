@@ -391,7 +391,7 @@ fn build_visit_sheet(
             ],
         );
         if last.visit_requests.iter().all(|element| element.status == 0) {
-            sheet.add_verdict(ReportTone::Doubtful, format!("{url} never answered"));
+            sheet.add_verdict(ReportTone::Doubtful, format!("{url} never responded"));
         } else if failed > 0 {
             let which: Vec<String> = last
                 .visit_requests

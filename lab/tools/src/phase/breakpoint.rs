@@ -394,7 +394,7 @@ fn build_breakpoint_sheet(
     }
     match (first_bad, knee) {
         _ if all.iter().all(PhaseMeasurement::is_unreachable) => {
-            sheet.add_verdict(ReportTone::Doubtful, "the target never answered");
+            sheet.add_verdict(ReportTone::Doubtful, "the target never responded");
         }
         (Some(bad), Some(knee)) => {
             let broken = signs.get(bad).copied().flatten().map_or("", OverloadSign::description);

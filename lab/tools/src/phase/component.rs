@@ -98,7 +98,7 @@ fn build_component_sheet(all: Vec<(String, Vec<GoalResult>, PhaseMeasurement)>) 
             sheet.add_verdict(ReportTone::Doubtful, format!("at {}: {doubt}", measured.phase.name));
         }
         if measured.is_unreachable() {
-            sheet.add_verdict(ReportTone::Doubtful, format!("{url} never answered"));
+            sheet.add_verdict(ReportTone::Doubtful, format!("{url} never responded"));
         }
         add_phase_row(&mut table, &measured, tone, label);
         json_entries.push(measured.to_json());

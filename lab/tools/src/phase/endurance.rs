@@ -124,7 +124,7 @@ fn build_endurance_sheet(endurance: &EnduranceTrial, measured: &PhaseMeasurement
         sheet.add_verdict(ReportTone::Doubtful, doubt.clone());
     }
     if measured.is_unreachable() {
-        sheet.add_verdict(ReportTone::Doubtful, "the target never answered");
+        sheet.add_verdict(ReportTone::Doubtful, "the target never responded");
     }
     if !unclear.is_empty() {
         sheet.add_verdict(

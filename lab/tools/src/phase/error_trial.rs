@@ -197,7 +197,7 @@ fn build_error_sheet(
         if measured.is_unreachable() {
             sheet.add_verdict(
                 ReportTone::Doubtful,
-                format!("{}: the target never answered", measured.phase.name),
+                format!("{}: the target never responded", measured.phase.name),
             );
         }
     }

@@ -154,7 +154,7 @@ fn build_go_live_sheet(launch: &GoLiveTrial, all: &[PhaseMeasurement]) -> Report
             sheet.add_verdict(ReportTone::Doubtful, format!("in {}: {doubt}", measured.phase.name));
         }
         if measured.is_unreachable() {
-            sheet.add_verdict(ReportTone::Doubtful, "the target never answered");
+            sheet.add_verdict(ReportTone::Doubtful, "the target never responded");
         }
         add_phase_row(&mut table, measured, tone, &label);
         phases.push(measured.to_json());

@@ -381,7 +381,7 @@ fn build_upload_sheet(
         sheet.add_verdict(ReportTone::Doubtful, format!("GENERATOR SATURATED: {doubt}"));
     }
     if results.total_stats().status_counts.keys().all(|status| *status == 0) {
-        sheet.add_verdict(ReportTone::Doubtful, "the author never answered");
+        sheet.add_verdict(ReportTone::Doubtful, "the author never responded");
     }
     match sheet.judged_goals.iter().all(|goal| goal.is_met) {
         true => sheet

@@ -311,7 +311,7 @@ impl ToughDayRun<'_> {
         };
         let total = results.total_stats();
         if total.status_counts.keys().all(|status| *status == 0) {
-            sheet.add_verdict(ReportTone::Doubtful, "the author never answered");
+            sheet.add_verdict(ReportTone::Doubtful, "the author never responded");
         }
         let tone = if total.error_count == 0 { ReportTone::Good } else { ReportTone::Plain };
         sheet.add_verdict(

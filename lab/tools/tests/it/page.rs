@@ -184,7 +184,7 @@ fn a_page_that_does_not_answer_is_not_measured() {
     };
     let sheet = visit_pages(&visits).unwrap();
     assert!(
-        sheet.is_doubtful() && sheet.to_plain_text().contains("never answered"),
+        sheet.is_doubtful() && sheet.to_plain_text().contains("never responded"),
         "{}",
         sheet.to_plain_text()
     );

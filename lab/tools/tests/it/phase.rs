@@ -92,7 +92,7 @@ fn a_target_that_never_answers_has_no_breakpoint() {
     let sheet = breakpoint::search_breakpoint(&subject(&plan), &search(), &mut |_| {}).unwrap();
     assert!(sheet.is_doubtful());
     assert!(
-        sheet.to_plain_text().contains("the target never answered"),
+        sheet.to_plain_text().contains("the target never responded"),
         "{}",
         sheet.to_plain_text()
     );
