@@ -230,7 +230,9 @@ pub(super) fn check_vault(
             match numbers {
                 Some((number, of)) if (1..=of).contains(&number) => CheckDepth::Subset(number, of),
                 _ => {
-                    return Err(CommandFault::usage(format!("`{text}` is not a part; write `2/7`")));
+                    return Err(CommandFault::usage(format!(
+                        "`{text}` is not a part; write `2/7`"
+                    )));
                 }
             }
         }
