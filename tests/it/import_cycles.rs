@@ -16,6 +16,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("lab/engine", 9, 30),
     ("lab/plan", 9, 30),
     ("lab/tools", 9, 30),
+    ("lab/tympan-lab", 5, 7),
     ("render", 9, 22),
     ("render-export", 4, 6),
     ("replicate", 9, 9),
