@@ -29,7 +29,7 @@ fn check(limits: RenderLimits, template: &str, expected: &str) {
 
 #[test]
 fn a_component_that_includes_itself() {
-    check(RenderLimits::default(), "{{ include(resource) }}", "more than 50 deep");
+    check(RenderLimits::default(), "{{ include(resource) }}", "more than 50 levels deep");
 }
 
 #[test]
@@ -54,14 +54,14 @@ fn deep_macros_inside_deep_includes() {
 fn a_loop_that_never_ends() {
     let limits = RenderLimits { max_steps: 20_000, ..RenderLimits::default() };
     let template = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
-    check(limits, template, "more than 20000 steps");
+    check(limits, template, "more than 20000 template steps");
 }
 
 #[test]
 fn steps_are_shared_by_all_components() {
     let limits = RenderLimits { max_steps: 20_000, ..RenderLimits::default() };
     let template = "{% for a in range(1000) %}{{ a }}{% endfor %}{{ include(resource) }}";
-    check(limits, template, "more than 20000 steps");
+    check(limits, template, "more than 20000 template steps");
 }
 
 #[test]
