@@ -168,11 +168,11 @@ impl ThrottledSave {
     /// # Errors
     /// If the log cannot be opened.
     pub fn start(
-        log: PathBuf,
+        log: &Path,
         (before, deadline): (BaselineSource, Option<Duration>),
         progress: &Arc<BackupProgress>,
     ) -> std::io::Result<Self> {
-        let mut tail = RequestLogTail::open(log.clone())?;
+        let mut tail = RequestLogTail::open(log.to_owned())?;
         let throttle = Arc::new(RunThrottle::default());
         progress.set_throttle(throttle.clone());
         let (stop, stopped) = channel::<()>();
@@ -185,7 +185,7 @@ impl ThrottledSave {
             watched
         } else {
             // If there are few visitors, or the log cannot be read, the baseline is learned from pauses of the save.
-            let minutes = recent_log_responses(&log, SystemTime::now()).unwrap_or_default();
+            let minutes = recent_log_responses(log, SystemTime::now()).unwrap_or_default();
             if minutes.response_times.len() >= MIN_RESPONSE_COUNT {
                 minutes
             } else {

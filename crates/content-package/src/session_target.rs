@@ -30,7 +30,10 @@ impl InstallTarget for Session {
 
     fn read_node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
         let fields = self.read_node_fields(path)?;
-        Ok(fields.map(|(properties, children)| ExistingNode { properties, children }))
+        Ok(fields.map(|fields| ExistingNode {
+            properties: fields.properties,
+            children: fields.child_names,
+        }))
     }
 
     fn register_node_types(&mut self, cnd: &str) -> Result<()> {

@@ -9,6 +9,15 @@ use crate::document::record::{ContentRecord, RecordBody};
 use crate::model::order_key::OrderKey;
 use crate::{Error, NodePath, Property, Result, Subtree, document::record_key};
 
+/// A node without its descendants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeFields {
+    /// The properties by name.
+    pub properties: BTreeMap<String, Property>,
+    /// The names of the children, in order.
+    pub child_names: Vec<String>,
+}
+
 impl Session {
     /// Changes a node inside the decoded document that holds it.
     pub(super) fn edit_node<T>(
@@ -65,14 +74,18 @@ impl Session {
     pub fn read_node_fields(
         &mut self,
         path: &NodePath,
-    ) -> Result<Option<(BTreeMap<String, Property>, Vec<String>)>> {
+    ) -> Result<Option<NodeFields>> {
         if let Some(node) = self.find_visible_edited_node(path) {
-            let children = node.children.iter().map(|child| child.name.clone()).collect();
-            return Ok(Some((node.properties.clone(), children)));
+            return Ok(Some(NodeFields {
+                properties: node.properties.clone(),
+                child_names: node.children.iter().map(|child| child.name.clone()).collect(),
+            }));
         }
         let Some(node) = self.node(path)? else { return Ok(None) };
-        let children = node.children()?.iter().map(|child| child.name().to_owned()).collect();
-        Ok(Some((node.properties().into_iter().collect(), children)))
+        Ok(Some(NodeFields {
+            child_names: node.children()?.iter().map(|child| child.name().to_owned()).collect(),
+            properties: node.properties().into_iter().collect(),
+        }))
     }
 
     /// Decodes the document that holds `path`, unless it is already the one being edited.
