@@ -13,7 +13,7 @@
 //! compares two states of a session.
 
 pub(crate) mod document_edit;
-mod edited_document;
+pub(crate) mod edited_document;
 mod node_copy;
 mod session_commit;
 pub(crate) mod sibling_order;

@@ -580,7 +580,7 @@ pub(crate) fn start_save_throttle(
     progress: &Arc<BackupProgress>,
 ) -> Result<ThrottledSave, CommandFault> {
     let log = home.join("logs").join("request.log");
-    ThrottledSave::start(log, baseline_and_deadline, progress).map_err(|error| {
+    ThrottledSave::start(&log, baseline_and_deadline, progress).map_err(|error| {
         CommandFault::usage(format!(
             "cannot read `{}`: {error}; name the home of an instance that serves requests",
             log.display()
