@@ -63,8 +63,8 @@ pub use model::value_key::{Comparand, KeySpan, ValueKey, prefix_successor, split
 pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes};
 pub use repository::Repository;
 pub use session::Session;
-pub use session::edited_document::NodeFields;
 pub use session::document_edit::DocumentEdit;
+pub use session::edited_document::NodeFields;
 pub use session::sibling_order::SiblingPosition;
 pub use snapshot::{ChildList, LoadedDocument, Node, Snapshot};
 pub use state_reader::document_scan::{DocumentScan, ScanScope, ScannedDocument};

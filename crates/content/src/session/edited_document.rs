@@ -71,10 +71,7 @@ impl Session {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn read_node_fields(
-        &mut self,
-        path: &NodePath,
-    ) -> Result<Option<NodeFields>> {
+    pub fn read_node_fields(&mut self, path: &NodePath) -> Result<Option<NodeFields>> {
         if let Some(node) = self.find_visible_edited_node(path) {
             return Ok(Some(NodeFields {
                 properties: node.properties.clone(),

@@ -75,8 +75,7 @@ fn a_paused_mount_waits_until_it_is_resumed() {
     let office = Office::with(settings(folder.path().to_str().unwrap(), &["archive"]));
     office.apply();
     office.wait_for_rest();
-    let block_on = |future| office.desk.runtime.block_on(future);
-    assert!(block_on(office.mounts.pause_mount("archive")).unwrap());
+    assert!(office.desk.runtime.block_on(office.mounts.pause_mount("archive")).unwrap());
     assert!(!office.desk.runtime.block_on(office.mounts.pause_mount("other")).unwrap());
     // Another start, or another configuration, does not let it go on.
     office.apply();

@@ -123,8 +123,8 @@ async fn index_status(
     now: SystemTime,
 ) -> Result<SearchIndexStatus, String> {
     let search = instance.search.clone();
-    let status = tokio::task::spawn_blocking(move || search.status(now)).await;
-    status.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    let read_status = move || search.status(now).map_err(|error| error.to_string());
+    tokio::task::spawn_blocking(read_status).await.map_err(|error| error.to_string())?
 }
 
 #[cfg(test)]
