@@ -88,7 +88,7 @@ pub(crate) enum TympanCommand {
     /// Manages the large blobs of a home, which it may share with others.
     Blobs(BlobsArgs),
     /// Saves folders and repositories in a vault, and restores them.
-    Backup(backup::BackupArgs),
+    Backup(Box<backup::BackupArgs>),
     /// Creates, accepts, lists and removes the credentials that two instances use with each other.
     Pair(PairArgs),
     /// Manages users and their tokens.

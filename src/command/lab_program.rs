@@ -17,7 +17,7 @@ pub(super) fn run_lab_program(arguments: Vec<OsString>) -> CommandOutcome {
     replace_process(arguments.into_iter())
 }
 
-/// Prints the lab's help for `tympan help lab …`; `None` for another command line.
+/// Prints the lab's help for the words `help lab`; returns `None` for another command line.
 pub(crate) fn run_lab_help() -> Option<CommandOutcome> {
     let mut arguments = std::env::args_os().skip(1);
     let is_help = arguments.next()? == "help" && arguments.next()? == "lab";

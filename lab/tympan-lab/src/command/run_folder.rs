@@ -121,7 +121,8 @@ pub(super) fn create_run_folder(
         }
     };
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let command_line: Vec<String> = std::env::args().collect();
+    let command_line: Vec<String> =
+        ["tympan", "lab"].map(str::to_owned).into_iter().chain(std::env::args().skip(1)).collect();
     let words: Vec<String> = redaction::redact_command_line(&command_line)
         .iter()
         .map(|argument| quoted(argument))
