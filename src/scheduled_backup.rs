@@ -35,9 +35,9 @@ use tympan_terminal::{CommandFault, error_chain_text};
 use crate::args::vault::VaultLocationArgs;
 use crate::blob_storage;
 use crate::command::{
-    ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion,
-    TunedSaveSettings, VaultPassword, enable_vault_cache, new_spool_dir, read_home_files,
-    start_save_throttle, vault_backend_at,
+    ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion, TunedSaveSettings,
+    VaultPassword, enable_vault_cache, new_spool_dir, read_home_files, start_save_throttle,
+    vault_backend_at,
 };
 use crate::config::{Span, parse_span};
 use crate::home::Home;

@@ -85,7 +85,7 @@ impl SamplePacer {
     }
 
     /// Returns the next start time, relative to the start of the run; `None` if none is left.
-    pub fn next(&mut self) -> Option<Duration> {
+    pub fn next_start(&mut self) -> Option<Duration> {
         loop {
             let moment = match &mut self.schedule {
                 PacerSchedule::Exact(exact) => exact.next(),
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn moments(pacer: &mut SamplePacer, count: usize) -> Vec<Duration> {
-        (0..count).map(|_| pacer.next().unwrap()).collect()
+        (0..count).map(|_| pacer.next_start().unwrap()).collect()
     }
 
     fn precise(count: f64, batch: u64, portion: LoadPortion) -> SamplePacer {
@@ -178,7 +178,7 @@ mod tests {
         let mut pacer = precise(250_000.0, 1, LoadPortion::default());
         let all = moments(&mut pacer, 250_000);
         assert!(all.last().unwrap().as_secs_f64() <= 60.0 && all.is_sorted());
-        assert!(pacer.next().unwrap() >= *all.last().unwrap());
+        assert!(pacer.next_start().unwrap() >= *all.last().unwrap());
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
             RateInterval::constant(10.0, seconds(2)),
         ];
         let mut pacer = SamplePacer::with_rate_intervals(&rows, LoadPortion::default());
-        let all: Vec<Duration> = std::iter::from_fn(|| pacer.next()).collect();
+        let all: Vec<Duration> = std::iter::from_fn(|| pacer.next_start()).collect();
         let before = |second: u64| all.iter().filter(|time| **time < seconds(second)).count();
         assert_eq!((before(2), before(4), before(6)), (5, 20, 40));
         assert!(

@@ -44,7 +44,6 @@ pub struct UserTurn<'a> {
     /// The due time of this turn: the arrival, the end of a wait, or the last byte of a response.
     pub due_at: Instant,
     /// Responses to the requests of the previous turn.
-    #[expect(clippy::vec_box, reason = "replies are moved several times, and are large")]
     pub outcomes: Vec<Box<ExchangeOutcome>>,
     /// Set when the run ends: a user must finish without sending more.
     pub is_stopping: bool,

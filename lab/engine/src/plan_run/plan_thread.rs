@@ -568,7 +568,7 @@ impl PlanThread {
                 entry.insert(pacer)
             }
         };
-        let moment = pacer.next();
+        let moment = pacer.next_start();
         drop(pacers);
         match moment {
             Some(moment) => (self.run_state.epoch.0 + moment).saturating_duration_since(now),

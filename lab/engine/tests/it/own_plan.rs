@@ -335,7 +335,7 @@ fn any_plan_takes_another_load() {
             is_random: false,
         };
         run_plan(
-            &plan,
+            plan,
             &RunOptions { load_offer: Some(offer), worker_count: 2, ..RunOptions::default() },
             &mut |_| {},
         )
