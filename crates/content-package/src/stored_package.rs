@@ -172,7 +172,7 @@ impl<'a> StoredPackages<'a> {
     /// Opens the file of a stored package and reads it.
     ///
     /// # Errors
-    /// [`Error::InvalidPackage`] if it is not a valid package; errors of the store.
+    /// `Error::InvalidPackage` if it is not a valid package; errors of the store.
     pub fn open(
         &self,
         package: &StoredPackage,

@@ -1,6 +1,6 @@
 //! Writes plans in Tympan's own format from a log or a recording.
 //!
-//! Not here: reading plans ([`tympan_lab_engine::plan_run`]).
+//! Not here: reading plans (`tympan_lab_engine::plan_run`).
 
 use std::fmt::Write as _;
 

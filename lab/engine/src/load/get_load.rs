@@ -122,7 +122,7 @@ impl GetLoad {
     /// Runs the load.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`] and [`Error::InvalidUrl`] for invalid options, [`Error::Resolve`], [`Error::Engine`].
+    /// [`Error::UnusableInput`] and `Error::InvalidUrl` for invalid options, [`Error::Resolve`], [`Error::Engine`].
     pub fn run(&self) -> Result<RunResults> {
         self.run_portion(LoadPortion::default(), &mut ())
     }

@@ -1,7 +1,7 @@
 //! The load engine: one thread per core, each with its own epoll instance, users, timers and histograms.
 //!
 //! In: [`VirtualUser`]s, which determine the next request, and their start times: all at given times (closed model), or
-//! one per arrival of a [`ArrivalSchedule`] (open model). Out: [`crate::measurement::RunResults`].
+//! one per arrival of a `ArrivalSchedule` (open model). Out: [`crate::measurement::RunResults`].
 //!
 //! Invariants
 //! * Workers share nothing while they send, except what a plan itself shares.

@@ -129,7 +129,7 @@ fn writes_sub_sample_rows(file: &str, options: &RunOptions) -> bool {
 /// Runs a plan.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] if numeric fields of the plan are invalid with these properties; [`Error::FileAccess`];
+/// `Error::InvalidFile` if numeric fields of the plan are invalid with these properties; [`Error::FileAccess`];
 /// [`Error::Engine`].
 pub fn run_plan(
     plan: &TestPlan,

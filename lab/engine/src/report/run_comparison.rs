@@ -7,7 +7,7 @@
 //!   over runs.
 //! * A run without times per second (one of several phases, a summary alone) has rows but no curves.
 //!
-//! Not here: whether a difference exceeds noise, which takes several runs of each ([`tympan_lab_tools::metric_comparison`]).
+//! Not here: whether a difference exceeds noise, which takes several runs of each (`tympan_lab_tools::metric_comparison`).
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -195,7 +195,7 @@ impl AbOptions {
     /// Returns the parsed URL.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`].
+    /// `Error::InvalidUrl`.
     pub(super) fn parse_url(&self) -> Result<AbsoluteUrl> {
         Ok(match self.url.contains("://") {
             true => AbsoluteUrl::parse(&self.url)?,
@@ -206,7 +206,7 @@ impl AbOptions {
     /// Performs the run.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`] and [`Error::UnusableInput`] for invalid options, [`Error::Resolve`], [`Error::Tls`],
+    /// `Error::InvalidUrl` and [`Error::UnusableInput`] for invalid options, `Error::Resolve`, [`Error::Tls`],
     /// [`Error::Engine`].
     pub fn run(&self) -> Result<AbRun> {
         self.run_with_listener(Arc::new(|_| {}))

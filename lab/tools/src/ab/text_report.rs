@@ -269,7 +269,7 @@ impl AbOptions {
     /// progress, the ending is part of the progress messages.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`](crate::Error::InvalidUrl).
+    /// `Error::InvalidUrl`.
     pub fn opening_line(&self) -> Result<(String, &'static str)> {
         if self.html_table.is_some() {
             return Ok((

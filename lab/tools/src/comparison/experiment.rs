@@ -163,7 +163,7 @@ impl LoadExperiment {
     /// Parses an experiment; relative file names are resolved against `folder`.
     ///
     /// # Errors
-    /// [`Error::InvalidFile`].
+    /// `Error::InvalidFile`.
     pub fn parse(text: &str, name: &str, folder: &Path) -> Result<Self> {
         let refuse = |line: usize, message: String| {
             Error::Plan(PlanError::InvalidFile(vec![FileFinding {

@@ -161,7 +161,7 @@ pub fn append_step(path: &Path, step: &JournalStep) -> Result<()> {
 /// Reads all steps of a file.
 ///
 /// # Errors
-/// [`Error::FileAccess`]; [`Error::InvalidFile`] with every invalid line.
+/// [`Error::FileAccess`]; `Error::InvalidFile` with every invalid line.
 pub fn read_steps(path: &Path) -> Result<Vec<JournalStep>> {
     let text = std::fs::read_to_string(path).map_err(|error| Error::read_failed(path, error))?;
     let mut steps = Vec::new();

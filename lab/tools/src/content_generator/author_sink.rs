@@ -41,7 +41,7 @@ impl AuthorContentSink {
     /// Creates a sink for the author at `url`.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`].
+    /// `Error::InvalidUrl`.
     pub fn new(url: &str, login: &AuthorLogin, timeout: Duration) -> Result<Self> {
         let pair = format!("{}:{}", login.user, login.password);
         let base64 = base64::engine::general_purpose::STANDARD.encode(pair);

@@ -90,7 +90,7 @@ impl AgentFleet {
     /// Runs a plan.
     ///
     /// # Errors
-    /// As [`TestPlan::run`]; [`Error::FleetConnection`] if not every agent begins; [`Error::UnusableInput`] if the plan
+    /// As `TestPlan::run`; [`Error::FleetConnection`] if not every agent begins; [`Error::UnusableInput`] if the plan
     /// names files that cannot be sent.
     pub fn run_plan(
         self,

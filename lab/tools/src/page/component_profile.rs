@@ -87,7 +87,7 @@ fn parse_row(line: &str) -> Option<ComponentTimingRow> {
 /// Requests the page and reports the times of its components.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Engine`].
+/// `Error::InvalidUrl`, [`Error::UnusableInput`], [`Error::Engine`].
 pub fn profile_components(profile: &ComponentProfileOptions) -> Result<ReportSheet> {
     Ok(build_profile_sheet(profile, &fetch_page_repeatedly(profile)?))
 }

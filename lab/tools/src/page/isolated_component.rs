@@ -60,7 +60,7 @@ impl AddressMeasurement {
 /// Renders each component of a page alone, and the page.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`]; [`Error::UnusableInput`] if the server reports no components; [`Error::Engine`].
+/// `Error::InvalidUrl`; [`Error::UnusableInput`] if the server reports no components; [`Error::Engine`].
 pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<ReportSheet> {
     let page = AbsoluteUrl::parse(&profile.url)?;
     let responses = component_profile::fetch_page_repeatedly(profile)?;

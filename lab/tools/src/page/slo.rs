@@ -160,7 +160,7 @@ impl SloSample {
 /// Runs the check once.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Engine`].
+/// `Error::InvalidUrl`, [`Error::UnusableInput`], [`Error::Engine`].
 pub fn run_slo_check(pages: &SloCheck) -> Result<ReportSheet> {
     let mut urls = pages
         .urls

@@ -309,7 +309,7 @@ fn visit_page(
 /// Visits every page.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Engine`].
+/// `Error::InvalidUrl`, [`Error::UnusableInput`], [`Error::Engine`].
 pub fn visit_pages(visits: &PageVisitOptions) -> Result<ReportSheet> {
     if visits.urls.is_empty() || visits.visits_per_page == 0 {
         return Err(Error::UnusableInput("no page is to be visited".to_owned()));

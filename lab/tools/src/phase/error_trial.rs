@@ -42,7 +42,7 @@ pub struct ErrorTrial {
 /// where they are rejected.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] if `target` is not a valid URL, or the size is invalid.
+/// `Error::InvalidFile` if `target` is not a valid URL, or the size is invalid.
 pub fn common_mistakes_plan(
     target: &str,
     page: &str,

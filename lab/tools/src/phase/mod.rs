@@ -168,7 +168,7 @@ fn judge_pace(measured: &PhaseMeasurement) -> Option<GoalResult> {
 /// turn.
 ///
 /// # Errors
-/// As [`TestPlan::run`].
+/// As `TestPlan::run`.
 pub fn run_phase(subject: &PhaseSubject<'_>, phase: LoadPhase) -> Result<PhaseMeasurement> {
     let run = RunOptions { load_offer: Some(phase.load_offer.clone()), ..subject.run.clone() };
     subject.plan.rewind();

@@ -39,7 +39,7 @@ impl ProcessWatch {
     /// Starts monitoring.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`](crate::Error::InvalidUrl) for an invalid metrics URL.
+    /// `Error::InvalidUrl` for an invalid metrics URL.
     pub fn start(source: &ProcessMetricsSource) -> Result<Self> {
         let mut eye = match source {
             ProcessMetricsSource::Process(pid) => ProcessMetricsReader::Process(*pid),

@@ -57,7 +57,7 @@ impl SlowClients {
     /// Starts the given number of clients against the server of `url`.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Tls`]; [`Error::Engine`] if no thread can be started.
+    /// `Error::InvalidUrl`, `Error::Resolve`, [`Error::Tls`]; [`Error::Engine`] if no thread can be started.
     pub(super) fn start(url: &str, clients: usize) -> Result<Self> {
         let url = AbsoluteUrl::parse(url)?;
         let target = LoadTarget::resolve(url.is_tls, &url.host, url.port)?;

@@ -74,7 +74,7 @@ struct UploadSharedState {
 /// Uploads for the whole duration and evaluates the result.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`], [`Error::UnusableInput`], [`Error::Resolve`], [`Error::Engine`].
+/// `Error::InvalidUrl`, [`Error::UnusableInput`], `Error::Resolve`, [`Error::Engine`].
 pub fn run_upload_trial(proof: &UploadTrial) -> Result<ReportSheet> {
     let rate = proof.workload_goal.peak_assets_per_minute() / 60.0;
     if !(rate.is_finite() && rate > 0.0) || proof.peak_duration.is_zero() {

@@ -83,7 +83,7 @@ const MAX_MAP_COLUMNS: usize = 20;
 /// Reads a project. Reports of runs are located relative to `folder`.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] lists every error in the file; [`Error::FileAccess`] if a report cannot be read.
+/// `Error::InvalidFile` lists every error in the file; [`Error::FileAccess`] if a report cannot be read.
 pub fn read_project(text: &str, file: &str, folder: &Path) -> Result<PerformanceProject> {
     let mut reader = ProjectFileReader { text, file, findings: Vec::new() };
     let parsed: ProjectFile = match toml::from_str(text) {

@@ -100,7 +100,7 @@ impl RecordingProxy {
     /// Starts listening. `upstream` is the destination of requests that do not name a site.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`]; [`Error::Engine`] if the address is in use.
+    /// `Error::InvalidUrl`; [`Error::Engine`] if the address is in use.
     pub fn start(
         listen: SocketAddr,
         upstream: Option<&str>,

@@ -78,7 +78,7 @@ impl LogReplay {
     /// Replays the visits.
     ///
     /// # Errors
-    /// [`Error::UnusableInput`], [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`].
+    /// [`Error::UnusableInput`], `Error::InvalidUrl`, `Error::Resolve`, [`Error::Engine`].
     pub fn run(&self, visits: &[AccessLogVisit]) -> Result<LogReplayOutcome> {
         self.run_with(visits, None)
     }

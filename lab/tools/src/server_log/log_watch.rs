@@ -1,6 +1,6 @@
 //! Watches a log file for new lines that report errors.
 //!
-//! In: a file before a load begins. Out: [`LogErrors`], the lines that were added to it since, as [`LogWatchResult`]
+//! In: a file before a load begins. Out: [`LogErrors`], the lines that were added to it since, as `LogWatchResult`
 //! beside the goals of the run.
 //!
 //! A file that was replaced or truncated in the meantime is read from its start. At the end of a watch, an incomplete

@@ -91,7 +91,7 @@ pub fn config_of_suites(names: &str) -> Result<ToughConfig> {
 /// Reads a Tough Day configuration file.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] with everything that is not understood or not supported.
+/// `Error::InvalidFile` with everything that is not understood or not supported.
 pub fn config_of_yaml(text: &str, file: &str) -> Result<ToughConfig> {
     let root =
         yaml::parse_yaml(text, file).map_err(|finding| PlanError::InvalidFile(vec![finding]))?;

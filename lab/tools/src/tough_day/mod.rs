@@ -141,7 +141,7 @@ impl ToughDayRun<'_> {
     /// Prepares the author, runs all phases, cleans up, and returns the report.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::UnusableInput`]; [`Error::NoResponse`] if the author cannot
+    /// `Error::InvalidUrl`, `Error::Resolve`, [`Error::UnusableInput`]; [`Error::NoResponse`] if the author cannot
     /// be prepared; [`Error::Engine`].
     pub fn run(&self, live: &mut LiveDisplay) -> Result<ReportSheet> {
         for phase in &self.config.phases {

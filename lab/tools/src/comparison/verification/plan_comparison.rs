@@ -25,7 +25,7 @@ use crate::{Error, Result};
 /// anything differs, the plan runs once more against each site, to find unstable differences.
 ///
 /// # Errors
-/// As [`TestPlan::run`]; [`Error::UnusableInput`] if the plan sent nothing.
+/// As `TestPlan::run`; [`Error::UnusableInput`] if the plan sent nothing.
 pub fn compare_plan_runs(
     verify: &SiteComparison,
     plan: &TestPlan,

@@ -78,7 +78,7 @@ impl SiteComparisonResult {
 /// Only path and query of a URL are used, because the sites are given separately.
 ///
 /// # Errors
-/// [`Error::InvalidFile`] with every invalid line.
+/// `Error::InvalidFile` with every invalid line.
 pub fn parse_request_list(text: &str, file: &str) -> Result<Vec<ListedRequest>> {
     let mut asks = Vec::new();
     let mut findings = Vec::new();
@@ -125,7 +125,7 @@ impl SiteComparison {
     /// Sends all requests to both sites and compares the responses.
     ///
     /// # Errors
-    /// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; a site that does not respond is part of the
+    /// `Error::InvalidUrl`, `Error::Resolve`, [`Error::Engine`]; a site that does not respond is part of the
     /// result.
     pub fn compare_requests(&self, asks: &[ListedRequest]) -> Result<SiteComparisonResult> {
         let (before, after) =

@@ -72,7 +72,7 @@ pub struct CacheabilitySurvey {
 /// Crawls the site.
 ///
 /// # Errors
-/// [`Error::InvalidUrl`], [`Error::Resolve`], [`Error::Engine`]; [`Error::NoResponse`] if the start URL does not
+/// `Error::InvalidUrl`, `Error::Resolve`, [`Error::Engine`]; [`Error::NoResponse`] if the start URL does not
 /// respond.
 pub fn survey_cacheability(crawl: &CrawlOptions) -> Result<CacheabilitySurvey> {
     let start = AbsoluteUrl::parse(&crawl.start_url)?;
