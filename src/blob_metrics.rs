@@ -34,9 +34,12 @@ const BUCKET_METRICS: &[BucketMetricSpec] = &[
          too slow or unreachable.",
         |counts| counts.pending_uploads,
     ),
-    ("tympan_blob_uploads_waiting_bytes", "gauge", "Their bytes.", |counts| {
-        counts.pending_upload_bytes
-    }),
+    (
+        "tympan_blob_uploads_waiting_bytes",
+        "gauge",
+        "Bytes of the blobs that are not uploaded yet.",
+        |counts| counts.pending_upload_bytes,
+    ),
     ("tympan_blob_uploads_total", "counter", "Blobs that were uploaded.", |counts| counts.uploaded),
     (
         "tympan_blob_upload_failures_total",

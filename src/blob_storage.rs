@@ -802,13 +802,13 @@ mod tests {
     #[test]
     fn a_store_that_lacks_a_role_does_not_start() {
         let config_text = COMPOSITE.replace(" stg,prod ", "stg,prod,archive");
-        assert!(places(&config_text).unwrap_err().contains("names `archive`"));
+        assert!(places(&config_text).unwrap_err().contains("lists `archive`"));
         assert!(places(&COMPOSITE.replace(" stg,prod ", "stg")).unwrap_err().contains("`prod`"));
         assert!(places(&COMPOSITE.replace("roles =", "# roles =")).is_err());
         let twice = COMPOSITE.replace("\"stg\"", "\"prod\"");
         assert!(places(&twice).unwrap_err().contains("two delegates"));
         let read_only = COMPOSITE.replace("\"own\"", "\"own\"\nreadOnly = true");
-        assert!(places(&read_only).unwrap_err().contains("new blobs need a place"));
+        assert!(places(&read_only).unwrap_err().contains("new blobs need a writable delegate"));
         assert!(
             places(&COMPOSITE.replace("readOnly", "readonly"))
                 .unwrap_err()

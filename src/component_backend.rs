@@ -180,7 +180,11 @@ mod tests {
         assert_eq!(get(&format!("{near}/value")).unwrap(), b"1");
         assert_eq!(get(&format!("{near}/away")).unwrap_err(), "status 302");
         let refused = get("http://169.254.169.254/latest/meta-data").unwrap_err();
-        assert!(refused.contains("may not be asked") && refused.contains("secrets"), "{refused}");
+        assert!(
+            refused.contains("requests to `169.254.169.254` are not allowed")
+                && refused.contains("a cloud metadata address"),
+            "{refused}"
+        );
         let broken =
             OutgoingSection { hosts: vec!["a b".to_owned()], ..OutgoingSection::default() };
         assert!(HttpBackendClient::new(&configured, &broken, runtime.handle().clone()).is_err());

@@ -778,7 +778,7 @@ mod tests {
         );
         assert!(fault("[lisen]\n").ends_with("did you mean `listen`?"));
         assert!(fault("[listen]\nmax_body = 7\n").starts_with("tympan.toml:2:12: "));
-        assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is no size"));
+        assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is not a size"));
         assert!(fault("[listen\n").starts_with("tympan.toml:1:"));
     }
 }

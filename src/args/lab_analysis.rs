@@ -37,8 +37,8 @@ pub(crate) enum LabAnalysisCommand {
     Compare(LabCompareArgs),
     /// Maintains the journal of tuning: one change per step, compared only with steps that made the same requests.
     #[command(after_help = "Example: tympan lab journal add \"query cache 32M\" -- get \
-            http://127.0.0.1:8080/content/site/en.html -c 10 -n 1000\n         tympan lab journal show\n      \
-               tympan lab journal diary.txt          (outputs of ab, one after the other)")]
+            http://127.0.0.1:8080/content/site/en.html -c 10 -n 1000\n         tympan lab journal show\n         \
+            tympan lab journal diary.txt          (outputs of ab, one after the other)")]
     Journal(LabJournalArgs),
     /// Crawls a site and lists, with reasons, what prevents its responses from being cached.
     #[command(

@@ -129,7 +129,7 @@ fn a_missing_source_costs_no_other() {
     assert_eq!(bench.ok(&["list"]).lines().count(), 2);
     bench.ends_with(1, &["save", &missing]);
     let said = bench.ok(&["save", "--dry-run", &source]);
-    assert!(said.contains("would make a snapshot"), "{said}");
+    assert!(said.contains("would create a snapshot"), "{said}");
     assert_eq!(bench.ok(&["list"]).lines().count(), 2);
 }
 
@@ -208,7 +208,7 @@ fn snapshots_are_tagged_copied_and_restored_in_part() {
     };
     other(&["init"]);
     assert!(other(&["copy", "--from-vault", &vault]).contains("copied"));
-    assert!(other(&["copy", "--from-vault", &vault]).contains("there already"));
+    assert!(other(&["copy", "--from-vault", &vault]).contains("is already present"));
     assert!(other(&["list"]).contains("[kept]"));
     let out = bench.path("out").display().to_string();
     let place = ["--path", &source, "--to", &out];

@@ -127,7 +127,7 @@ fn an_obnam_users_line_saves_over_sftp() {
     let tuned = ["-r", vault, "--lru-size", "1024", "--upload-queue-size", "512", "--quiet"];
     assert_eq!(bench.ok(&[&tuned[..], rest].concat()), "");
     let told = bench.ok(&[&["-r", vault, "--verbose"][..], rest].concat());
-    assert!(told.contains("looked at") && told.contains("kB"), "{told}");
+    assert!(told.contains("scanned ") && told.contains("kB"), "{told}");
     let snapshots = bench.snapshots();
     assert_eq!(snapshots.len(), 3);
     assert!(snapshots.iter().all(|one| one["hostname"] == "CLIENT"), "{snapshots:?}");

@@ -87,7 +87,10 @@ fn arguments_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     let (code, message) = fault(&["repo", "check", "--home", dir.path().to_str().unwrap()]);
     assert_eq!(code, 2, "{message}");
-    assert!(message.contains("no home"), "{message}");
+    assert!(
+        message.contains("is not the home of an instance: it has no folder `store`"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_home_reads_anothers_blobs_and_writes_its_own() {
     let refused = run(&["author", "--home", staging.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("`production`, which `roles` does not name"), "{said}");
+    assert!(said.contains("`production`, which `roles` does not list"), "{said}");
     configure("staging,production");
     let before = trace(&production.join("blobs"));
     let running = start(&staging);

@@ -192,7 +192,10 @@ fn a_stream_ends_with_the_server_and_says_so() {
     assert!(author.running.take().unwrap().stop());
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut stream, &mut rest).unwrap();
-    assert!(rest.contains("event: end") && rest.contains("the server stops"), "{id} {rest}");
+    assert!(
+        rest.contains("event: end") && rest.contains("the server is shutting down"),
+        "{id} {rest}"
+    );
     // Whoever waits is answered, or was not heard yet when the server stopped.
     if let Ok(answer) = waiting.join() {
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -140,7 +140,10 @@ fn two_authors_share_a_repository_and_one_is_killed() {
     let output = run(&["repo", "log", "--home", home]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(error.contains("lies in a database") && error.contains("TYMPAN_DATABASE"), "{error}");
+    assert!(
+        error.contains("is stored in a database") && error.contains("TYMPAN_DATABASE"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -212,7 +215,7 @@ fn a_home_with_packs_takes_no_database() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("a repository of its own"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("has its own repository in `store`"));
 }
 
 /// Databases that share a folder of blobs are told apart by a name that lies in each, and sweep by themselves.

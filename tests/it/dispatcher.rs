@@ -126,7 +126,7 @@ fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
 
     std::fs::write(dir.path().join("dispatcher.any"), "/farms {\n  /site { /renders {\n").unwrap();
     process.signal(Signal::HUP);
-    process.wait_for("the old one stays");
+    process.wait_for("cannot use the changed configuration; keeping the old one");
     assert!(process.says("dispatcher.any:"), "{}", process.said.lock().unwrap());
     assert!(allows("/c.html"));
 
@@ -361,7 +361,9 @@ fn the_second_listener_is_a_process_s_too() {
     let settings = dir.path().join("tympan.toml");
     std::fs::write(&settings, format!("[dispatcher.admin]\naddress = \"{admin}\"\n")).unwrap();
     let process = Process::start(dir.path(), addr, &["--settings", settings.to_str().unwrap()]);
-    assert!(process.says(&format!("dispatcher is watched on http://{admin}\n")));
+    assert!(
+        process.says(&format!("dispatcher reports its health and metrics on http://{admin}\n"))
+    );
     let request = format!("GET /health HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
     let answer = tympan_testkit::origin_server::exchange_bytes(admin, request.as_bytes());
     assert!(String::from_utf8_lossy(&answer).ends_with("ok\n"));
@@ -587,7 +589,7 @@ fn three_dispatchers_agree_over_kills() {
     let output = tympan().args(["dispatcher", "export", &config, "--tar", tar]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("site.tar.part` is in the way"), "{said}");
+    assert!(said.contains("site.tar.part` already exists: another export is writing it"), "{said}");
     assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
     assert!(part.is_symlink());
     std::fs::remove_file(&part).unwrap();

@@ -211,7 +211,7 @@ fn a_folder_with_other_files_is_refused() {
     let output = run(&["export", "--home", home, "--out", dir.path().to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(text.contains("holds other files"), "{text}");
+    assert!(text.contains("contains other files"), "{text}");
     let out = dir.path().join("out");
     let output =
         run(&["export", "--home", home, "--out", out.to_str().unwrap(), "--mode", "changed"]);

@@ -87,11 +87,11 @@ fn tests_of_phases_end_with_their_codes_and_keep_their_runs() {
             .is_array()
     );
     let dead = format!("http://{}/", refusing_addr());
-    check(&[&["breakpoint", &dead][..], &steps[..]].concat(), 3, "the target never answered");
+    check(&[&["breakpoint", &dead][..], &steps[..]].concat(), 3, "the target never responded");
     check(&["golive", &url], 2, "--avg");
-    check(&["golive", &url, "--avg", "5/s", "--peak", "x"], 2, "is no rate");
+    check(&["golive", &url, "--avg", "5/s", "--peak", "x"], 2, "is not a rate");
     check(&["endure", &url, "--rate", "5/s", "--for", "1s", "--warm-up", "2s"], 2, "the warm-up");
-    check(&["endure", &url, "--rate", "5/s", "--for", "1s"], 3, "too short for a trend");
+    check(&["endure", &url, "--rate", "5/s", "--for", "1s"], 3, "too little data for a trend");
     check(&["errors", &good, "--rate", "5/s", "--for", "1s"], 2, "--errors");
     let missing = format!("http://{}/missing.html", origin.addr());
     let goals = dir.path().join("goals.toml");
@@ -147,18 +147,18 @@ fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
     let (json, html) = tell(&["--metrics", &format!("{url}metrics")]);
     assert_eq!(json["target"]["most_threads"], 4);
     assert_eq!(json["target"]["pools"]["work"]["most_taken_share"], 0.75);
-    assert!(html.contains("Places of pools that are taken"));
+    assert!(html.contains("Pool usage"));
     let rows = dir.path().join("r.jtl");
     tell(&["--jtl", rows.to_str().unwrap(), "--jtl-us", "-n", "3"]);
     let text = std::fs::read_to_string(&rows).unwrap();
     assert!(text.lines().next().unwrap().ends_with(",Connect,elapsedUs"), "{text}");
     assert_eq!(text.lines().count(), 4);
     check(&["report", rows.to_str().unwrap()], 0, "requests 3 in");
-    check(&["report", dir.path().to_str().unwrap()], 2, "holds no run of the lab");
+    check(&["report", dir.path().to_str().unwrap()], 2, "contains no lab run");
     let (json, html) = tell(&[]);
     assert!(json["target"].is_null() && !html.contains("The tested process"));
     check(&["get", &url, "--metrics", "no address"], 2, "no address");
-    check(&["component", &url, "--all"], 2, "names no components");
+    check(&["component", &url, "--all"], 2, "reports no components");
     check(&["component", &url], 2, "--avg");
 }
 
@@ -268,7 +268,7 @@ fn errors_bring_uploads_and_slow_clients_if_they_are_asked_for() {
     let json = told(&[&base[..], &["--slow", "4"]].concat(), 0);
     assert_eq!((&json["slow"]["connections"], &json["slow"]["held"]), (&4.into(), &4.into()));
     assert!(of(&json).is_null(), "{json}");
-    check(&upload("/full", "10"), 2, "--upload-size `10` is no size");
+    check(&upload("/full", "10"), 2, "--upload-size `10` is not a size");
     check(&upload("/full", "2 GiB"), 2, "at most 1024 MiB");
     check(&[&base[..], &["--upload-size", "2 MiB"]].concat(), 2, "--upload");
     let dir = tempfile::tempdir().unwrap();
@@ -304,7 +304,11 @@ fn a_back_end_is_taken_away_by_a_command_and_brought_back() {
     assert!(!away.exists());
     let failing = ["--outage", "gone=exit 7", "--restore", "true"];
     check(&[&base[..], &failing].concat(), 3, "`exit 7` failed");
-    check(&[&base[..], &["--outage", "exit 7", "--restore", "true"]].concat(), 2, "is no outage");
+    check(
+        &[&base[..], &["--outage", "exit 7", "--restore", "true"]].concat(),
+        2,
+        "is not an outage",
+    );
     check(&[&base[..], &["--outage", "a=b"]].concat(), 2, "--restore");
 }
 
@@ -388,10 +392,10 @@ fn what_measures_nothing_says_so_in_place_of_a_figure() {
         path.to_str().unwrap().to_owned()
     };
     let empty = file("empty", "");
-    check(&["report", &empty], 3, "holds no samples");
+    check(&["report", &empty], 3, "contains no samples");
     check(&["cache-ratio", "--access", &empty, "--request", &empty], 2, "there is no ratio");
-    check(&["cache-ratio", "--total", "0", "--reached", "0"], 2, "--total is above 0");
-    check(&["cache-ratio", "--total", "1", "--reached", "2"], 2, "--total is above 0");
+    check(&["cache-ratio", "--total", "0", "--reached", "0"], 2, "--total must be above 0");
+    check(&["cache-ratio", "--total", "1", "--reached", "2"], 2, "--total must be above 0");
     check(&["cache-ratio", "--total", "129491", "--reached", "58959"], 0, "54.5 %");
     let at = "21/Nov/2026:00:50:16 +0000";
     let access =
@@ -400,7 +404,7 @@ fn what_measures_nothing_says_so_in_place_of_a_figure() {
     let reached = file("reached", &twice);
     check(&["cache-ratio", "--access", &access, "--request", &reached], 3, "more requests reached");
     let dam = ["upload", "http://127.0.0.1:9/content/dam/x", "--size", "1", "--assets", "many"];
-    check(&dam, 2, "`many` is no number");
+    check(&dam, 2, "`many` is not a number");
     let journal = dir.path().join("j.jsonl");
     let dead = format!("http://{}/", refusing_addr());
     let words = ["journal", "add", "--journal", journal.to_str().unwrap(), "x", "--", "get", &dead];

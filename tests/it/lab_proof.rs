@@ -234,13 +234,13 @@ fn ab_takes_all_options_of_its_manual() {
     assert!(version.text.starts_with("This is ApacheBench, Version 2.3"), "{}", version.text);
     let secure = format!("https://{}/", origin.addr());
     let refused: &[(&[&str], &str)] = &[
-        (&["-f", "SSL3", &page], "-f SSL3: this protocol is broken"),
-        (&["-Z", "RC4-MD5", &page], "-Z RC4-MD5: no cipher suite"),
-        (&["-E", "none.pem", &page], "-E none.pem: no certificate in PEM"),
+        (&["-f", "SSL3", &page], "-f SSL3: this protocol is insecure"),
+        (&["-Z", "RC4-MD5", &page], "-Z RC4-MD5: unknown cipher suite"),
+        (&["-E", "none.pem", &page], "-E none.pem: cannot read a PEM certificate"),
         (&["-X", &proxy, &secure], "through a proxy"),
         (&["-i", "-p", "body.txt", &page], "cannot be used with"),
         (&["-n", "1", "-c", "2", &page], "Cannot use concurrency level greater"),
-        (&["-n", "0", &page], "numbers above 0"),
+        (&["-n", "0", &page], "-n and -c must be above 0"),
         (&["-o", &page], "unexpected argument"),
         (&[], "required"),
     ];

@@ -44,7 +44,7 @@ fn nodes_come_back_and_launches_are_merged_in_part() {
 
     // A deleted page at the time when it was there, and a copy of it from the revision.
     let restored = run_ok(&["repo", "restore-path", "/content/two", "--at", early, "--home", home]);
-    assert!(restored.starts_with("`/content/two` is as in root "), "{restored}");
+    assert!(restored.starts_with("restored `/content/two` from root "), "{restored}");
     let copy = ["repo", "restore-path", "/content/two", "--revision", &sequence];
     let more = ["--to", "/content/copy", "--json", "--home", home];
     let copied = &lines(&run_ok(&[&copy[..], &more[..]].concat()))[0];
@@ -96,10 +96,10 @@ fn nodes_come_back_and_launches_are_merged_in_part() {
     let text = String::from_utf8(refused.stdout).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{text}");
     assert!(text.contains("changeChangedProperty at `/content/one/jcr:content`, property `jcr:title`, was `late`, ours is `early`, theirs is `main`, by `admin` at "), "{text}");
-    assert!(text.ends_with("1 conflicts: nothing is merged\n"), "{text}");
+    assert!(text.ends_with("1 conflicts: nothing was merged\n"), "{text}");
     let part = merge(&["--only", "/content/three", "--dry-run"]);
     let text = String::from_utf8(part.stdout).unwrap();
-    assert_eq!(text, "added    /content/three\nnothing is merged: this was a trial\n");
+    assert_eq!(text, "added    /content/three\nnothing was merged: this was a dry run\n");
     assert!(merge(&["--only", "/content/three"]).status.success());
     let left = run_ok(&["repo", "branch", "diff", "launch", "--home", home]);
     assert_eq!(left, "changed  /content/one\n", "what was merged no longer counts");

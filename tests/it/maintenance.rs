@@ -31,7 +31,7 @@ fn tasks_of_maintenance_are_scheduled_and_run_on_demand() {
         let (_, rest) = schedules.split_once(name).unwrap_or_else(|| panic!("{schedules}"));
         assert!(rest.trim_start().starts_with(&format!("`{rule}`, next at 2")), "{schedules}");
         let told = ask(&["run", name]);
-        assert!(told.contains("it runs as job"), "{told}");
+        assert!(told.contains("started as job"), "{told}");
     }
     let started = Instant::now();
     loop {

@@ -172,17 +172,17 @@ fn an_import_goes_on_after_a_kill() {
     let ended = author.assets(&import, &token);
     let text = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(ended.status.success(), "{ended:?}");
-    assert!(text.contains("0 left out"), "{text}");
+    assert!(text.contains("0 skipped"), "{text}");
     // Once more finds all of them, and reads none.
     let ended = author.assets(&import, &token);
     let text = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(
-        text.contains(&format!("0 files imported, {FILES} were there, 0 left out, 0 bytes")),
+        text.contains(&format!("0 files imported, {FILES} already present, 0 skipped, 0 bytes")),
         "{text}"
     );
     let refused = author.assets(&["import", "/etc", "/content/dam/etc"], &token);
     let text = String::from_utf8(refused.stderr).unwrap();
-    assert!(text.contains("lies in no place"), "{text}");
+    assert!(text.contains("is not in any place"), "{text}");
 }
 
 #[test]

@@ -259,12 +259,12 @@ fn a_process_for_assets_needs_the_blobs_of_the_author() {
         assert_eq!(refused.status.code(), Some(2), "{said}");
         assert!(said.contains(expected), "{said}");
     };
-    refused("forgotten", "is not the folder of blobs of an author: start the author first");
+    refused("forgotten", "is not the blob folder of an author: start the author first");
     assert!(!dir.path().join("forgotten/blobs").exists(), "a link can be made there");
     let other = dir.path().join("mistaken/blobs");
     std::fs::create_dir_all(&other).unwrap();
     std::fs::write(other.join("folder.id"), "somebody else's").unwrap();
-    refused("mistaken", "is another place for blobs than that of the author on this database");
+    refused("mistaken", "is not the blob storage of the author on this database");
 
     // One that shares them, but not the mounts: it works, and both say what is wrong.
     let assets_home = dir.path().join("assets");
@@ -280,7 +280,7 @@ fn a_process_for_assets_needs_the_blobs_of_the_author() {
         loop {
             let health = ask(address, "GET", "/health", &[], b"").unwrap().text();
             let told = format!("the process {other}");
-            if health.contains(&told) && health.contains("has another section `[mounts]`") {
+            if health.contains(&told) && health.contains("has a different `[mounts]` section") {
                 break;
             }
             assert!(begun.elapsed() < PATIENCE, "not in time: {health}");

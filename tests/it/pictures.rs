@@ -237,10 +237,10 @@ fn a_file_that_cannot_be_drawn_says_why() {
     let asset = upload_and_wait(&demo, "broken.jpg", b"not a picture");
     let content = demo.get_as_admin(&format!("{asset}/jcr:content.json")).text();
     assert!(content.contains("\"dam:assetState\":\"failed\""), "{content}");
-    assert!(content.contains("its bytes are no picture of a known kind"), "{content}");
+    assert!(content.contains("its content is not an image of a known format"), "{content}");
     let picture = demo.get_as_admin(&format!("{asset}.width-320.webp"));
     assert_eq!(picture.status, 404);
-    assert!(picture.text().contains("its bytes are no picture"), "{}", picture.text());
+    assert!(picture.text().contains("its content is not an image"), "{}", picture.text());
     assert_eq!(counter(&demo, "images_drawn"), 0);
     // A sound file in its place is processed like any other.
     upload(demo.author, demo.password(), FOLDER, ("broken.jpg", &bitmap(300, 200, 5))).unwrap();

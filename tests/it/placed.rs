@@ -151,7 +151,7 @@ fn a_batch_is_judged_by_where_things_lie_in_the_end() {
     assert_eq!(problem["component"], "shop/form");
     assert_eq!(problem["container"], BOX);
     assert_eq!(problem["rule"], "/apps/shop/box/allowedChildren");
-    assert!(detail(&told).contains("may not lie in"), "{problem}");
+    assert!(detail(&told).contains("is not allowed in"), "{problem}");
     // It may lie there and is moved or copied where it may not.
     for op in ["move", "copy"] {
         let told = batch(json!([put(&there, "shop/form"), relocate(op, &there, &here)]), 422);

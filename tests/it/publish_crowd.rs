@@ -115,7 +115,7 @@ fn connections_beyond_the_limit_are_answered() {
         refused.head
     );
     let health = get(admin, "/health").text();
-    assert!(health.contains("all 2 places of the pool `connections` are taken"), "{health}");
+    assert!(health.contains("all 2 slots of the pool `connections` are in use"), "{health}");
     drop(held);
     while get(main, HOME_PAGE).status != 200 {
         assert!(started.elapsed() < PATIENCE, "the places never came free");

@@ -166,7 +166,7 @@ fn a_home_whose_packs_are_gone_passes_for_no_new_one() {
         let output = run(&["repo", command, "--home", dir.path().to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(2), "{command}");
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains("holds no repository"), "{command}: {said}");
+        assert!(said.contains("contains no repository"), "{command}: {said}");
     }
     assert_eq!(fs::read_dir(&store).unwrap().count(), 1, "nothing is made");
 }

@@ -42,9 +42,7 @@ fn a_new_site_is_sound_and_its_faults_are_told() {
     assert_eq!(code, Some(1), "{told}");
     assert!(told.contains("page.html.j2:17:") && told.contains("this attribute runs"), "{told}");
     assert!(
-        told.contains(
-            "`/content/shop/jcr:content/root/text` is of the type `shop/components/none`"
-        ),
+        told.contains("`/content/shop/jcr:content/root/text` has the type `shop/components/none`"),
         "{told}"
     );
     assert!(told.ends_with("2 errors, 0 warnings\n"), "{told}");
@@ -59,7 +57,7 @@ fn a_new_site_is_sound_and_its_faults_are_told() {
     assert_ne!(strict, text);
     fs::write(&container, strict).unwrap();
     let (_, told) = check(&dir);
-    let rule = "which may not lie here: `/apps/shop/components/container/allowedChildren` allows shop/components/other";
+    let rule = "which is not allowed here: `/apps/shop/components/container/allowedChildren` allows shop/components/other";
     assert!(told.contains(rule), "{told}");
     fs::write(&container, text).unwrap();
 

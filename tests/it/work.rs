@@ -129,18 +129,23 @@ fn forms_are_taken_as_they_are_described() {
     let author = Author::start(dir.path());
     author.done("PUT", "/api/v1/nodes?path=/content", &json!({ "type": "sling:Folder" }));
     for (path, form, status, hint) in [
-        ("/api/v1/jobs/stop", "id=1&force=true", 400, "`force` is no parameter here"),
+        (
+            "/api/v1/jobs/stop",
+            "id=1&force=true",
+            400,
+            "`force` is not a parameter of this endpoint",
+        ),
         ("/api/v1/jobs/stop", "idd=1", 400, "did you mean `id`?"),
         ("/api/v1/jobs/stop", "id=1&id=2", 400, "`id` is given twice"),
         ("/api/v1/jobs/stop", "", 400, "`id` is missing"),
         ("/api/v1/jobs/stop", "id=one", 400, "`id` must be a number"),
         ("/api/v1/jobs/stop", "id=%FF", 400, "not UTF-8"),
-        ("/api/v1/jobs/retry", "", 422, "say either which job"),
-        ("/api/v1/jobs/queues", "name=x&topic=", 422, "say which topics"),
-        ("/api/v1/jobs/queues", "name=&topic=a", 400, "`name` must be a text of 1"),
+        ("/api/v1/jobs/retry", "", 422, "specify either `id` or `queue`"),
+        ("/api/v1/jobs/queues", "name=x&topic=", 422, "`topic` is missing: specify the topics"),
+        ("/api/v1/jobs/queues", "name=&topic=a", 400, "`name` must be a string of 1"),
         ("/api/v1/jobs/queues/set", "queue=none", 404, "there is no queue `none`"),
         ("/api/v1/jobs/queues/set", "queue=none&set=x", 400, "`set` must be `name=value`"),
-        ("/api/v1/jobs/queues/set", "queue=none&set=x=1", 422, "`x` is no property"),
+        ("/api/v1/jobs/queues/set", "queue=none&set=x=1", 422, "`x` is not a property"),
         ("/api/v1/workflows", "model=/x&payload=content", 400, ""),
         ("/api/v1/workflows", "model=/x&payload=/content", 409, "no workflow model"),
     ] {
@@ -255,7 +260,7 @@ fn a_model_with_an_unknown_process_is_told_and_starts_nothing() {
     );
     assert!(saved.status < 300, "{}", saved.text());
     let fault = "the step `Watermark` of `/var/workflow/models/review` names the unknown process \
-                 `com.example.WatermarkProcess`; known are ";
+                 `com.example.WatermarkProcess`; known processes are ";
     let models = author.ask("admin", "GET", "/api/v1/workflows/models", &Value::Null);
     let told = json_of(&models)["models"][0].clone();
     assert!(told["fault"].as_str().unwrap().starts_with(fault), "{told}");
@@ -269,7 +274,7 @@ fn a_model_with_an_unknown_process_is_told_and_starts_nothing() {
     let models = run(&["jobs", "models", "--url", &url, "--token", token.trim()]);
     let text = String::from_utf8(models.stdout).unwrap();
     assert_eq!(models.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("starts nothing: {fault}")), "{text}");
+    assert!(text.contains(&format!("cannot be started: {fault}")), "{text}");
 }
 
 #[test]

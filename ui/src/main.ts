@@ -1,4 +1,4 @@
-/** Starts the authoring UI in its one page. */
+/** The entry point: mounts the authoring UI. */
 import { mount } from "svelte";
 import "./styles/tokens.css";
 import "./styles/base.css";

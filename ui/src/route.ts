@@ -1,7 +1,7 @@
 /**
- * The addresses of the UI: which screen a URL means, and which URL a screen has.
+ * The URLs of the UI: converts a URL to a [`Route`] and back.
  *
- * In: a URL. Out: a [`Route`], and back. Every state that a colleague may want to be sent has an address.
+ * Every state that users may want to share has a URL.
  */
 
 export type Panel = "page" | "components";
@@ -21,7 +21,7 @@ export type Route =
   | { screen: "search"; text: string; path: string; type: string }
   | { screen: "missing"; address: string };
 
-/** The place that opens when nothing else is asked for. */
+/** The default URL. */
 export const HOME = "/sites.html/content";
 
 /** Returns the route of a URL. */
@@ -58,62 +58,62 @@ export function parseRoute(url: URL): Route {
   return { screen: "missing", address: url.pathname };
 }
 
-/** The launch that is edited in place of the site itself; it goes along in every address of sites and editor. */
+/** The launch that is edited instead of the site itself. Every URL of sites and editor contains it. */
 let launch: string | null = null;
 
-/** Returns the launch that an address is about. */
+/** Returns the launch of a URL. */
 export function launchOf(url: URL): string | null {
   return url.searchParams.get("launch") || null;
 }
 
-/** Sets the launch that addresses lead on in. */
+/** Sets the launch for all URLs that this module returns. */
 export function stayInLaunch(name: string | null): void {
   launch = name;
 }
 
-/** Returns the address of the listing below a path. */
+/** Returns the URL of the listing below a path. */
 export function sitesUrl(path: string): string {
   return withQuery(`/sites.html${encodePath(path)}`, {});
 }
 
-/** Returns the address of a page's versions, optionally with two of them compared. */
+/** Returns the URL of a page's versions, optionally with two of them compared. */
 export function versionsUrl(path: string, from: string | null = null, to: string | null = null): string {
   return withQuery(`/versions.html${encodePath(path)}`, { from, to });
 }
 
-/** Returns the address of the permissions at a path. */
+/** Returns the URL of the permissions at a path. */
 export function permissionsUrl(path: string): string {
   return `/permissions.html${encodePath(path)}`;
 }
 
-/** Returns the address of the launches, or of one of them. */
+/** Returns the URL of the launches, or of one of them. */
 export function launchesUrl(name: string | null = null): string {
   return name === null ? "/launches.html" : `/launches.html/${encodeURIComponent(name)}`;
 }
 
-/** Returns the address of a user or group, or of the list of them. */
+/** Returns the URL of a user or group, or of the list of them. */
 export function usersUrl(kind: "user" | "group", name: string | null = null): string {
   if (name !== null) return `/users.html/${kind}/${encodeURIComponent(name)}`;
   return kind === "group" ? "/users.html?show=groups" : "/users.html";
 }
 
-/** Returns the address of the inbox, of the models of workflows, or of the steps that failed. */
+/** Returns the URL of the inbox, of the workflow models, or of the failed steps. */
 export function workflowsUrl(show: "inbox" | "models" | "failed" = "inbox"): string {
   return show === "inbox" ? "/workflows.html" : `/workflows.html?show=${show}`;
 }
 
-/** Returns the address of a search. */
+/** Returns the URL of a search. */
 export function searchUrl(search: { text: string; path?: string; type?: string }): string {
   return withQuery("/search.html", { text: search.text || null, path: search.path || null, type: search.type || null });
 }
 
-/** Returns the address of a page's editor, optionally with a panel or a component opened. */
+/** Returns the URL of a page's editor, optionally with a panel or a component opened. */
 export function editorUrl(path: string, panel: Panel = "page", component: string | null = null): string {
   const isPlain = component !== null || panel !== "components";
   return withQuery(`/editor.html${encodePath(path)}.html`, { component, panel: isPlain ? null : "components" });
 }
 
-/** Returns a page as visitors get it, or as an editor or a launch shows it. */
+/** Returns the URL of a page on the author: in edit mode or as visitors see it, optionally in a version. */
 export function pageUrl(path: string, mode: "edit" | "disabled", version: string | null = null): string {
   const of = version === null ? "" : `;v='${encodeURIComponent(version)}'`;
   const query = new URLSearchParams({ wcmmode: mode });
@@ -121,12 +121,12 @@ export function pageUrl(path: string, mode: "edit" | "disabled", version: string
   return `${encodePath(path)}${of}.html?${query}`;
 }
 
-/** Returns the address of the login page that leads back to `resource`. */
+/** Returns the URL of the login page, which returns to `resource` after login. */
 export function loginUrl(resource: string): string {
   return `/login.html?${new URLSearchParams({ resource })}`;
 }
 
-/** Returns a content path as a URL path. Colons stay readable, since every `jcr:content` has one. */
+/** Returns a content path as a URL path. Colons are not escaped, so that `jcr:content` stays readable. */
 export function encodePath(path: string): string {
   return path
     .split("/")
@@ -135,9 +135,9 @@ export function encodePath(path: string): string {
 }
 
 /**
- * Returns where to go after login: `resource` if it is a path of this server, else [`HOME`].
+ * Returns the URL to open after login: `resource` if it is a path of this server, else [`HOME`].
  *
- * A login link that leads to another server is a phishing tool, so `//host`, `/\host` and schemes are refused.
+ * A login link that redirects to another server enables phishing, so `//host`, `/\host` and schemes are refused.
  */
 export function safeResource(resource: string | null): string {
   if (resource === null || !/^\/(?![/\\])/.test(resource) || /[\u0000-\u001f]/.test(resource)) return HOME;

@@ -1,5 +1,5 @@
 /**
- * What a page's status means, what can be done in it, and how it is shown.
+ * The status of a page: its label, its meaning and the actions that it allows.
  */
 import type { Status } from "./server/answers";
 
@@ -13,30 +13,30 @@ export interface StatusView {
 }
 
 const VIEWS: Record<Status, StatusView> = {
-  draft: { label: "Draft", tone: "neutral", meaning: "Never activated: visitors do not see it." },
-  modified: { label: "Modified", tone: "warn", meaning: "Changed since its last activation: visitors see the earlier state." },
-  live: { label: "Live", tone: "good", meaning: "Visitors see it as it is here." },
-  deactivated: { label: "Deactivated", tone: "neutral", meaning: "Taken off: visitors do not see it any more." },
-  queued: { label: "In queue", tone: "busy", meaning: "On its way to publish." },
-  failed: { label: "Failed", tone: "bad", meaning: "The last activation did not reach publish; the queue says why." },
+  draft: { label: "Draft", tone: "neutral", meaning: "Never activated. Not visible to visitors." },
+  modified: { label: "Modified", tone: "warn", meaning: "Changed since its last activation. Visitors see the activated state." },
+  live: { label: "Live", tone: "good", meaning: "Visitors see the current state." },
+  deactivated: { label: "Deactivated", tone: "neutral", meaning: "Deactivated. No longer visible to visitors." },
+  queued: { label: "In queue", tone: "busy", meaning: "Waiting to be sent to publish." },
+  failed: { label: "Failed", tone: "bad", meaning: "The last activation did not reach publish. See the queue for the reason." },
 };
 
-/** Returns how a status is shown. A status this version does not know is shown by its own name. */
+/** Returns the label and tone of a status. An unknown status is shown by its own name. */
 export function statusView(status: Status): StatusView {
   return VIEWS[status] ?? { label: status, tone: "neutral", meaning: "" };
 }
 
-/** Whether visitors may see some state of the page, so that deactivating it has an effect. */
+/** Returns true if visitors may see some state of the page, so that deactivating it has an effect. */
 export function canDeactivate(status: Status): boolean {
   return status === "live" || status === "modified" || status === "failed" || status === "queued";
 }
 
-/** Whether the status changes by itself soon, so that asking again is worth it. */
+/** Returns true if the status is expected to change soon without user action, so that polling it is useful. */
 export function isSettling(status: Status): boolean {
   return status === "queued";
 }
 
-/** Returns the pause before the `attempt`-th look at a settling status, in milliseconds: 1 s, then ever longer, up to 15 s. */
+/** Returns the delay before the `attempt`-th poll of a settling status, in milliseconds: 1 s, increasing up to 15 s. */
 export function pollPause(attempt: number): number {
   return Math.min(1000 * 1.5 ** attempt, 15_000);
 }

@@ -1,5 +1,5 @@
 /**
- * Times as people read them. The present moment is an argument.
+ * Formats times for display. The current time is an argument.
  */
 import { LANGUAGE } from "./language";
 
@@ -8,7 +8,7 @@ const sameYear = new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "sho
 const otherYear = new Intl.DateTimeFormat(LANGUAGE, { day: "numeric", month: "short", year: "numeric" });
 const full = new Intl.DateTimeFormat(LANGUAGE, { dateStyle: "medium", timeStyle: "short" });
 
-/** Returns a time in few words: "5 minutes ago" within a week, else the date. */
+/** Returns a short form of a time: "5 minutes ago" within a week, else the date. */
 export function shortTime(iso: string | null, now: Date): string {
   const time = parseTime(iso);
   if (!time) return "";
@@ -27,14 +27,14 @@ export function fullTime(iso: string | null): string {
   return time ? full.format(time) : "";
 }
 
-/** Returns the text that an `<input type="datetime-local">` takes for a stored time, in the local time zone. */
+/** Returns the value of an `<input type="datetime-local">` for a stored time, in the local time zone. */
 export function toLocalInput(iso: string): string {
   const time = parseTime(iso);
   if (!time) return "";
   return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}T${two(time.getHours())}:${two(time.getMinutes())}`;
 }
 
-/** Returns the stored form of a local date and time: ISO 8601 with the local offset, as Sling reads it. */
+/** Returns the stored form of a local date and time: ISO 8601 with the local offset, as Sling expects it. */
 export function fromLocalInput(local: string): string {
   const time = parseTime(local);
   if (!time) return local;

@@ -336,9 +336,11 @@ impl Session {
         let parent =
             path.parent().ok_or_else(|| refused_error("remove", path, "it is the root"))?;
         self.require_visible(path)?;
-        self.write_back_edited_document()?;
-        if self.pending.0.read_record(&record_key::record_key(path)?, path)?.is_some() {
-            return self.remove_records(path);
+        if self.find_edited_node(path).is_none() {
+            self.write_back_edited_document()?;
+            if self.pending.0.read_record(&record_key::record_key(path)?, path)?.is_some() {
+                return self.remove_records(path);
+            }
         }
         let removed = self.edit_node(&parent, |node| Ok(node.remove_child(path.name())));
         match removed {

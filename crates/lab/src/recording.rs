@@ -164,7 +164,7 @@ mod tests {
             draft.scenarios[0].steps.iter().map(|step| step.body.len()).collect();
         assert_eq!(lengths, [0, 0, MAX_PLAN_BODY_LEN]);
         let body_remark =
-            draft.comment_lines.iter().find(|remark| remark.contains("without their bodies"));
+            draft.comment_lines.iter().find(|remark| remark.contains("lack their bodies"));
         let body_remark = body_remark.unwrap();
         assert!(body_remark.starts_with("2 requests"), "{body_remark}");
         assert!(

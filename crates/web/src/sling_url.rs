@@ -509,7 +509,7 @@ mod tests {
         check("/a/b;v=1;w=2.html", "found path=/a/b ext=html ;v=1 ;w=2");
         check("/a/b;flag.html", "found path=/a/b ext=html ;flag=");
         check("/a/b;.html", "found path=/a/b ext=html");
-        check("/a/b;v='1.0.html", "a quoted path parameter does not end");
+        check("/a/b;v='1.0.html", "a quoted path parameter is not terminated");
         check("/a/b%3Bv=1.html", "missing path=/a/b;v=1 ext=html");
     }
 
@@ -532,9 +532,9 @@ mod tests {
         check("/a/%2e%2e/b", "the path has a `.` or `..` segment");
         check("/a%2F..%2Fb", "the path has a `.` or `..` segment");
         check("/a/./b", "the path has a `.` or `..` segment");
-        check("/a%00", "the path holds a control character");
-        check("/a%zz", "a percent escape is broken");
-        check("/a%e4", "a percent escape is broken");
-        check("/a%4", "a percent escape is broken");
+        check("/a%00", "the path contains a control character");
+        check("/a%zz", "the path contains a malformed percent escape");
+        check("/a%e4", "the path contains a malformed percent escape");
+        check("/a%4", "the path contains a malformed percent escape");
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcom
                 json!({ "message_type": "forgotten", "id": id.to_string(), "dry_run": arguments.dry_run })
             );
         } else {
-            let verb = if arguments.dry_run { "would forget" } else { "forgot" };
+            let verb = if arguments.dry_run { "would remove" } else { "removed" };
             say!("{verb} {words}");
         }
     }

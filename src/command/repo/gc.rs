@@ -63,7 +63,7 @@ fn print_collection(done: &GarbageCollectionReport, dry_run: bool) {
         done.live_records,
         done.retained_revisions,
         done.dropped_revisions,
-        if dry_run { "would be removed" } else { "gone" }
+        if dry_run { "would be removed" } else { "removed" }
     );
     say!(
         "{} bytes of garbage, {} {}, {} moved",

@@ -1,8 +1,8 @@
 /**
- * What is wrong with a form's values, before they are sent.
+ * Validates the values of a form before they are sent.
  *
- * Problems are named by the field's place in the form: its name, or for a field of a list's entry
- * `<list>/<entry>/<field>`.
+ * Problems are keyed by the field's place in the form: its name, or `<list>/<entry>/<field>` for a field of a list
+ * entry.
  */
 import type { Dialog, Field } from "../server/answers";
 import {
@@ -19,15 +19,14 @@ import {
 } from "./value";
 
 /**
- * Returns what is wrong, by place. A value that was stored as it is and not touched is not written, so of it only its
- * presence is asked.
+ * Returns the problems by place. An unchanged value is not written, so only its presence is checked.
  */
 export function checkValues(dialog: Dialog, values: Values): Map<string, string> {
   const opened = openValues(dialog);
   return new Map(editedFields(dialog).flatMap((field) => checkField(field, values[field.name] ?? "", opened[field.name])));
 }
 
-/** Returns what is wrong with a field and with the fields of its entries, by place. */
+/** Returns the problems of a field and of the fields of its entries, by place. */
 export function checkField(field: Field, value: FieldValue, opened: FieldValue | undefined, place = field.name): [string, string][] {
   const isTouched = !sameValue(value, opened);
   const problem = isTouched ? checkValue(field, value) : checkPresence(field, value);
@@ -37,7 +36,7 @@ export function checkField(field: Field, value: FieldValue, opened: FieldValue |
   return [...own, ...(value as Entry[]).flatMap((entry) => checkEntry(field, entry, before, place))];
 }
 
-/** Returns what is wrong with a field's value, or `null`. */
+/** Returns the problem of a field's value, or `null`. */
 export function checkValue(field: Field, value: FieldValue): string | null {
   const absence = checkPresence(field, value);
   if (absence !== null || field.kind === "hidden") return absence;
@@ -51,7 +50,7 @@ export function checkValue(field: Field, value: FieldValue): string | null {
   return field.kind === "number" && value !== "" ? checkNumber(field, label, String(value)) : null;
 }
 
-/** Whether a place is that of the field, or inside one of its entries. */
+/** Returns true if a place is that of the field or inside one of its entries. */
 export function isWithin(place: string, name: string): boolean {
   return place === name || place.startsWith(`${name}/`);
 }

@@ -1,7 +1,7 @@
 /**
- * A dialog while it is edited: the values on the screen, and what was wrong with them at the last check.
+ * A dialog that is being edited: the values on the screen and the problems of the last check.
  *
- * Drafts live as long as the editor is open, so that going from one component to another loses nothing.
+ * Drafts live as long as the editor is open, so that selecting another component loses nothing.
  */
 import type { Dialog, Field, NodePatch } from "../server/answers";
 import { checkField, checkValues, isWithin } from "./check";
@@ -10,11 +10,11 @@ import { changedFields, editedFields, openValues, type FieldValue, type Values }
 
 export class Draft {
   readonly dialog: Dialog;
-  /** The entity tag of the document that the dialog was read from: the condition of saving. */
+  /** The entity tag of the document that the dialog was read from. A save is sent with this tag as its condition. */
   readonly tag: string | null;
   readonly fields: Map<string, Field>;
   values = $state.raw<Values>({});
-  /** What was wrong at the last check and is not mended yet, by place (see `form/check`). */
+  /** The problems of the last check that are not fixed yet, by place (see `form/check`). */
   problems = $state.raw<Record<string, string>>({});
 
   #opened: Values;
@@ -27,14 +27,14 @@ export class Draft {
     this.values = this.#opened;
   }
 
-  /** The fields that differ from what is stored. */
+  /** The fields that differ from their stored values. */
   readonly changed = $derived.by(() => changedFields(this.dialog, this.values));
 
   get isChanged(): boolean {
     return this.changed.length > 0;
   }
 
-  /** Takes a value from the screen; a problem that it mends goes away at once. */
+  /** Sets the value of a field. Problems that it fixes are removed immediately. */
   set(name: string, value: FieldValue): void {
     this.values = { ...this.values, [name]: value };
     const field = this.fields.get(name);
@@ -44,7 +44,7 @@ export class Draft {
     this.problems = Object.fromEntries(Object.entries(this.problems).filter(([place]) => isOpen(place)));
   }
 
-  /** Checks every field; answers the place of the first problem. */
+  /** Checks every field. Returns the place of the first problem, or `null`. */
   check(): string | null {
     const problems = checkValues(this.dialog, this.values);
     this.problems = Object.fromEntries(problems);

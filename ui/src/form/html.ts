@@ -1,11 +1,11 @@
 /**
- * The markup of the small rich text editor: paragraphs, lists, bold, italic, links, headings.
+ * The markup of the rich text editor: paragraphs, lists, bold, italic, links, headings.
  *
- * In: any HTML text. Out: a fragment or a text that holds nothing but this markup, without classes, styles or handlers.
+ * In: any HTML text. Out: a fragment or a text with this markup only, without classes, styles or handlers.
  *
  * Invariants
- * * HTML is parsed in an inert document: nothing in it is run or loaded.
- * * Text that holds other markup is never opened in the small editor, so it is never thinned out by looking at it
+ * * HTML is parsed in an inert document: no script runs and nothing is loaded.
+ * * Text with other markup is never opened in the rich text editor, so opening a text never removes markup
  *   (`isSimple`).
  */
 
@@ -15,7 +15,7 @@ const RENAMED: Record<string, string> = { B: "STRONG", I: "EM", DIV: "P", H1: "H
 const DROPPED = new Set(["SCRIPT", "STYLE", "TEMPLATE", "IFRAME", "OBJECT", "EMBED", "META", "LINK", "TITLE", "SVG", "MATH"]);
 const LINK_ATTRIBUTES = ["href", "target", "rel", "title"];
 
-/** Whether the small editor can show and write this text without losing anything. */
+/** Returns true if the rich text editor can show and write this text without losing markup. */
 export function isSimple(html: string): boolean {
   const { body } = parse(html);
   return [...body.querySelectorAll("*")].every((element) => {
@@ -26,7 +26,7 @@ export function isSimple(html: string): boolean {
   });
 }
 
-/** Returns the text with the small editor's markup only. */
+/** Returns the text with the markup of the rich text editor only. */
 export function cleanHtml(html: string): string {
   const holder = document.implementation.createHTMLDocument("").createElement("div");
   holder.append(cleanFragment(html));
@@ -34,7 +34,7 @@ export function cleanHtml(html: string): string {
   return /^(<p>(\s|<br>)*<\/p>)*$/.test(text) ? "" : text;
 }
 
-/** Returns the text as nodes with the small editor's markup only. */
+/** Returns the text as nodes with the markup of the rich text editor only. */
 export function cleanFragment(html: string): DocumentFragment {
   const fragment = document.createDocumentFragment();
   for (const node of [...parse(html).body.childNodes]) appendClean(fragment, node);
@@ -68,7 +68,7 @@ function appendClean(parent: Node, node: Node): void {
   if (kept) parent.appendChild(kept);
 }
 
-/** Returns the element that stands for `element` in clean markup, or `null` when only its content is kept. */
+/** Returns the element that replaces `element` in clean markup, or `null` if only its content is kept. */
 function openClean(name: string, element: Element): HTMLElement | null {
   const holdsBlocks = name === "P" && element.querySelector("p,div,ul,ol,h1,h2,h3,h4,h5,h6,blockquote,table") !== null;
   if (holdsBlocks || (!BLOCKS.has(name) && !INLINE.has(name))) return null;

@@ -1,15 +1,16 @@
 /**
- * Two edits of the same form, brought together property by property.
+ * Merges two edits of the same form, property by property.
  *
- * In: the dialog that the form was opened with, the form's values, and the dialog as others have stored it meanwhile.
- * Out: the values with what others changed and this form did not, and a clash for each property that both changed.
+ * In: the dialog that the form was opened with, the form's values, and the dialog as other users have stored it since.
+ * Out: the values with the changes of others that this form does not touch, and a clash for each property that both
+ * changed.
  *
- * Not here: who made the other change (`server/changes`), and asking whose value counts (`screens/editor`).
+ * Not here: finding the author of the other change (`server/changes`), and choosing a value (`screens/editor`).
  */
 import type { Dialog, Field } from "../server/answers";
 import { editedFields, openValues, sameValue, type FieldValue, type Values } from "./value";
 
-/** A property that both sides changed, differently. */
+/** A property that both sides changed to different values. */
 export interface Clash {
   field: Field;
   base: FieldValue;
@@ -18,14 +19,14 @@ export interface Clash {
 }
 
 export interface Merged {
-  /** The values of the form over the new dialog. Clashing properties hold this form's value. */
+  /** The form's values, merged into the new dialog. Clashing properties have this form's value. */
   values: Values;
-  /** The fields that took the value of others. */
+  /** The fields whose value comes from others. */
   taken: Field[];
   clashes: Clash[];
 }
 
-/** Brings a form's values onto a dialog that others have changed since it was opened. */
+/** Merges a form's values into a dialog that others have changed since it was opened. */
 export function mergeForms(opened: Dialog, mine: Values, present: Dialog): Merged {
   const [base, theirs] = [openValues(opened), openValues(present)];
   const merged: Merged = { values: {}, taken: [], clashes: [] };

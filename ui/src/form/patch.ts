@@ -1,11 +1,11 @@
 /**
- * A form's values, turned into the patch that stores them.
+ * Converts a form's values to the patch that stores them.
  *
  * Invariants
- * * A property that the user did not touch is not written, except defaults: a form shows them as values, so saving
+ * * A property that the user did not change is not written, except defaults: a form shows them as values, so saving
  *   the form stores them.
- * * A property keeps the type that it has, unless the field asks for another one.
- * * The nodes of a list's entries stay the nodes they are; what they hold beside the dialog's fields is kept.
+ * * A property keeps its type, unless the field declares another one.
+ * * The entries of a list keep their nodes; properties and children that are not fields of the dialog are kept.
  */
 import type { Dialog, Field, NodePatch, Scalar, SentProperty } from "../server/answers";
 import { childPath, type Place } from "../server/post";
@@ -23,16 +23,16 @@ import {
   type Values,
 } from "./value";
 
-/** A node that has to go to another place among its siblings, after the patch. */
+/** A move of a node to another position among its siblings, after the patch. */
 export interface OrderStep {
   path: string;
   place: Place;
 }
 
-/** Answers the type of a stored property by its path below the resource. */
+/** Returns the type of a stored property by its path below the resource. */
 type TypeOf = (path: string) => string | undefined;
 
-/** Returns the patch that stores what the form shows; an empty one when nothing was changed. */
+/** Returns the patch that stores the values of the form; an empty one if nothing was changed. */
 export function formPatch(dialog: Dialog, values: Values): NodePatch {
   const opened = openValues(dialog);
   const fields = editedFields(dialog);
@@ -49,24 +49,24 @@ export function formPatch(dialog: Dialog, values: Values): NodePatch {
   return patch;
 }
 
-/** Whether a patch changes nothing. */
+/** Returns true if a patch changes nothing. */
 export function isEmptyPatch(patch: NodePatch): boolean {
   return !patch.properties && !patch.children && !patch.type;
 }
 
-/** Returns the steps that bring the entries of lists into the order of the form. They follow the patch. */
+/** Returns the steps that put the entries of lists in the order of the form. They are sent after the patch. */
 export function orderSteps(dialog: Dialog, values: Values): OrderStep[] {
   const opened = openValues(dialog);
   return editedFields(dialog).flatMap((field) => fieldSteps(dialog.path, field, values[field.name], opened[field.name]));
 }
 
-/** Where a field's node lies below the resource, and the types of what is stored there. */
+/** The path of a field's node below the resource, and the types of the stored properties. */
 interface Where {
   path: string;
   typeOf: TypeOf;
 }
 
-/** Field names may lead down: `./image/alt` is a property of the child `image`. */
+/** Field names may contain paths: `./image/alt` is a property of the child `image`. */
 function writeField(patch: NodePatch, field: Field, value: FieldValue, opened: FieldValue | undefined, where: Where): void {
   const names = field.name.split("/").filter((name) => name !== "" && name !== ".");
   const last = names.pop() ?? field.name;
@@ -81,7 +81,7 @@ function writeField(patch: NodePatch, field: Field, value: FieldValue, opened: F
 
 function sentProperty(field: Field, value: FieldValue, storedType: string | undefined): SentProperty | null {
   const hint = field.typeHint ?? field.field?.typeHint ?? null;
-  // A field that asks for texts takes what is stored as it is: a path, a name or an identifier are texts, too.
+  // A field of type String keeps the stored type: paths, names and identifiers are edited as text, too.
   const asked = hint?.replace(/\[\]$/, "") || null;
   const type = asked && asked !== "String" ? asked : (storedType ?? asked);
   if (Array.isArray(value)) {
@@ -149,7 +149,7 @@ function fieldSteps(parent: string, field: Field, value: FieldValue | undefined,
   return [...listSteps(list, wanted, afterPatch(wanted, before)), ...inner];
 }
 
-/** Returns the order that the server has after the patch: what was there and stays, then what is new. */
+/** Returns the order on the server after the patch: the remaining entries, then the new ones. */
 function afterPatch(wanted: string[], before: Entry[]): string[] {
   const kept = before.map((entry) => entry.name).filter((name) => wanted.includes(name));
   return [...kept, ...wanted.filter((name) => !kept.includes(name))];
@@ -174,7 +174,7 @@ function find(entries: Entry[], name: string): Entry | undefined {
   return entries.find((entry) => entry.name === name);
 }
 
-/** Whether a value that nothing is stored for yet says more than nothing. */
+/** Returns true if a value without a stored property is not empty and must be written. */
 function isWorthStoring(value: FieldValue): boolean {
   return !isEmpty(value) && value !== false;
 }

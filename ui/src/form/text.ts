@@ -1,19 +1,19 @@
 /**
- * Values as texts to read, and what differs between two texts.
+ * Converts values to readable text, and compares two texts word by word.
  */
 import type { Field, PropertyAnswer } from "../server/answers";
 import { entryFields, fieldLabel, fieldOptions, type Entry, type FieldValue } from "./value";
 
-/** A run of words that both texts have, or only the one before or after. */
+/** A run of words that is in both texts, or only in the earlier or later one. */
 export interface Run {
   kind: "same" | "removed" | "added";
   text: string;
 }
 
-/** Texts that differ in more words than this are shown as replaced: comparing costs the square of it in memory. */
+/** Texts that differ in more words than this are shown as replaced: memory use grows with the square of this number. */
 const MOST_STEPS = 600;
 
-/** Returns a form's value as a text to read. */
+/** Returns a form's value as readable text. */
 export function valueText(field: Field, value: FieldValue): string {
   if (typeof value === "boolean") return value ? "Yes" : "No";
   if (!Array.isArray(value)) return field.kind === "richtext" ? readable(value) : optionText(field, value);
@@ -23,13 +23,13 @@ export function valueText(field: Field, value: FieldValue): string {
   return (value as Entry[]).map((entry, at) => `${at + 1}. ${entryText(field, entry)}`).join("\n");
 }
 
-/** Returns a stored property as a text to read. */
+/** Returns a stored property as readable text. */
 export function propertyText(property: PropertyAnswer | null | undefined): string {
   if (!property) return "";
   return (property.values ?? (property.value === undefined ? [] : [property.value])).map((one) => readable(String(one))).join("\n");
 }
 
-/** Returns the words of HTML, one block per line; other texts as they are. */
+/** Returns the text of HTML, one block per line; other text unchanged. */
 export function readable(text: string): string {
   if (!/<[a-z][^>]*>/i.test(text)) return text;
   const blocks = text.replace(/<(?:\/(?:p|li|h[1-6]|tr|blockquote|div)|br\s*\/?)>/gi, "\n").replace(/<[^>]*>/g, "");
@@ -39,7 +39,7 @@ export function readable(text: string): string {
     .trim();
 }
 
-/** Returns what differs, word by word. */
+/** Returns the differences between two texts, word by word. */
 export function textRuns(before: string, after: string): Run[] {
   if (before === after) return before === "" ? [] : [{ kind: "same", text: before }];
   const [old, young] = [words(before), words(after)];
@@ -55,7 +55,7 @@ export function textRuns(before: string, after: string): Run[] {
   ]);
 }
 
-/** Myers' shortest edit, kept as one frontier per step. */
+/** Myers' shortest edit script, with one stored frontier per step. */
 function shortest(old: string[], young: string[]): Run[] {
   const replaced = (): Run[] => [
     ...old.map((text): Run => ({ kind: "removed", text })),
@@ -98,7 +98,10 @@ function walkBack(steps: Map<number, number>[], old: string[], young: string[]):
   return runs.reverse();
 }
 
-/** Joins neighbors of one kind, with what was removed before what was added in its place. Blanks between two changes are no rest. */
+/**
+ * Joins neighbors of one kind and puts removed text before the text added in its place. Blanks between two changes
+ * count as changed.
+ */
 function joined(all: Run[]): Run[] {
   const runs = all.flatMap((run, at): Run[] => {
     const isBetween = run.kind === "same" && at > 0 && at < all.length - 1 && all[at - 1]?.kind !== "same" && all[at + 1]?.kind !== "same";
@@ -129,7 +132,7 @@ function joined(all: Run[]): Run[] {
   return found;
 }
 
-/** Words, blanks and marks: what a reader takes for one piece. */
+/** Splits a text into words, blanks and punctuation marks. */
 function words(text: string): string[] {
   return text.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [];
 }

@@ -1,16 +1,16 @@
 /**
- * A dialog's values, opened for editing.
+ * The values of a dialog, prepared for editing.
  *
  * Invariants
- * * A property with many values is edited as many, even where the dialog declares a field for one; saving never
+ * * A property with several values is edited as a list, even if the dialog declares a field for one value; saving never
  *   drops values that the form did not show.
- * * Instructions that a dialog hides in field names (`./file@Delete`) are not carried out: they are meant for forms that
- *   send every field, and would delete what this one leaves alone.
+ * * Instructions in field names (`./file@Delete`) are ignored: they are meant for forms that send every field, and
+ *   would delete properties that this form does not change.
  */
 import type { Dialog, EntryAnswer, Field, Scalar, Stored } from "../server/answers";
 import { toLocalInput } from "../time";
 
-/** What a field holds while it is edited. */
+/** The value of a field that is being edited. */
 export type FieldValue = string | boolean | string[] | Entry[];
 
 /** Values by property name. */
@@ -23,7 +23,7 @@ export interface Entry {
   values: Values;
 }
 
-/** Returns all fields of a dialog in order, each as it is edited (see `editedField`). */
+/** Returns all fields of a dialog in order, prepared for editing (see `editedField`). */
 export function editedFields(dialog: Dialog): Field[] {
   return writable(dialog.tabs.flatMap((tab) => tab.fields)).map((field) => editedField(field, dialog.values[field.name]));
 }
@@ -33,12 +33,12 @@ export function entryFields(field: Field): Field[] {
   return writable(field.field?.fields ?? []);
 }
 
-/** Whether a field holds a list whose entries are nodes with several properties. */
+/** Returns true if a field is a list whose entries are nodes with several properties. */
 export function hasEntries(field: Field): boolean {
   return field.kind === "multi" && field.field?.kind === "group";
 }
 
-/** Returns the field as it is edited: one that holds or meets a list of values becomes a `multi` field. */
+/** Returns the field prepared for editing: one with a list as its type or stored value becomes a `multi` field. */
 export function editedField(field: Field, stored: Stored | undefined): Field {
   const isList = Array.isArray(stored) || field.typeHint?.endsWith("[]");
   if (!isList || field.kind === "multi") return field;
@@ -46,7 +46,7 @@ export function editedField(field: Field, stored: Stored | undefined): Field {
   return { ...field, kind: "multi", field: inner, typeHint: listHint(field.typeHint) };
 }
 
-/** Returns the value a field opens with: the stored one, else the default. */
+/** Returns the initial value of a field: the stored one, else the default. */
 export function openValue(field: Field, stored: Stored | undefined): FieldValue {
   if (hasEntries(field)) return openEntries(field, stored);
   const list = Array.isArray(stored) ? stored.filter(isScalar) : isAbsent(stored) ? [] : [stored as Scalar];
@@ -56,36 +56,36 @@ export function openValue(field: Field, stored: Stored | undefined): FieldValue 
   return openScalar(field, one);
 }
 
-/** Returns the values a dialog opens with. */
+/** Returns the initial values of a dialog. */
 export function openValues(dialog: Dialog): Values {
   return Object.fromEntries(editedFields(dialog).map((field) => [field.name, openValue(field, dialog.values[field.name])]));
 }
 
-/** Returns a new entry for a list, under a name that none of the known ones has. */
+/** Returns a new entry for a list, with a name that is not in `known`. */
 export function newEntry(field: Field, known: string[]): Entry {
   const numbers = known.map((name) => Number(/^item(\d+)$/.exec(name)?.[1] ?? -1));
   const values = Object.fromEntries(entryFields(field).map((inner) => [inner.name, openValue(inner, null)]));
   return { name: `item${Math.max(-1, ...numbers) + 1}`, values };
 }
 
-/** Whether two values are the same. */
+/** Returns true if two values are equal. */
 export function sameValue(a: FieldValue | undefined, b: FieldValue | undefined): boolean {
   if (!Array.isArray(a) || !Array.isArray(b)) return a === b;
   return a.length === b.length && a.every((one, at) => sameItem(one, b[at]));
 }
 
-/** Returns the fields whose value differs from the one the dialog opened with. */
+/** Returns the fields whose value differs from the initial one. */
 export function changedFields(dialog: Dialog, values: Values): Field[] {
   const opened = openValues(dialog);
   return editedFields(dialog).filter((field) => !sameValue(values[field.name], opened[field.name]));
 }
 
-/** Returns how a field is called. */
+/** Returns the label of a field. */
 export function fieldLabel(field: Field): string {
   return field.label || field.name;
 }
 
-/** Returns the choices of a field as texts; a choice without a text is called by its value. */
+/** Returns the options of a field as texts; an option without a text is shown as its value. */
 export function fieldOptions(field: Field): { value: string; text: string }[] {
   return (field.options ?? []).map((option) => {
     const value = String(option.value ?? "");
@@ -98,12 +98,12 @@ export function listHint(hint: string | null | undefined): string {
   return !hint ? "String[]" : hint.endsWith("[]") ? hint : `${hint}[]`;
 }
 
-/** Whether a property is not there. */
+/** Returns true if a property is absent. */
 export function isAbsent(stored: unknown): boolean {
   return stored === null || stored === undefined;
 }
 
-/** Whether a value holds nothing but blanks. */
+/** Returns true if a value is empty or consists of blanks only. */
 export function isEmpty(value: FieldValue): boolean {
   if (Array.isArray(value)) return value.every((one) => typeof one === "string" && one.trim() === "");
   return typeof value === "string" && value.trim() === "";

@@ -1,16 +1,16 @@
 /**
- * What the author's JSON API answers, as types.
+ * The types of the responses of the author's JSON API.
  *
  * The names are the server's. Times are ISO 8601 texts; a `null` time means that it never happened.
  */
 
-/** Where a page stands between its author and its readers. */
+/** The activation status of a page. */
 export type Status = "draft" | "modified" | "live" | "deactivated" | "queued" | "failed";
 
 /** `GET /api/v1/me` */
 export interface Me {
   user: string;
-  /** Absent where the browser does not send the proof of login by itself. */
+  /** The CSRF token that writes must repeat; null if the credentials are not a cookie. */
   csrf: string | null;
   version: string;
   role: string;
@@ -46,12 +46,12 @@ export interface PageItem {
 export interface PageList {
   path: string;
   title: string;
-  /** What the listed path itself is. */
+  /** The type of the listed path itself. */
   type?: PageItem["type"];
   crumbs: Crumb[];
   total: number;
   items: PageItem[];
-  /** Where a sorted list goes on; nothing at its end. */
+  /** The cursor of the next part of a sorted list; absent at its end. */
   next?: string | null;
 }
 
@@ -63,10 +63,10 @@ export interface ComponentItem {
   resourceType: string | null;
   /** The component's own name, e.g. "Teaser". */
   title: string;
-  /** What tells it from its siblings, e.g. the teaser's headline; may be empty. */
+  /** A text that distinguishes it from its siblings, e.g. the teaser's headline; may be empty. */
   label: string | null;
   container: boolean;
-  /** The types that may lie in it; absent where all may. */
+  /** The types allowed in it; absent if all are allowed. */
   allowed?: string[] | null;
   children: ComponentItem[];
 }
@@ -76,7 +76,7 @@ export interface Insertable {
   resourceType: string;
   title: string;
   group: string | null;
-  /** The path of its picture, if it has one. */
+  /** The path of its thumbnail, if it has one. */
   thumbnail?: string | null;
 }
 
@@ -104,7 +104,7 @@ export interface EntryAnswer {
   [name: string]: Stored | undefined;
 }
 
-/** What is stored for a field. */
+/** The stored value of a field. */
 export type Stored = Scalar | (Scalar | EntryAnswer)[] | null;
 
 export interface FieldOption {
@@ -128,7 +128,7 @@ export interface Field {
   typeHint?: string | null;
   /** The field that a `multi` field repeats. */
   field?: Field | null;
-  /** The fields of each entry, where the repeated field is a `group`: the entries are then nodes below the list's. */
+  /** The fields of each entry if the repeated field is a `group`; the entries are then children of the list's node. */
   fields?: Field[] | null;
 }
 
@@ -175,7 +175,7 @@ export interface Queue {
   agents: Agent[];
 }
 
-/** What a Sling POST answers when it is asked for JSON. */
+/** The response of a Sling POST that asks for JSON. */
 export interface WriteAnswer {
   "status.code": number;
   "status.message": string;
@@ -183,7 +183,7 @@ export interface WriteAnswer {
   changes?: { type?: string; argument?: string | string[] }[];
 }
 
-/** A clash of two edits, as a refused write tells it. */
+/** A conflict of two edits, as reported by a refused write. */
 export interface Conflict {
   path: string;
   kind: string;
@@ -195,7 +195,7 @@ export interface Conflict {
   time?: string | null;
 }
 
-/** A rule that a refused write would break. */
+/** A rule that a refused write would have violated. */
 export interface Violation {
   path: string;
   code: string;
@@ -204,7 +204,7 @@ export interface Violation {
   referrers?: { path: string; property: string; kind: string }[];
 }
 
-/** What a refusal tells beside its message (RFC 9457). */
+/** The details of an error response beside its message (RFC 9457). */
 export interface Problem {
   detail?: string;
   conflicts?: Conflict[];
@@ -213,17 +213,17 @@ export interface Problem {
   operation?: number;
 }
 
-/** A property as the API tells it. */
+/** A property in a response of the API. */
 export interface PropertyAnswer {
   type: string;
   value?: Scalar;
   values?: Scalar[];
 }
 
-/** A property as it is sent: with its type, or plain where JSON tells the type. */
+/** A property in a request: with its type, or a plain value if JSON implies the type. */
 export type SentProperty = Scalar | PropertyAnswer;
 
-/** A change of a node in the manner of JSON merge patch: what is not named stays, null removes. */
+/** A change of a node, like a JSON merge patch: members that are absent stay unchanged, null removes. */
 export interface NodePatch {
   type?: string;
   properties?: Record<string, SentProperty | null>;
@@ -294,7 +294,7 @@ export interface Version {
   isBase: boolean;
 }
 
-/** A node that two states have differently; its path is relative to what is compared. */
+/** A node that differs between two states; its path is relative to the compared node. */
 export interface NodeDifference {
   path: string;
   kind: "added" | "removed" | "changed";
@@ -358,7 +358,7 @@ export interface Accounts {
 export interface UserItem {
   name: string;
   path: string;
-  /** Why the user cannot log in; nothing if it can. */
+  /** The reason why the user cannot log in; null if it can. */
   disabled: string | null;
   isService: boolean;
 }
@@ -390,7 +390,7 @@ export interface AccessEntry {
 /** `GET /api/v1/permissions` */
 export interface Permissions {
   path: string;
-  /** Whether all policies above may be read, too. */
+  /** True if all policies of ancestors are readable, too. */
   isComplete: boolean;
   policies: {
     path: string;
@@ -434,7 +434,7 @@ export interface Rows {
   rows: { path: string | null; score: number | null; values: Record<string, Scalar | Scalar[] | null> }[];
   facets: Record<string, { value: string; count: number }[]>;
   cursor: string | null;
-  /** What the full-text index had to do with it: with `building`, what it alone finds is missing. */
+  /** The state of the full-text index; with `building`, results that only the index can find are missing. */
   full_text?: "none" | "ready" | "behind" | "building";
 }
 
@@ -450,7 +450,7 @@ export interface PackageItem {
   last_unpacked_by: string | null;
 }
 
-/** What a pass over a mount did. */
+/** The result of one synchronization run of a mount. */
 export interface Pass {
   ended: string;
   failure: string | null;
@@ -459,20 +459,20 @@ export interface Pass {
   moved: number;
   removed: number;
   unchanged: number;
-  /** Files that were just being written; the next pass takes them. */
+  /** Files that were still being written; the next run imports them. */
   settling: number;
-  /** Files that are gone at once, and whose assets stay until somebody says that this is right. */
+  /** Files that disappeared at once; their assets are kept until a user confirms the removal. */
   heldBack: number;
   skipped: number;
   skippedFiles: { path: string; reason: string }[];
 }
 
-/** A place whose files are shown as assets. */
+/** An external source whose files are shown as assets. */
 export interface Mount {
   name: string;
   source: string;
   target: string;
-  /** Seconds between passes. */
+  /** Seconds between two runs. */
   period: number;
   paused: boolean;
   nextRun: string | null;
@@ -481,14 +481,14 @@ export interface Mount {
   last: Pass | null;
 }
 
-/** A model of workflows. */
+/** A workflow model. */
 export interface WorkflowModel {
   path: string;
-  /** Absent where the model cannot be read. */
+  /** Absent if the model cannot be read. */
   title?: string;
   transient?: boolean;
   topic?: string;
-  /** Why it starts nothing. */
+  /** The reason why it cannot be started. */
   fault?: string;
 }
 
@@ -497,20 +497,20 @@ export interface WorkflowModels {
   models: WorkflowModel[];
 }
 
-/** A step of a workflow that waits for somebody. */
+/** A workflow step that is assigned to a user or group. */
 export interface WorkItem {
   id: number;
   workflow: number;
-  /** The path of the model that its instance began with. */
+  /** The path of the model that its instance was started with. */
   model: string;
   step: string;
   title: string;
   type: string;
   assignee: string | null;
   started: string;
-  /** What it is about; nothing if whoever asks may not read it. */
+  /** The path of the payload; null if the current user cannot read it. */
   payload: string | null;
-  /** The steps that may be chosen next. */
+  /** The possible next steps. */
   routes: string[];
 }
 
@@ -519,7 +519,7 @@ export interface Inbox {
   items: WorkItem[];
 }
 
-/** A step that was given up. */
+/** A step that failed and is not retried. */
 export interface FailedStep {
   item: number;
   workflow: number;

@@ -1,20 +1,20 @@
 /**
- * The change feed: where it is now, and who changed what since.
+ * The change feed: its current cursor, and the changes since a cursor with their authors.
  */
 import type { Changes, Revision } from "./answers";
 import { read } from "./client";
 
 const PAGE = 1000;
-/** So many pages are read at most; what changed before is then told by the page's own note. */
+/** The maximum number of pages to read; for older changes, the page's own last-modified properties are used. */
 const MOST_PAGES = 20;
 
-/** Who changed something, and when. */
+/** The user and time of a change. */
 export interface Author {
   user: string;
   time: string;
 }
 
-/** Returns the cursor behind the newest change. */
+/** Returns the cursor after the newest change. */
 export async function newestCursor(): Promise<string> {
   return (await read<Changes>("/api/v1/changes", { since: "now" })).next;
 }
@@ -32,7 +32,7 @@ export async function revisionsSince(cursor: string, path: string): Promise<Revi
   return revisions;
 }
 
-/** Returns who changed a property of a node last; a list of entries is the nodes below its name. */
+/** Returns the author of the last change of a property. A list of entries is stored as the nodes below its name. */
 export function authorOf(revisions: Revision[], path: string, property: string): Author | null {
   const below = `${path}/${property}`;
   for (const revision of [...revisions].reverse()) {

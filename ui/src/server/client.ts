@@ -1,21 +1,21 @@
 /**
- * The only door to the server: reads JSON, writes JSON and Sling POST bodies, and carries the CSRF token.
+ * The client for all requests to the server: reads JSON, writes JSON and Sling POST bodies, and sends the CSRF token.
  *
  * Invariants
- * * A write is sent at most twice, and the second time only when the server has refused the first one unread
- *   (401: not signed in any more, 403: the token belongs to an earlier login).
+ * * A write is sent at most twice, and the second time only if the server refused the first one without processing it
+ *   (401: the session has expired, 403: the token belongs to an earlier session).
  * * An error carries the server's own message, never a paraphrase.
  */
 import type { Login, Me, Problem, WriteAnswer } from "./answers";
 import { encodeBody, type Pair } from "./post";
 import { encodePath } from "../route";
 
-/** A request that the server refused, or (status 0) that never reached it. */
+/** The error of a request that the server refused, or that did not reach the server (status 0). */
 export class ServerError extends Error {
   constructor(
     readonly status: number,
     message: string,
-    /** What the server told beside its message. */
+    /** The details of the error response. */
     readonly problem: Problem = {},
   ) {
     super(message);
@@ -23,33 +23,33 @@ export class ServerError extends Error {
   }
 }
 
-/** Signs the user in again after a 401; answers whether that worked. */
+/** Signs the user in again after a 401. Resolves to true on success. */
 export type Renewal = () => Promise<boolean>;
 
 const state: { csrf: string; renew: Renewal; branch: string | null } = { csrf: "", renew: async () => false, branch: null };
 
-/** What is read and changed on the branch of a launch, while one is edited. */
+/** The endpoints that read and write on the branch of a launch while one is edited. */
 const OF_BRANCH = /^\/api\/v1\/(nodes|children|pages|page|dialog|batch|references)\b/;
 
-/** Reads and changes content on a branch from now on; `null` goes back to the site itself. */
+/** Sets the branch that all later requests read and change; `null` selects the site itself. */
 export function useBranch(name: string | null): void {
   state.branch = name;
 }
 
-/** Sets what happens when the server says that nobody is signed in. */
+/** Sets the handler for responses with status 401. */
 export function onSignedOut(renew: Renewal): void {
   state.renew = renew;
 }
 
-/** Returns the message of an error as it is shown to people. */
+/** Returns the message of an error for display. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** What stands behind the `?` of an address; a list repeats its name, and what is undefined is left out. */
+/** The query parameters of a URL. A list repeats its name; undefined values are omitted. */
 export type Parameters = Record<string, string | number | boolean | string[] | undefined>;
 
-/** Returns an address with parameters. */
+/** Returns a URL with query parameters. */
 export function address(url: string, parameters: Parameters): string {
   const query = new URLSearchParams();
   if (state.branch !== null && OF_BRANCH.test(url)) query.set("branch", state.branch);
@@ -61,7 +61,7 @@ export function address(url: string, parameters: Parameters): string {
   return text ? `${url}?${text}` : url;
 }
 
-/** Reads a JSON answer. */
+/** Sends a GET request and returns the JSON response. */
 export function read<T>(url: string, parameters: Parameters = {}): Promise<T> {
   return withRenewal(() => send<T>(address(url, parameters), { method: "GET" }));
 }
@@ -76,13 +76,13 @@ export function post<T = WriteAnswer>(url: string, body: URLSearchParams): Promi
   return change<T>("POST", url, body);
 }
 
-/** A value with the entity tag under which the server told it. */
+/** A value with its entity tag. */
 export interface Tagged<T> {
   value: T;
   tag: string | null;
 }
 
-/** Reads a JSON answer with its entity tag. */
+/** Sends a GET request and returns the JSON response with its entity tag. */
 export function readTagged<T>(url: string, parameters: Parameters = {}): Promise<Tagged<T>> {
   return withRenewal(async () => {
     const { value, response } = await answered<T>(address(url, parameters), { method: "GET" });
@@ -90,7 +90,7 @@ export function readTagged<T>(url: string, parameters: Parameters = {}): Promise
   });
 }
 
-/** Sends JSON, or a file as it is, to the API. */
+/** Sends JSON or an unmodified file to the API. */
 export function sendTo<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", url: string, body?: unknown, parameters: Parameters = {}, conditions: Record<string, string> = {}): Promise<T> {
   const isFile = body instanceof Blob || typeof body === "string";
   const sent = body === undefined ? undefined : isFile ? (body as BodyInit) : JSON.stringify(body);
@@ -99,7 +99,7 @@ export function sendTo<T>(method: "POST" | "PUT" | "PATCH" | "DELETE", url: stri
   return change<T>(method, address(url, parameters), sent, headers);
 }
 
-/** Asks for a file by a write, e.g. for a package that is built. */
+/** Sends a POST request that returns a file, e.g. a package that is built. */
 export function fetchFile(url: string, body: string, parameters: Parameters = {}): Promise<Blob> {
   return guarded(async () => {
     const init = { method: "POST", body, headers: { "X-CSRF-Token": state.csrf } };
@@ -111,7 +111,7 @@ function change<T>(method: string, url: string, body: BodyInit | undefined, head
   return guarded(() => send<T>(url, { method, ...(body === undefined ? {} : { body }), headers: { ...headers, "X-CSRF-Token": state.csrf } }));
 }
 
-/** Makes an attempt to write again with a new token, where the one it had belongs to an earlier login. */
+/** Runs a write, and once more with a new CSRF token if the first token belongs to an earlier session. */
 function guarded<T>(attempt: () => Promise<T>): Promise<T> {
   return withRenewal(async () => {
     const sent = state.csrf;
@@ -126,14 +126,14 @@ function guarded<T>(attempt: () => Promise<T>): Promise<T> {
   });
 }
 
-/** Asks who is signed in, and takes over the CSRF token. */
+/** Returns the current user and stores the CSRF token. */
 export async function whoAmI(): Promise<Me> {
   const me = await send<Me>("/api/v1/me", { method: "GET" });
   state.csrf = me.csrf ?? "";
   return me;
 }
 
-/** Signs in; the session cookie is the server's. */
+/** Signs in. The server sets the session cookie. */
 export async function signIn(user: string, password: string): Promise<Login> {
   const login = await send<Login>("/login", { method: "POST", body: new URLSearchParams({ user, password }) });
   state.csrf = login.csrf;
@@ -165,7 +165,7 @@ async function answered<T>(url: string, init: RequestInit): Promise<{ value: T; 
   return { value: parseAnswer(await response.text()) as T, response };
 }
 
-/** Sends a request; answers only what went well. */
+/** Sends a request. Returns successful responses only; throws a `ServerError` otherwise. */
 async function reach(url: string, init: RequestInit): Promise<Response> {
   const headers = { Accept: "application/json", ...init.headers };
   let response: Response;
@@ -179,7 +179,7 @@ async function reach(url: string, init: RequestInit): Promise<Response> {
   throw new ServerError(response.status, errorMessage(response.status, response.statusText, text), parseAnswer(text) as Problem);
 }
 
-/** Returns the message in an error answer: the API's `detail`, Sling's `status.message`, `error`, or the status line. */
+/** Returns the message of an error response: `detail` (API), `error`, `status.message` (Sling), or the status line. */
 export function errorMessage(status: number, statusText: string, body: string): string {
   const answer = parseAnswer(body);
   for (const key of ["detail", "error", "status.message"]) {

@@ -1,16 +1,16 @@
 /**
  * The bodies of Sling POST requests, as pairs of name and value.
  *
- * A body says what shall be done to the resource that it is posted to; `server/client` sends it. Property names are
- * written with `./` in front, so that a property can never be read as an instruction to the server.
+ * A body describes an operation on the resource that it is posted to; `server/client` sends it. Property names start
+ * with `./`, so that a property can never be interpreted as an instruction to the server.
  */
 
 export type Pair = [name: string, value: string];
 
-/** Where a new or moved node stands among its siblings. */
+/** The position of a new or moved node among its siblings. */
 export type Place = "first" | "last" | { before: string } | { after: string };
 
-/** Returns a new page as the API takes it. */
+/** Returns a new page in the format of the API. */
 export function pageNode(page: { title: string; resourceType: string; template: string | null }): unknown {
   const properties = {
     "jcr:title": page.title,
@@ -33,7 +33,7 @@ export function deactivate(): Pair[] {
   return [[":operation", "deactivate"]];
 }
 
-/** Returns a body in the form `application/x-www-form-urlencoded`, with the fields that ask for a JSON answer. */
+/** Returns an `application/x-www-form-urlencoded` body with the fields that request a JSON response. */
 export function encodeBody(pairs: Pair[]): URLSearchParams {
   return new URLSearchParams([["_charset_", "utf-8"], [":http-equiv-accept", "application/json"], ...pairs]);
 }
@@ -74,12 +74,12 @@ export function nameForTitle(title: string): string {
     .replace(/^-+|-+$/g, "");
 }
 
-/** Returns what is wrong with a node name, or `null`. */
+/** Returns an error message for an invalid node name, or `null`. */
 export function nameProblem(name: string): string | null {
   if (name === "") return "Enter a name.";
-  if (name === "." || name === "..") return `\`${name}\` is not a name.`;
+  if (name === "." || name === "..") return `\`${name}\` is not a valid name.`;
   const wrong = /[/:[\]|*"'\\\u0000-\u001f]/.exec(name);
-  if (wrong) return `A name may not contain \`${wrong[0]}\`.`;
-  if (name !== name.trim()) return "A name may not begin or end with a space.";
+  if (wrong) return `A name must not contain \`${wrong[0]}\`.`;
+  if (name !== name.trim()) return "A name must not start or end with a space.";
   return null;
 }

@@ -1,5 +1,5 @@
 /**
- * The present moment for texts like "5 minutes ago", renewed twice a minute.
+ * The current time for texts like "5 minutes ago", updated twice a minute.
  */
 
 class Clock {

@@ -1,34 +1,36 @@
 /**
- * Unsaved changes, kept in this browser until they are saved or discarded: a closed tab, a crash or an empty battery
- * loses nothing.
+ * Unsaved changes, kept in this browser until they are saved or discarded. They survive a closed tab or a crash.
  *
- * Not here: bringing them together with what others have saved meanwhile; the next save does that.
+ * Not here: merging them with changes that others have saved since; the next save does that.
  */
 import type { Values } from "../form/value";
 import type { Dialog } from "../server/answers";
 
-/** One form as it was left: what it was opened with, and what it holds. */
+/** An unsaved form: the dialog that it was opened with, and its values. */
 export interface KeptDraft {
   dialog: Dialog;
   tag: string | null;
   values: Values;
 }
 
-/** The forms of one page. */
+/** The unsaved forms of one page. */
 export interface KeptDrafts {
   at: string;
-  /** Where the change feed was when the page was opened. */
+  /** The cursor of the change feed when the page was opened. */
   cursor: string | null;
   drafts: KeptDraft[];
 }
 
 const PREFIX = "tympan.drafts ";
-/** What was left longer ago than this is given up. */
+/** Older drafts are removed. */
 const MOST_DAYS = 30;
 
 const keyOf = (user: string, page: string) => `${PREFIX}${user} ${page}`;
 
-/** Keeps the forms of a page; none takes away what was kept. Answers whether the browser had room for it. */
+/**
+ * Stores the unsaved forms of a page; without forms, removes the stored ones. Returns false if the browser cannot store
+ * them.
+ */
 export function keepDrafts(user: string, page: string, kept: KeptDrafts | null): boolean {
   try {
     if (kept === null || kept.drafts.length === 0) localStorage.removeItem(keyOf(user, page));
@@ -39,7 +41,7 @@ export function keepDrafts(user: string, page: string, kept: KeptDrafts | null):
   }
 }
 
-/** Returns the forms that were left on a page. */
+/** Returns the unsaved forms of a page. */
 export function keptDrafts(user: string, page: string, now: Date): KeptDrafts | null {
   try {
     const text = localStorage.getItem(keyOf(user, page));
@@ -49,7 +51,7 @@ export function keptDrafts(user: string, page: string, now: Date): KeptDrafts | 
     if (!isOld && kept.drafts.every((draft) => typeof draft.dialog.path === "string")) return kept;
     localStorage.removeItem(keyOf(user, page));
   } catch {
-    // What cannot be read is as good as nothing.
+    // Unreadable drafts are ignored.
   }
   return null;
 }

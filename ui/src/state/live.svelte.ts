@@ -1,13 +1,13 @@
 /**
- * Changes of content as they happen: one stream of server-sent events per screen, as long as its tab is in view.
+ * Changes of content in real time: one stream of server-sent events per screen, while its tab is visible.
  *
  * Invariants
- * * No change is missed between two connections: each begins behind the last event of the one before.
- * * A tab in the background holds no connection, since a browser opens few to one server. In view again, it hears what
- *   it has missed.
+ * * No change is missed between two connections: each starts after the last event of the previous one.
+ * * A tab in the background holds no connection, since browsers limit the connections per server. When it is visible
+ *   again, it receives the missed changes.
  *
- * On failure: a stream that the server refuses is asked for again after a pause; where its cursor is lost, the screen
- * is told to read everything again.
+ * On failure: a stream that the server refuses is requested again after a delay; if its cursor is no longer valid, the
+ * screen is told to reload everything.
  */
 import type { Revision } from "../server/answers";
 import { address } from "../server/client";
@@ -16,7 +16,7 @@ import { newestCursor } from "../server/changes";
 export interface Follower {
   /** Paths or patterns (see the guide of the change feed). */
   paths: string[];
-  /** Called for each revision that changed something there. */
+  /** Called for each revision that changed something at these paths. */
   onchange: (revision: Revision) => void;
   /** Called when changes may have been missed. */
   onlost: () => void;
@@ -24,7 +24,7 @@ export interface Follower {
 
 const PAUSE_MS = 5000;
 
-/** Follows the changes of some paths until the answered function is called. */
+/** Follows the changes of some paths until the returned function is called. */
 export function follow({ paths, onchange, onlost }: Follower, since: string | null = null): () => void {
   let cursor = since;
   let source: EventSource | null = null;
@@ -43,14 +43,14 @@ export function follow({ paths, onchange, onlost }: Follower, since: string | nu
       onchange(JSON.parse(event.data) as Revision);
     });
     stream.addEventListener("error", () => {
-      // The browser connects again by itself, unless the server has refused.
+      // The browser reconnects by itself, unless the server refused the request.
       if (stream.readyState !== EventSource.CLOSED) return;
       shut();
       timer = setTimeout(() => void again(), PAUSE_MS);
     });
   }
 
-  /** A refused stream is one whose login has ended or whose cursor is lost; asking by hand tells the two apart. */
+  /** A stream is refused if the session has expired or the cursor is invalid; a separate request tells which. */
   async function again(): Promise<void> {
     if (isOver) return;
     try {
@@ -59,7 +59,7 @@ export function follow({ paths, onchange, onlost }: Follower, since: string | nu
       cursor = now;
       onlost();
     } catch {
-      // The server is still away; the next attempt asks again.
+      // The server is still unavailable; the next attempt tries again.
     }
     open();
   }

@@ -1,9 +1,9 @@
 /**
- * Something that is read from the server for a screen: on its way, there, or refused.
+ * Data that a screen loads from the server, with its state: loading, ready or failed.
  *
  * Invariants
- * * An answer that belongs to an earlier question is dropped.
- * * A reload keeps what is shown until the new answer is there.
+ * * The response to an earlier request is dropped.
+ * * A reload keeps the current value until the new response arrives.
  */
 import { messageOf } from "../server/client";
 
@@ -13,7 +13,7 @@ export class Loader<T> {
   problem = $state("");
   #turn = 0;
 
-  /** Asks; `isNew` forgets at once what was there. */
+  /** Loads the value. `isNew` clears the current value immediately. */
   async load(ask: () => Promise<T>, isNew = false): Promise<void> {
     const turn = (this.#turn += 1);
     if (isNew) {

@@ -1,16 +1,16 @@
 /**
- * Questions that must be answered before something is done: one at a time, answered by a dialog.
+ * Confirmation questions, shown one at a time in a dialog.
  */
 
 export interface Question {
   title: string;
   text: string;
-  /** What is affected, one line each. */
+  /** The affected items, one line each. */
   subjects?: string[];
-  /** The label of the button that says yes. */
+  /** The label of the confirm button. */
   action: string;
   isDangerous?: boolean;
-  /** A third way out, e.g. "Save first". */
+  /** The label of a third button, e.g. "Save first". */
   alternative?: string;
 }
 
@@ -20,7 +20,7 @@ class Questions {
   open = $state<Question | null>(null);
   #resolve: ((answer: Answer) => void) | null = null;
 
-  /** Asks, and resolves with the answer. A second question takes the place of an open one, which is answered "no". */
+  /** Asks a question and resolves with the answer. A second question replaces an open one, which is answered "no". */
   ask(question: Question): Promise<Answer> {
     this.answer("no");
     this.open = question;

@@ -1,13 +1,13 @@
 /**
- * The current address, and the ways to change it.
+ * The current URL, and functions that change it.
  *
- * A screen with unsaved changes sets `guard`; every way out of the screen asks it first. Leaving the tab is asked
- * by the browser itself (`beforeunload`).
+ * A screen with unsaved changes sets `guard`, which is called before every navigation. For closing the tab, the browser
+ * asks itself (`beforeunload`).
  */
 import { launchOf, parseRoute, stayInLaunch, type Route } from "../route";
 import { useBranch } from "../server/client";
 
-/** Makes links and requests stay in the launch of an address. */
+/** Applies the launch of a URL to all links and requests. */
 function enter(url: URL): URL {
   stayInLaunch(launchOf(url));
   useBranch(launchOf(url));
@@ -17,17 +17,17 @@ function enter(url: URL): URL {
 class Router {
   #url = $state.raw(enter(new URL(location.href)));
   readonly route: Route = $derived(parseRoute(this.#url));
-  /** The launch that the address is about. */
+  /** The launch of the current URL. */
   readonly launch: string | null = $derived(launchOf(this.#url));
 
-  /** Answers whether the screen may be left. */
+  /** Resolves to true if the screen may be left. */
   guard: (() => Promise<boolean>) | null = null;
 
   get address(): string {
     return this.#url.pathname + this.#url.search;
   }
 
-  /** Goes to an address of this UI, unless the guard objects. */
+  /** Navigates to a URL of this UI, unless the guard refuses. */
   async go(address: string): Promise<void> {
     if (this.guard && !(await this.guard())) return;
     history.pushState(null, "", address);
@@ -35,14 +35,14 @@ class Router {
     scrollTo(0, 0);
   }
 
-  /** Changes the address of the same screen, without a new entry in the history. */
+  /** Changes the URL of the same screen, without a new history entry. */
   replace(address: string): void {
     if (address === this.address) return;
     history.replaceState(null, "", address);
     this.#take();
   }
 
-  /** Follows the browser's back and forward buttons, and plain clicks on links to screens of this UI. */
+  /** Handles the browser's back and forward buttons, and plain clicks on links to screens of this UI. */
   listen(): () => void {
     const onPop = () => void this.#pop();
     const onClick = (event: MouseEvent) => this.#click(event);
@@ -61,7 +61,7 @@ class Router {
   async #pop(): Promise<void> {
     const target = location.pathname + location.search;
     if (!this.guard) return this.#take();
-    // The browser has moved already: stand still on the old address until the guard has answered.
+    // The browser has already navigated: restore the old URL until the guard has answered.
     history.pushState(null, "", this.address);
     await this.go(target);
   }

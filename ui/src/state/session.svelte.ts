@@ -1,8 +1,8 @@
 /**
- * Who is signed in.
+ * The session of the current user.
  *
- * When the server says 401, the user goes to the login page and comes back, except when the screen holds unsaved
- * changes: then a login dialog opens over the screen and the refused request is sent again after it.
+ * After a 401 response, the user is sent to the login page and returned afterwards. If the screen has unsaved changes,
+ * a login dialog opens over the screen instead, and the refused request is sent again after login.
  */
 import { onSignedOut, signIn, signOut, whoAmI } from "../server/client";
 import { HOME, loginUrl } from "../route";
@@ -13,7 +13,7 @@ class Session {
   version = $state("");
   /** Set while the login dialog is open over a screen. */
   isExpired = $state(false);
-  /** Whether the open screen would lose something by being left. */
+  /** Returns true if the open screen has unsaved changes. */
   holdsChanges: () => boolean = () => false;
 
   #waiting: ((renewed: boolean) => void)[] = [];
@@ -22,7 +22,7 @@ class Session {
     onSignedOut(() => this.#renew());
   }
 
-  /** Asks the server who is signed in. */
+  /** Loads the current user from the server. */
   async load(): Promise<void> {
     const me = await whoAmI();
     this.user = me.user;
@@ -46,7 +46,7 @@ class Session {
     this.#settle(false);
   }
 
-  /** Goes to the login page, which leads back to the present address. */
+  /** Navigates to the login page, which returns to the current URL. */
   async toLogin(): Promise<void> {
     if (router.route.screen !== "login") await router.go(loginUrl(router.address));
   }

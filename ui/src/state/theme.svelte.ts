@@ -1,5 +1,5 @@
 /**
- * The color theme: the user's choice, kept in this browser, or the system's.
+ * The color theme: the user's choice, stored in this browser, or the system setting.
  */
 
 export type Theme = "system" | "light" | "dark";
@@ -19,7 +19,7 @@ class ThemeChoice {
     try {
       localStorage.setItem(KEY, theme);
     } catch {
-      // A browser that stores nothing keeps the choice for this visit.
+      // Without storage, the choice lasts until the page is closed.
     }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Short messages about what has just happened. Errors stay until they are closed.
+ * Short messages about the results of actions. Errors stay until they are closed.
  */
 
 export interface Toast {
@@ -9,7 +9,7 @@ export interface Toast {
   detail: string;
 }
 
-/** How long a good message stays, in milliseconds. */
+/** The display time of a success message, in milliseconds. */
 const SHOWN_MS = 6000;
 
 class Toasts {
@@ -32,7 +32,7 @@ class Toasts {
   #add(tone: Toast["tone"], title: string, detail: string): number {
     this.#last += 1;
     const id = this.#last;
-    // The newest five are enough; older ones would cover the screen.
+    // Only the newest five are shown, so that they do not cover the screen.
     this.list = [...this.list.slice(-4), { id, tone, title, detail }];
     return id;
   }

@@ -24,18 +24,18 @@ export async function versions_are_listed_and_compared(world) {
 export async function versions_are_kept_labeled_and_restored(world) {
   const { page, state } = world;
   await open(world, `/versions.html${TRIESTE}`);
-  await page.getByRole("button", { name: "Keep a version" }).click();
-  await dialog(page, "Keep a version").getByLabel("Comment").fill("for the record");
+  await page.getByRole("button", { name: "Create version" }).click();
+  await dialog(page, "Create version").getByLabel("Comment").fill("for the record");
   await page.keyboard.press("Enter");
   await page.getByText("admin: for the record").waitFor();
   await page.getByRole("button", { name: "Label version 1.3" }).click();
   await dialog(page, "Label version 1.3").getByLabel("Label", { exact: true }).fill("launch-2025");
   await page.keyboard.press("Enter");
   await page.getByText("the version 1.0 has the label `launch-2025` already").waitFor();
-  await dialog(page, "Label version 1.3").getByLabel("Take it from another version").check();
+  await dialog(page, "Label version 1.3").getByLabel("Move the label").check();
   await dialog(page, "Label version 1.3").getByRole("button", { name: "Label" }).click();
   await page.getByRole("list", { name: "Labels of version 1.3" }).waitFor();
-  await page.getByRole("button", { name: "Take the label launch-2025 away" }).click();
+  await page.getByRole("button", { name: "Remove label launch-2025" }).click();
   await page.getByText("launch-2025").first().waitFor({ state: "detached" });
   await page.getByRole("listitem").filter({ hasText: "grace: activated" }).getByRole("button", { name: "Restore" }).click();
   await dialog(page, "Restore version 1.0?").getByRole("button", { name: "Restore" }).click();
@@ -54,14 +54,14 @@ export async function a_launch_begins_at_a_page_and_the_editor_stays_in_it(world
   const { page, state } = world;
   await open(world, "/sites.html/content/demo/en");
   await page.getByRole("button", { name: "More about this folder" }).click();
-  await page.getByRole("menuitem", { name: "Begin a launch from here" }).click();
+  await page.getByRole("menuitem", { name: "Create launch" }).click();
   const form = dialog(page, "New launch");
   await form.getByLabel("Name").fill("my launch");
   await form.getByRole("button", { name: "Create" }).click();
-  await form.getByText("it holds a blank").waitFor();
+  await form.getByText("a name may contain only letters, digits and `-_./`").waitFor();
   await form.getByLabel("Name").fill("autumn");
   await form.getByRole("button", { name: "Create" }).click();
-  await page.getByText("nothing you save here is on the site").waitFor();
+  await page.getByText("changes are not on the site").waitFor();
   assert.match(page.url(), /launch=autumn/);
   await page.getByRole("link", { name: "Slow days" }).click();
   await page.waitForURL(/editor\.html.*launch=autumn/);
@@ -73,7 +73,7 @@ export async function a_launch_begins_at_a_page_and_the_editor_stays_in_it(world
   await expectSoon(() => page.getByRole("button", { name: "Activate" }).count(), 0);
   await expectSoon(() => page.locator("iframe").getAttribute("src"), /tympan-branch=autumn/);
   await page.getByRole("button", { name: "Leave" }).click();
-  await page.getByText("nothing you save here is on the site").waitFor({ state: "detached" });
+  await page.getByText("changes are not on the site").waitFor({ state: "detached" });
   await page.getByRole("button", { name: "Activate" }).waitFor();
   assert.doesNotMatch(page.url(), /launch=/);
 }
@@ -88,12 +88,12 @@ export async function a_part_of_a_launch_is_merged_and_conflicts_are_decided(wor
   await page.getByText("Where to sleep").waitFor();
   await page.getByLabel(`Select ${TRIESTE}`).check();
   await page.getByRole("button", { name: "Merge 1 selected" }).click();
-  const merge = dialog(page, "Merge, and decide");
+  const merge = dialog(page, "Merge and resolve conflicts");
   const conflict = merge.getByRole("group", { name: `${TRIESTE}/jcr:content` });
   await conflict.getByText("on the Gulf of").first().waitFor();
   await merge.getByRole("button", { name: "Merge" }).click();
   await conflict.getByText("Choose one of the two.").waitFor();
-  await conflict.getByLabel("Keep of the site").check();
+  await conflict.getByLabel("Keep the site").check();
   await merge.getByRole("button", { name: "Merge" }).click();
   await page.getByText("Merged 1 document").waitFor();
   assert.deepEqual(lastCall(state).body, {
@@ -107,9 +107,9 @@ export async function promoting_over_changes_of_the_site_asks_twice(world) {
   const { page, state } = world;
   await open(world, "/launches.html/spring-2027");
   await page.getByRole("button", { name: "Promote" }).click();
-  await dialog(page, "Make the site exactly as “spring-2027”?").getByRole("button", { name: "Promote" }).click();
-  await page.getByRole("button", { name: "Drop them and promote" }).click();
-  await page.getByText("The site is as “spring-2027” now").waitFor();
+  await dialog(page, "Replace the site with “spring-2027”?").getByRole("button", { name: "Promote" }).click();
+  await page.getByRole("button", { name: "Discard and promote" }).click();
+  await page.getByText("Promoted “spring-2027”").waitFor();
   assert.deepEqual(lastCall(state).body, { name: "spring-2027", replace: true });
   await page.getByRole("button", { name: "Delete the launch" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
@@ -124,11 +124,11 @@ export async function permissions_say_where_they_come_from_and_why(world) {
   await entries.getByText("Set here").waitFor();
   await entries.getByText("glob: /archive/*").waitFor();
   await entries.getByRole("link", { name: "/", exact: true }).waitFor();
-  await page.getByLabel("What may").fill("ada");
+  await page.getByLabel("What can").fill("ada");
   await page.getByRole("button", { name: "Explain" }).click();
-  await page.getByRole("row", { name: /ada may read it/ }).getByText("for content-authors (ada is in it)").waitFor();
-  await page.getByRole("row", { name: /ada may not delete it/ }).getByText(`Entry 2 at ${TRIESTE}, for ada.`).waitFor();
-  await page.getByRole("row", { name: /ada may not activate it/ }).getByText("nothing is granted by default").waitFor();
+  await page.getByRole("row", { name: /ada can read it/ }).getByText("for content-authors (ada is a member)").waitFor();
+  await page.getByRole("row", { name: /ada cannot delete it/ }).getByText(`Entry 2 at ${TRIESTE}, for ada.`).waitFor();
+  await page.getByRole("row", { name: /ada cannot activate it/ }).getByText("nothing is granted by default").waitFor();
 
   await page.getByRole("button", { name: "Add an entry" }).click();
   const form = dialog(page, "Add an entry");
@@ -139,7 +139,7 @@ export async function permissions_say_where_they_come_from_and_why(world) {
   await form.getByLabel("Deny").check();
   await form.getByLabel("Read", { exact: true }).uncheck();
   await form.getByLabel("Activate and deactivate").check();
-  await form.getByLabel("Only where the path continues with").fill("/news/*");
+  await form.getByLabel("Path restriction").fill("/news/*");
   await form.getByRole("button", { name: "Add" }).click();
   await page.getByText("Added the entry").waitFor();
   assert.deepEqual(lastCall(state).body, {
@@ -159,7 +159,7 @@ export async function users_are_made_disabled_and_put_in_groups(world) {
   await open(world, "/users.html");
   await page.getByText("disabled").waitFor();
   await page.getByRole("searchbox").fill("zzz");
-  await page.getByText("No user is called like “zzz”").waitFor();
+  await page.getByText("No users match “zzz”").waitFor();
   await page.getByRole("button", { name: "New user" }).click();
   const form = dialog(page, "New user");
   await form.getByLabel("Name").fill("dora");
@@ -167,8 +167,8 @@ export async function users_are_made_disabled_and_put_in_groups(world) {
   await form.getByRole("button", { name: "Create" }).click();
   await form.getByText("at least 8 characters").waitFor();
   await form.getByLabel("New password").fill("long enough");
-  await form.getByText("The two are not the same.").waitFor();
-  await form.getByLabel("Once more").fill("long enough");
+  await form.getByText("The passwords do not match.").waitFor();
+  await form.getByLabel("Repeat the password").fill("long enough");
   await form.getByRole("button", { name: "Create" }).click();
   await page.getByRole("heading", { name: "dora" }).waitFor();
   await page.getByLabel("Group", { exact: true }).fill("content-authors");
@@ -181,25 +181,25 @@ export async function users_are_made_disabled_and_put_in_groups(world) {
   await page.getByRole("button", { name: "Enable" }).click();
   await page.getByText("This user cannot log in").waitFor({ state: "detached" });
   await page.getByRole("link", { name: "content-authors" }).click();
-  await page.getByRole("button", { name: "Take dora out" }).click();
-  await page.getByText("“dora” is no member any more").waitFor();
+  await page.getByRole("button", { name: "Remove dora" }).click();
+  await page.getByText("Removed “dora”").waitFor();
   assert.deepEqual(state.console.users.find(({ name }) => name === "dora").groups, []);
 }
 
 export async function ones_own_password_takes_the_present_one(world) {
   const { page } = world;
   await open(world, "/users.html/user/admin");
-  await page.getByText("This is you.").waitFor();
+  await page.getByText("This is your account.").waitFor();
   await page.getByRole("button", { name: "Set password" }).click();
-  const form = dialog(page, "Set the password of “admin”");
-  await form.getByLabel("Present password").fill("wrong");
+  const form = dialog(page, "Set password for “admin”");
+  await form.getByLabel("Current password").fill("wrong");
   await form.getByLabel("New password").fill("a new secret");
-  await form.getByLabel("Once more").fill("a new secret");
+  await form.getByLabel("Repeat the password").fill("a new secret");
   await form.getByRole("button", { name: "Set" }).click();
-  await form.getByText("the present password is not right").waitFor();
-  await form.getByLabel("Present password").fill("secret");
+  await form.getByText("the current password is wrong").waitFor();
+  await form.getByLabel("Current password").fill("secret");
   await form.getByRole("button", { name: "Set" }).click();
-  await page.getByText("Set the password of “admin”").waitFor();
+  await page.getByText("Changed the password of “admin”").waitFor();
 }
 
 export async function packages_show_what_they_would_change_before_they_are_installed(world) {
@@ -209,7 +209,7 @@ export async function packages_show_what_they_would_change_before_they_are_insta
   await page.getByRole("button", { name: "Upload" }).click();
   const form = dialog(page, "Upload a package");
   await form.getByLabel("Package file").setInputFiles({ name: "new.zip", mimeType: "application/zip", buffer: Buffer.from("PK") });
-  await form.getByRole("button", { name: "See what it would change" }).click();
+  await form.getByRole("button", { name: "Preview changes" }).click();
   await form.getByText("/content/demo/en/new").waitFor();
   await form.getByRole("button", { name: "Install" }).click();
   await dialog(page, "Installed new").getByText("pages 2").waitFor();
@@ -266,7 +266,7 @@ export async function the_screens_are_reached_from_a_narrow_window(world) {
   const { page } = world;
   await page.setViewportSize({ width: 390, height: 844 });
   await open(world, "/sites.html/content/demo/en");
-  await page.getByRole("button", { name: "Screens" }).click();
+  await page.getByRole("button", { name: "Main menu" }).click();
   await page.getByRole("menuitemradio", { name: "Packages" }).click();
   await page.getByRole("heading", { name: "Packages" }).waitFor();
 }

@@ -262,7 +262,7 @@ export async function rich_text_takes_links(world) {
   const dialog = page.getByRole("dialog", { name: "Link" });
   await dialog.getByRole("textbox").fill("javascript:alert(1)");
   await dialog.getByRole("button", { name: "Set link" }).click();
-  await dialog.getByText("Only http, https, mailto and tel links are kept.").waitFor();
+  await dialog.getByText("Only http, https, mailto and tel links are allowed.").waitFor();
   await dialog.getByRole("textbox").fill("/content/demo/en/food.html");
   await dialog.getByRole("button", { name: "Set link" }).click();
   await save(page);
@@ -300,7 +300,7 @@ export async function a_path_is_chosen_by_walking(world) {
   await open(world, at(`${ROOT}/columns/teaser`));
   await page.getByRole("button", { name: "Choose a path" }).click();
   const picker = page.getByRole("dialog", { name: "Choose a path" });
-  await picker.getByText("Nothing below.").waitFor();
+  await picker.getByText("This path has no children.").waitFor();
   await picker.getByRole("button", { name: "One level up" }).click();
   await picker.getByText("The long way over the Alps").click();
   await picker.getByRole("button", { name: "Use this path" }).click();

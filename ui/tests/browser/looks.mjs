@@ -16,7 +16,7 @@ const SCREENS = [
     },
   },
   { name: "sites-empty", address: "/sites.html/content/empty", ready: (page) => page.getByText("Nothing here yet").waitFor() },
-  { name: "sites-error", address: "/sites.html/content/nowhere", ready: (page) => page.getByText("The list could not be read").waitFor() },
+  { name: "sites-error", address: "/sites.html/content/nowhere", ready: (page) => page.getByText("Could not load the list").waitFor() },
   {
     name: "sites-create",
     address: "/sites.html/content/demo/en",
@@ -86,12 +86,12 @@ const SCREENS = [
       await page.getByLabel("Title").fill("Slow days on the Adriatic");
       await page.getByLabel("Description").fill("Seven days by ferry, and one on foot.");
       mock.editAs("bea", path, { "jcr:title": "Quiet days on the Gulf of Trieste", "jcr:description": "Ten days by ferry." });
-      await page.getByText("Somebody saved what you are editing, too").waitFor();
+      await page.getByText("Another user changed what you are editing").waitFor();
       await page.getByRole("button", { name: "Compare" }).click();
       await page.getByLabel("Keep mine").first().check();
     },
     after: async (page) => {
-      await page.getByRole("button", { name: "Go on editing" }).click();
+      await page.getByRole("button", { name: "Continue editing" }).click();
       await page.getByRole("button", { name: "Discard" }).click();
     },
   },
@@ -133,7 +133,7 @@ const SCREENS = [
       const isWide = await page.getByRole("button", { name: "Delete", exact: true }).isVisible();
       if (!isWide) await page.getByRole("button", { name: "More actions" }).click();
       await page.getByRole(isWide ? "button" : "menuitem", { name: "Delete", exact: true }).click();
-      await page.getByText("Used on 1 place").waitFor();
+      await page.getByText("Used in 1 place").waitFor();
     },
   },
   {
@@ -151,9 +151,9 @@ const SCREENS = [
     address: "/permissions.html/content/demo/en/trieste",
     ready: async (page) => {
       await page.getByText("Set here").waitFor();
-      await page.getByLabel("What may").fill("ada");
+      await page.getByLabel("What can").fill("ada");
       await page.getByRole("button", { name: "Explain" }).click();
-      await page.getByText("ada may not delete it").waitFor();
+      await page.getByText("ada cannot delete it").waitFor();
     },
   },
   {
@@ -183,7 +183,7 @@ const SCREENS = [
       await page.getByRole("button", { name: "Upload" }).click();
       const file = { name: "new.zip", mimeType: "application/zip", buffer: Buffer.from("PK") };
       await page.getByLabel("Package file").setInputFiles(file);
-      await page.getByRole("button", { name: "See what it would change" }).click();
+      await page.getByRole("button", { name: "Preview changes" }).click();
       await page.getByText("/content/demo/en/new").waitFor();
     },
   },
@@ -198,9 +198,9 @@ const SCREENS = [
   { name: "search", address: "/search.html?text=ferry", ready: (page) => page.getByText("Islands without cars").waitFor() },
   { name: "search-none", address: "/search.html?text=fary", ready: (page) => page.getByText("Did you mean").waitFor() },
   { name: "search-empty", address: "/search.html", ready: (page) => page.getByText("What are you looking for?").waitFor() },
-  { name: "mounts", address: "/mounts.html", ready: (page) => page.getByText("900 files are gone").waitFor() },
+  { name: "mounts", address: "/mounts.html", ready: (page) => page.getByText("900 files disappeared").waitFor() },
   { name: "workflows", address: "/workflows.html", ready: (page) => page.getByText("Approve the text").waitFor() },
-  { name: "workflows-models", address: "/workflows.html?show=models", ready: (page) => page.getByText("Starts nothing").first().waitFor() },
+  { name: "workflows-models", address: "/workflows.html?show=models", ready: (page) => page.getByText("Cannot be started").first().waitFor() },
   { name: "workflows-failed", address: "/workflows.html?show=failed", ready: (page) => page.getByText("the agent `publish` is disabled").waitFor() },
   {
     name: "workflows-complete",
@@ -223,7 +223,7 @@ async function look(world, size, colorScheme) {
   await page.getByLabel("User").fill("admin");
   await page.getByLabel("Password").fill("wrong");
   await page.getByRole("button", { name: "Log in" }).click();
-  await page.getByText("user or password is wrong").waitFor();
+  await page.getByText("wrong user name or password").waitFor();
   await check(page, `login-${size}-${colorScheme}`);
   for (const { name, address, ready, after } of SCREENS) {
     await open(world, address);

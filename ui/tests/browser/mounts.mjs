@@ -7,13 +7,13 @@ const mount = (page, name) => page.getByRole("region", { name });
 export async function mounts_say_how_they_are(world) {
   const { page } = world;
   await open(world, "/mounts.html");
-  await mount(page, "press").getByText("In step", { exact: true }).waitFor();
+  await mount(page, "press").getByText("Up to date", { exact: true }).waitFor();
   await mount(page, "press").getByText("4 added, 1 moved").waitFor();
   await mount(page, "films").getByText("Running", { exact: true }).waitFor();
   await mount(page, "films").getByText("reading, 3 of 12").waitFor();
-  await mount(page, "films").getByText("1 file was left out").click();
+  await mount(page, "films").getByText("1 file skipped").click();
   await mount(page, "films").getByText("it is longer than 64 GiB").waitFor();
-  await page.getByText("lies in no place that `tympan.toml` allows").waitFor();
+  await page.getByText("is not in any place that `tympan.toml` allows").waitFor();
 }
 
 export async function a_mount_is_run_paused_and_let_go_on(world) {
@@ -22,8 +22,8 @@ export async function a_mount_is_run_paused_and_let_go_on(world) {
   const press = mount(page, "press");
   await press.getByRole("button", { name: "Pause" }).click();
   await press.getByText("Paused", { exact: true }).waitFor();
-  await press.getByRole("button", { name: "Let it go on" }).click();
-  await press.getByText("In step", { exact: true }).waitFor();
+  await press.getByRole("button", { name: "Resume" }).click();
+  await press.getByText("Up to date", { exact: true }).waitFor();
   await press.getByRole("button", { name: "Run now" }).click();
   await press.getByText("just now: ").waitFor();
   const calls = state.writes.map(({ path }) => path).filter((path) => path?.startsWith("/api/v1/assets/mounts/"));
@@ -34,9 +34,9 @@ export async function assets_whose_files_are_gone_go_when_somebody_says_so(world
   const { page, state } = world;
   await open(world, "/mounts.html");
   const archive = mount(page, "archive");
-  await archive.getByText("Needs a decision").waitFor();
-  await archive.getByRole("button", { name: "Remove the assets" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Remove them" }).click();
+  await archive.getByText("Confirmation needed").waitFor();
+  await archive.getByRole("button", { name: "Remove assets" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Remove assets" }).click();
   await archive.getByText("900 removed").waitFor();
   assert.equal(state.writes.at(-1).query.acceptRemovals, "true");
 }

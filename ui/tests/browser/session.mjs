@@ -10,7 +10,7 @@ export async function login_leads_back_to_the_address_asked_for({ page, origin }
   await page.getByLabel("User").fill("admin");
   await page.getByLabel("Password").fill("wrong");
   await page.keyboard.press("Enter");
-  await page.getByText("user or password is wrong; after 5 attempts the login waits for a minute", { exact: true }).waitFor();
+  await page.getByText("wrong user name or password", { exact: true }).waitFor();
   await expectSoon(() => page.getByLabel("Password").inputValue(), "");
   await page.getByLabel("Password").fill("secret");
   await page.keyboard.press("Enter");
@@ -29,7 +29,7 @@ export async function login_never_leads_to_another_server({ page, origin }) {
 
 export async function a_dead_login_link_is_explained({ page, origin }) {
   await page.goto(`${origin}/login.html?reason=link`);
-  await page.getByText("This login link has been used or is too old.", { exact: false }).waitFor();
+  await page.getByText("This login link has been used or has expired.", { exact: false }).waitFor();
 }
 
 export async function logout_ends_the_session(world) {

@@ -39,7 +39,7 @@ export async function rows_are_filtered_and_sorted(world) {
   await page.getByText("1 of 8").waitFor();
   await expectSoon(() => rows(page).count(), 1);
   await page.getByRole("searchbox").fill("zzz");
-  await page.getByRole("button", { name: "Clear the filter" }).click();
+  await page.getByRole("button", { name: "Clear filter" }).click();
   await page.getByRole("button", { name: "Title" }).click();
   await page.locator('[role="columnheader"][aria-sort="ascending"]').waitFor();
   await expectSoon(() => rows(page).first().innerText(), /^A page with/);
@@ -165,7 +165,7 @@ export async function a_page_is_created_from_a_title(world) {
   await dialog.getByRole("button", { name: "Create" }).click();
   await dialog.getByText("Enter a title.").waitFor();
   await dialog.getByLabel("Title").fill("Alps");
-  await dialog.getByText("There is a page named `alps` here already.").waitFor();
+  await dialog.getByText("A page named `alps` already exists here.").waitFor();
   await dialog.getByLabel("Title").fill("Über the Hills");
   await expectSoon(() => dialog.getByLabel("Name").inputValue(), "ueber-the-hills");
   await page.keyboard.press("Enter");
@@ -235,18 +235,18 @@ export async function what_is_about_to_be_deleted_or_moved_tells_where_it_is_use
   await open(world, EN);
   await row(page, "Where to eat").getByRole("checkbox").check();
   await page.getByRole("button", { name: "Delete" }).click();
-  await page.getByRole("dialog").getByText("Used on 1 place").waitFor();
+  await page.getByRole("dialog").getByText("Used in 1 place").waitFor();
   await page.getByRole("dialog").getByRole("link", { name: "/content/demo/en/trieste" }).waitFor();
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Move or rename" }).click();
-  await page.getByRole("dialog").getByText("are rewritten").waitFor();
-  await page.getByRole("dialog").getByRole("checkbox", { name: "Rewrite the references" }).uncheck();
-  await page.getByRole("dialog").getByText("lead to the old path").waitFor();
+  await page.getByRole("dialog").getByText("will be updated").waitFor();
+  await page.getByRole("dialog").getByRole("checkbox", { name: "Update the references" }).uncheck();
+  await page.getByRole("dialog").getByText("will still point to the old path").waitFor();
   await page.keyboard.press("Escape");
   await row(page, "Where to eat").getByRole("checkbox").uncheck();
   await row(page, "Winter").getByRole("checkbox").check();
   await page.getByRole("button", { name: "Delete" }).click();
-  await page.getByRole("dialog").getByText("Nothing else refers to it.").waitFor();
+  await page.getByRole("dialog").getByText("No references found.").waitFor();
 }
 
 export async function deleted_pages_come_back_from_their_folder(world) {

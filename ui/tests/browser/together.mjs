@@ -8,7 +8,7 @@ const ROOT = `${CONTENT}/root`;
 const ADDRESS = `/editor.html${PAGE}.html`;
 const at = (component) => `${ADDRESS}?component=${encodeURIComponent(component)}`;
 const save = (page) => page.getByRole("button", { name: "Save", exact: true }).click();
-const clashDialog = (page) => page.getByRole("dialog", { name: "Changed by others, too" });
+const clashDialog = (page) => page.getByRole("dialog", { name: "Conflicting changes" });
 
 /** Holds back the feed, so that the save itself meets the change. */
 const deafen = (page) =>
@@ -54,18 +54,18 @@ export async function a_clash_is_decided_property_by_property(world) {
   mock.editAs("cem", CONTENT, { "jcr:description": "Cem's description" });
   await save(page);
   const dialog = clashDialog(page);
-  await dialog.getByText("bea and cem saved what you are editing, too.", { exact: false }).waitFor();
+  await dialog.getByText("bea and cem changed the same content as you.", { exact: false }).waitFor();
   const title = dialog.getByRole("group", { name: "Page: Title" });
   await title.getByText("Bea's", { exact: false }).waitFor();
   await title.getByText("bea", { exact: true }).waitFor();
   await title.getByText("just now").waitFor();
   await title.getByText("Slow days on the Gulf of Trieste", { exact: true }).waitFor();
-  await dialog.getByText("2 to decide").waitFor();
+  await dialog.getByText("2 unresolved").waitFor();
   await dialog.getByRole("button", { name: "Save" }).click();
   await dialog.getByText("Choose one of the two.").first().waitFor();
   await title.getByLabel("Keep mine").check();
   await dialog.getByRole("group", { name: "Page: Description" }).getByLabel("Take theirs").check();
-  await dialog.getByText("All decided").waitFor();
+  await dialog.getByText("All resolved").waitFor();
   await dialog.getByRole("button", { name: "Save" }).click();
   await page.getByText("Page: Title", { exact: true }).waitFor();
   assert.deepEqual(lastSave(state)[0].patch, { properties: { "jcr:title": "My title" } });
@@ -80,12 +80,12 @@ export async function a_clash_can_wait_and_nothing_is_lost(world) {
   await page.getByLabel("Title").fill("My title");
   mock.editAs("bea", CONTENT, { "jcr:title": "Bea's title" });
   await save(page);
-  await clashDialog(page).getByRole("button", { name: "Go on editing" }).click();
+  await clashDialog(page).getByRole("button", { name: "Continue editing" }).click();
   await expectSoon(() => page.getByLabel("Title").inputValue(), "My title");
   await page.getByRole("button", { name: "Compare" }).click();
   await clashDialog(page).getByLabel("Take theirs").check();
   await clashDialog(page).getByRole("button", { name: "Save" }).click();
-  await page.getByText("Nothing left to save").waitFor();
+  await page.getByText("No changes left to save").waitFor();
   await expectSoon(() => page.getByLabel("Title").inputValue(), "Bea's title");
   assert.equal(state.writes.length, 1, "taking theirs writes nothing");
 }
@@ -113,7 +113,7 @@ export async function a_clash_shows_at_once_when_the_feed_tells_of_it(world) {
   await page.getByLabel("Title").fill("My title");
   await until(() => state.clients.size === 1);
   mock.editAs("bea", CONTENT, { "jcr:title": "Bea's title" });
-  await page.getByText("Somebody saved what you are editing, too").waitFor();
+  await page.getByText("Another user changed what you are editing").waitFor();
   await expectSoon(() => page.getByLabel("Title").inputValue(), "My title");
   await page.getByRole("button", { name: "Discard" }).click();
   await page.waitForFunction(() => [...document.querySelectorAll("input")].some((one) => one.value === "Bea's title"));
@@ -129,7 +129,7 @@ export async function a_component_that_is_gone_gives_the_text_back(world) {
   const dialog = clashDialog(page);
   await dialog.getByText("A headline worth keeping").waitFor();
   await dialog.getByText("bea", { exact: true }).waitFor();
-  await dialog.getByLabel("Give up my changes of it").check();
+  await dialog.getByLabel("Discard my changes to it").check();
   await dialog.getByRole("button", { name: "Save" }).click();
   await page.getByText("All changes saved").waitFor();
   assert.equal(state.writes.length, 1);
@@ -143,7 +143,7 @@ export async function drafts_survive_a_closed_tab(world) {
   await page.close({ runBeforeUnload: false });
   world.page = await context.newPage();
   await world.page.goto(world.origin + ADDRESS);
-  await world.page.getByText("Your unsaved changes are back").waitFor();
+  await world.page.getByText("Your unsaved changes were restored").waitFor();
   await expectSoon(() => world.page.getByLabel("Title").inputValue(), "Typed before the crash");
   await save(world.page);
   await world.page.getByText("Page: Title", { exact: true }).waitFor();
@@ -162,7 +162,7 @@ export async function drafts_brought_back_clash_with_what_was_saved_meanwhile(wo
   await world.page.goto(world.origin + ADDRESS);
   await world.page.getByRole("button", { name: "Compare" }).click();
   await clashDialog(world.page).getByText("bea", { exact: true }).waitFor();
-  await clashDialog(world.page).getByRole("button", { name: "Go on editing" }).click();
-  await world.page.getByRole("button", { name: "Discard them" }).click();
+  await clashDialog(world.page).getByRole("button", { name: "Continue editing" }).click();
+  await world.page.getByRole("button", { name: "Discard changes" }).click();
   await world.page.waitForFunction(() => [...document.querySelectorAll("input")].some((one) => one.value === "Bea's title"));
 }

@@ -40,7 +40,7 @@ export function sampleConsole() {
     failedSteps: [
       { item: 91, workflow: 40, title: "Activate", payload: "/content/demo/en/food", job: 512, reason: "the agent `publish` is disabled", ended: ago(5) },
     ],
-    faults: [{ path: "/apps/site/config/org.tympan.assets.Mount-old", message: "the source `/mnt/old` lies in no place that `tympan.toml` allows" }],
+    faults: [{ path: "/apps/site/config/org.tympan.assets.Mount-old", message: "the source `/mnt/old` is not in any place that `tympan.toml` allows" }],
     packages: [pack("shop", "site", "1.4", 48_200_000, ago(30)), pack("shop", "site.config", "1.4", 18_300, null)],
   };
 }
@@ -51,7 +51,7 @@ function sampleModels() {
   });
   return [
     model("review", "Review", null),
-    model("legacy", "Old approval", "the step `Stamp` of `/var/workflow/models/legacy` names the unknown process `com.example.StampProcess`; known are NoopProcess, LockProcess"),
+    model("legacy", "Old approval", "the step `Stamp` of `/var/workflow/models/legacy` names the unknown process `com.example.StampProcess`; known processes are NoopProcess, LockProcess"),
     { path: "/conf/global/settings/workflow/models/broken", fault: "the model `/conf/global/settings/workflow/models/broken` has no step of type START" },
   ];
 }
@@ -183,7 +183,7 @@ const ENDPOINTS = {
   "GET workflows/models": ({ models }) => json({ models }),
   "GET workflows/inbox": ({ inbox }) => json({ items: inbox }),
   "GET workflows/failures": ({ failedSteps }, _, __, refuse) => {
-    if (failedSteps === null) throw refuse(403, "only administrators may see what failed");
+    if (failedSteps === null) throw refuse(403, "only administrators may list failed steps");
     return json({ steps: failedSteps });
   },
   "GET workflows/back": (_, query) => json({ routes: query.get("item") === "3" ? ["write", "collect"] : [] }),
@@ -201,7 +201,7 @@ const ENDPOINTS = {
 
   "GET branches": (state) => json({ branches: state.branches }),
   "POST branches": (state, _, { name }, refuse) => {
-    if (/\s/.test(name)) throw refuse(422, `\`${name}\` is no name for a branch: it holds a blank`);
+    if (/\s/.test(name)) throw refuse(422, `branch \`${name}\`: a name may contain only letters, digits and \`-_./\``);
     state.branches.push({ name, root: "bb", base: "bb" });
     return json(state.branches.at(-1), 201);
   },
@@ -218,7 +218,7 @@ const ENDPOINTS = {
     return json({ root: "dd", changes, decided, conflicts: [] });
   },
   "POST branches/promote": (_, __, { replace }, refuse) => {
-    if (!replace) throw refuse(409, "`main` was changed since `spring-2027` was made or last merged");
+    if (!replace) throw refuse(409, "`main` was changed since `spring-2027` was created or last merged");
     return json({ name: "main", root: "cc", base: null });
   },
 
@@ -242,7 +242,7 @@ const ENDPOINTS = {
     return NONE;
   },
   "PUT user/password": (state, query, { password, current }, refuse) => {
-    if (query.get("name") === "admin" && current !== "secret") throw refuse(403, "the present password is not right");
+    if (query.get("name") === "admin" && current !== "secret") throw refuse(403, "the current password is wrong");
     state.users.find(({ name }) => name === query.get("name")).password = password;
     return json({ ended: 1 });
   },

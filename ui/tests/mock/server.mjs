@@ -323,7 +323,7 @@ function nodeOf({ type, properties = {}, children = {} }) {
 }
 
 function login(state, form, response) {
-  if (form.get("password") !== "secret") throw new Refusal(401, "user or password is wrong; after 5 attempts the login waits for a minute");
+  if (form.get("password") !== "secret") throw new Refusal(401, "wrong user name or password");
   state.isSignedIn = true;
   response.setHeader("Set-Cookie", "tympan-session=mock; HttpOnly; SameSite=Strict; Path=/");
   sendJson(response, 200, { user: form.get("user"), csrf: state.csrf });

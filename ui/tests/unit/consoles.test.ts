@@ -83,9 +83,9 @@ describe("packages", () => {
 describe("reasons", () => {
   const entry = { kind: "entry", policy: "/content/rep:policy", number: 2, principal: "authors", through: [], restrictions: [] } as const;
   it("name the entry, whom it names, and how the user is in it", () => {
-    expect(causeText({ ...entry, through: [], restrictions: [] }, "ada")).toBe("Entry 2 at /content, for authors (ada is in it).");
+    expect(causeText({ ...entry, through: [], restrictions: [] }, "ada")).toBe("Entry 2 at /content, for authors (ada is a member).");
     expect(causeText({ ...entry, through: ["team"], restrictions: ["rep:glob=/x"] }, "ada")).toBe(
-      "Entry 2 at /content, for authors (ada is in it through team), restricted to rep:glob=/x.",
+      "Entry 2 at /content, for authors (ada is a member through team), restricted to rep:glob=/x.",
     );
     expect(causeText({ ...entry, principal: "everyone", through: [], restrictions: [] }, "ada")).toBe("Entry 2 at /content, for everyone.");
     expect(policyNode("/rep:policy")).toBe("/");

@@ -30,12 +30,12 @@ const mount: Mount = {
 describe("the state of a mount", () => {
   const running = { state: "ACTIVE", done: 1, total: 2, message: "reading" };
   const states: [Partial<Mount>, string][] = [
-    [{}, "In step"],
-    [{ last: null }, "Not yet run"],
+    [{}, "Up to date"],
+    [{ last: null }, "Not run yet"],
     [{ paused: true }, "Paused"],
     [{ job: { ...running, state: "QUEUED" } }, "Waiting"],
     [{ paused: true, last: { ...pass, failure: "no route to host" } }, "Failed"],
-    [{ last: { ...pass, heldBack: 12 } }, "Needs a decision"],
+    [{ last: { ...pass, heldBack: 12 } }, "Confirmation needed"],
     [{ job: running, last: { ...pass, failure: "no route to host" } }, "Running"],
   ];
   for (const [change, expected] of states) {
@@ -45,8 +45,8 @@ describe("the state of a mount", () => {
 
 describe("words", () => {
   it("tell what a pass did, and nothing else", () => {
-    expect(passText(pass)).toBe("nothing changed");
-    expect(passText({ ...pass, added: 4, removed: 1, skipped: 2 })).toBe("4 added, 1 removed, 2 left out");
+    expect(passText(pass)).toBe("no changes");
+    expect(passText({ ...pass, added: 4, removed: 1, skipped: 2 })).toBe("4 added, 1 removed, 2 skipped");
   });
   it("tell periods in their largest unit", () => {
     expect([1, 90, 300, 3600, 7200, 86_400].map(periodText)).toEqual([

@@ -16,7 +16,7 @@ describe("models of workflows", () => {
   it("stand with those first that start nothing", () => expect(paths(inOrder(models))).toEqual(["cut", "old", "a", "b"]));
   it("that are faulty are counted in words", () => {
     expect(paths(faulty(models))).toEqual(["cut", "old"]);
-    expect([1, 2].map(faultText)).toEqual(["1 workflow model starts nothing", "2 workflow models start nothing"]);
+    expect([1, 2].map(faultText)).toEqual(["1 workflow model cannot be started", "2 workflow models cannot be started"]);
   });
   it("belong to the steps of their instances", () => {
     const item = (model: string) => ({ model }) as WorkItem;

@@ -39,7 +39,7 @@ fn folder() -> Vec<(&'static str, Vec<u8>, Expected)> {
     huge[at..at + 4].copy_from_slice(&[0xff; 4]);
     vec![
         ("truncated.jpg", whole[..whole.len() / 2].to_vec(), Warned((1280, 960), "damaged")),
-        ("header-only.jpg", whole[..30].to_vec(), Failed("header is cut off")),
+        ("header-only.jpg", whole[..30].to_vec(), Failed("header is truncated")),
         ("truncated.png", flat(300, 200)[..200].to_vec(), Warned((300, 200), "damaged")),
         ("bomb.png", bomb(), Failed("60000 x 60000 pixels; at most 200 million")),
         ("huge.jpg", huge, Failed("65535 x 65535 pixels")),
@@ -47,8 +47,8 @@ fn folder() -> Vec<(&'static str, Vec<u8>, Expected)> {
         ("wide.png", flat(20_000, 1), Picture((1280, 1), Some(RED))),
         ("tall.png", flat(1, 20_000), Picture((1, 1280), Some(RED))),
         ("png-inside.jpg", flat(64, 48), Picture((64, 48), Some(RED))),
-        ("text.png", b"just a text".to_vec(), Failed("are no picture of a known kind")),
-        ("empty.jpg", Vec::new(), Failed("are no picture of a known kind")),
+        ("text.png", b"just a text".to_vec(), Failed("is not an image of a known format")),
+        ("empty.jpg", Vec::new(), Failed("is not an image of a known format")),
         ("ink.jpg", ink(), Picture((64, 64), None)),
         ("sixteen-bit.png", png(deep), Picture((64, 48), Some([255, 100, 0]))),
         ("animated.gif", animation(), Picture((20, 10), None)),

@@ -333,7 +333,7 @@ async fn what_the_machine_fails_is_tried_again() {
         tokio::task::yield_now().await;
     };
     let reason = waiting.last_error.unwrap();
-    assert!(reason.contains("cannot start the process that draws"), "{reason}");
+    assert!(reason.contains("cannot start the rendering process"), "{reason}");
     assert_eq!((state(&assets, &asset), running.counts().0), (None, 0));
     running.stop().await;
     let mut running = Running::start(&assets, &queues);

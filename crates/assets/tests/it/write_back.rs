@@ -281,7 +281,7 @@ fn folders_mounts_and_parts_are_exempt() {
     session.commit("folders", at(0)).unwrap();
     let asset = upload(&assets, "/content/dam/off/a.jpg", "", &bytes);
     switch("/content/dam/off", false);
-    skipped(write(&asset), "switched off");
+    skipped(write(&asset), "write-back is disabled for its folder");
     let asset = upload(&assets, "/content/dam/off/on/a.jpg", "", &bytes);
     switch("/content/dam/off/on", true);
     assert!(matches!(write(&asset), WriteBackOutcome::Written(_)));
@@ -304,7 +304,7 @@ fn formats_without_a_place_for_it_are_left_alone() {
     let WriteBackOutcome::Skipped(reason) = assets.write_back(&asset, at(4)).unwrap() else {
         panic!()
     };
-    assert!(reason.contains("JPEG, PNG, TIFF, WebP and PDF do"), "{reason}");
+    assert!(reason.contains("only into JPEG, PNG, TIFF, WebP and PDF"), "{reason}");
     assert_eq!(assets.repository().head_root().unwrap(), root);
     let gone = assets.write_back(&path("/content/dam"), at(5)).unwrap();
     assert!(matches!(gone, WriteBackOutcome::Skipped(_)));

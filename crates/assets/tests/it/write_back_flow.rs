@@ -132,5 +132,5 @@ fn an_asset_says_why_its_file_stays_as_it_is() {
         let node = flow.repository.snapshot().unwrap().node(&content).unwrap().unwrap();
         node.text("dam:xmpWriteBackFailure")
     };
-    assert!(failure().unwrap().contains("take no metadata"));
+    assert!(failure().unwrap().contains("metadata cannot be written"));
 }

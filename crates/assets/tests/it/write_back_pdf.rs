@@ -86,7 +86,7 @@ fn signed_encrypted_and_damaged_documents_stay_as_they_are() {
     skipped(encrypted.as_bytes(), "");
 
     let whole = pdf();
-    skipped(&whole[..whole.len() / 2], "it is no readable PDF");
+    skipped(&whole[..whole.len() / 2], "it is not a readable PDF");
 }
 
 #[test]

@@ -532,12 +532,15 @@ mod tests {
         check("rest:http://localhost:8000", "http://localhost:8000/ ");
         check("rest:https://ann@host/a/b/", "https://host/a/b/ ann");
         check("rest:https://[::1]:8000/x", "https://[::1]:8000/x/");
-        check("rest:https://ann:s3cret@host/x", "`rest:https://ann:***@host/x` has a password");
-        check("rest:https://ann:s3/s3cret@host/x", "sign in its path");
+        check(
+            "rest:https://ann:s3cret@host/x",
+            "`rest:https://ann:***@host/x` contains a password",
+        );
+        check("rest:https://ann:s3/s3cret@host/x", "character in its path");
         check("rest:host/x", "names no server");
         check("rest:ftp://host/x", "neither http nor https");
         check("rest:http:///x", "names no server");
-        check("rest:http://host/x?token=s3cret", "sign in its path");
+        check("rest:http://host/x?token=s3cret", "character in its path");
         check("/srv/rest:x", "none");
     }
 }

@@ -158,7 +158,7 @@ impl Vault {
         let location = backend.location();
         backend.create().map_err(|source| match source.kind() {
             ErrorKind::AlreadyExists => Error::VaultExists { place: location },
-            _ => Error::Backend { action: "make", what: "the folders".to_owned(), source },
+            _ => Error::Backend { action: "create", what: "the folders".to_owned(), source },
         })?;
         let key = VaultKey::random()?;
         let opened_with = key::add_key(&*backend, &key, password, cost, (user, now))?;

@@ -472,7 +472,7 @@ fn an_incomplete_backup_becomes_no_home() {
         target,
         (ImportOptions::default(), &BackupProgress::default()),
     );
-    assert!(refused.unwrap_err().to_string().contains("lacks the blob"));
+    assert!(refused.unwrap_err().to_string().contains("the backup is incomplete: the blob `"));
     assert_eq!(copy.root(), None);
 
     // The blob is there again: the same root is saved once more, with nothing taken from what lacks it.

@@ -156,7 +156,7 @@ fn a_bucket_that_says_nothing_is_an_error_after_its_patience() {
         let error = failed.unwrap_err();
         assert!(error.is_transient(), "{error}");
         let cause = std::error::Error::source(&error).unwrap().to_string();
-        assert!(cause.contains("no answer within"), "{cause}");
+        assert!(cause.contains("no response within"), "{cause}");
     }
     drop(silent);
 }

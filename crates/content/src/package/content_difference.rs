@@ -276,7 +276,7 @@ impl InstallTarget for DryRunTarget<'_> {
 
     fn remove(&mut self, path: &NodePath) -> Result<()> {
         let limit = self.remaining_nodes.saturating_add(1);
-        let removed = self.session.snapshot()?.0.count_records_below(path, limit)?;
+        let removed = self.session.count_documents_below(path, limit)?;
         self.spend_nodes(removed + 1)?;
         InstallTarget::remove(self.session, path)
     }

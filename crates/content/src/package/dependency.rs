@@ -91,7 +91,7 @@ mod tests {
         );
         assert_eq!(PackageDependency::parse_list(" \n").unwrap(), []);
         assert!(
-            PackageDependency::parse_list("a:b:[2,1]").unwrap_err().contains("no version lies")
+            PackageDependency::parse_list("a:b:[2,1]").unwrap_err().contains("contains no version")
         );
         assert!(PackageDependency::parse_list("a:").is_err());
     }

@@ -365,12 +365,12 @@ mod tests {
         check("a (b OR c)", "And([Term('a'), Or([Term('b'), Term('c')])])");
         check("well-known - x", "And([Term('well-known'), Term('-'), Term('x')])");
         check("", "1: expected a word or a 'phrase'".replace('\'', "\"").as_str());
-        check("a \"b", "3: expected a `\"` that ends the phrase beginning here");
+        check("a \"b", "3: expected a closing `\"` for the phrase that begins here");
         check("a OR", "5: expected a word or a \"phrase\"");
-        check("a^x", "3: expected a number behind `^`");
+        check("a^x", "3: expected a number after `^`");
         check("a\\", "Term('a\\\\')");
         check("(a", "3: expected `)`");
-        check("a)", "2: expected the end of the expression; this `)` opens nowhere");
+        check("a)", "2: expected the end of the expression; this `)` has no matching `(`");
     }
 
     #[test]

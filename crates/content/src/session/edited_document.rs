@@ -1,10 +1,13 @@
 //! The document being edited: decoded once, and split into records when it is written back.
 
+use std::collections::BTreeMap;
+
 use super::{EditedDocument, Session, refused_error};
+use crate::access::{RecordExtent, is_guarded_name};
 use crate::document::boundary::{has_ordered_children, is_container, is_own_content};
 use crate::document::record::{ContentRecord, RecordBody};
 use crate::model::order_key::OrderKey;
-use crate::{Error, NodePath, Result, Subtree, document::record_key};
+use crate::{Error, NodePath, Property, Result, Subtree, document::record_key};
 
 impl Session {
     /// Changes a node inside the decoded document that holds it.
@@ -18,6 +21,53 @@ impl Session {
         let hot = self.edited_document.as_mut().ok_or_else(missing)?;
         let relative = path.relative_to(&hot.path).ok_or_else(missing)?;
         change(hot.tree.find_descendant_mut(relative).ok_or_else(missing)?)
+    }
+
+    /// Finds a node inside the document being edited; the document's own node is not looked at, since it may have children
+    /// with records of their own.
+    pub(super) fn find_edited_node(&self, path: &NodePath) -> Option<&Subtree> {
+        let hot = self.edited_document.as_ref()?;
+        let relative = path.relative_to(&hot.path).filter(|relative| !relative.is_empty())?;
+        hot.tree.find_descendant(relative)
+    }
+
+    /// Finds a node inside the document being edited if the viewer sees all of it.
+    fn find_visible_edited_node(&self, path: &NodePath) -> Option<&Subtree> {
+        let node = self.find_edited_node(path)?;
+        let Some(gate) = &self.access_gate else { return Some(node) };
+        let mut names = node.properties.keys().chain(node.children.iter().map(|child| &child.name));
+        let has_guarded_name = names.any(|name| is_guarded_name(name));
+        (!has_guarded_name && gate.can_see_record(path, RecordExtent::All)).then_some(node)
+    }
+
+    /// Counts the documents below a node that have records of their own, pending edits included, at most `limit`.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn count_documents_below(&mut self, path: &NodePath, limit: usize) -> Result<usize> {
+        if self.find_edited_node(path).is_some() {
+            return Ok(0);
+        }
+        self.unrestricted_snapshot()?.0.count_records_below(path, limit)
+    }
+
+    /// Returns the properties of a node and the names of its children in order, pending edits included. Nodes of the
+    /// document being edited are read without writing it back, so a caller that alternately reads and edits the nodes of
+    /// one document encodes it once.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn read_node_fields(
+        &mut self,
+        path: &NodePath,
+    ) -> Result<Option<(BTreeMap<String, Property>, Vec<String>)>> {
+        if let Some(node) = self.find_visible_edited_node(path) {
+            let children = node.children.iter().map(|child| child.name.clone()).collect();
+            return Ok(Some((node.properties.clone(), children)));
+        }
+        let Some(node) = self.node(path)? else { return Ok(None) };
+        let children = node.children()?.iter().map(|child| child.name().to_owned()).collect();
+        Ok(Some((node.properties().into_iter().collect(), children)))
     }
 
     /// Decodes the document that holds `path`, unless it is already the one being edited.
@@ -82,6 +132,9 @@ impl Session {
 
     /// Returns true if a child `name` of `parent` has a record of its own.
     pub(crate) fn has_own_record(&mut self, parent: &NodePath, name: &str) -> Result<bool> {
+        if self.find_edited_node(parent).is_some() {
+            return Ok(false);
+        }
         self.write_back_edited_document()?;
         let node = self.pending.node(parent)?.ok_or_else(|| Error::NodeMissing(parent.clone()))?;
         let primary_type = node.primary_type();

@@ -28,10 +28,8 @@ impl InstallTarget for Session {
     }
 
     fn read_node(&mut self, path: &NodePath) -> Result<Option<ExistingNode>> {
-        let Some(node) = Self::node(self, path)? else {
-            return Ok(None);
-        };
-        existing_node(&node).map(Some)
+        let fields = self.read_node_fields(path)?;
+        Ok(fields.map(|(properties, children)| ExistingNode { properties, children }))
     }
 
     fn register_node_types(&mut self, cnd: &str) -> Result<()> {

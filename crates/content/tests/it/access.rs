@@ -1227,7 +1227,7 @@ fn a_refused_commit_names_nothing_hidden() {
     put(&repository, "/content/closed/rep:policy", deny("ann", &["jcr:read"]));
     let (all, text) = refusal(&remove);
     assert!(!all.contains("/content/closed"), "{all}");
-    assert!(text.ends_with("is referred to by 1 that you may not see"), "{text}");
+    assert!(text.ends_with("is referenced by 1 that you may not see"), "{text}");
     // An identifier that a hidden node has.
     put(&repository, "/content/open/rep:policy", deny("ann", &["jcr:read"]));
     let take = |session: &mut tympan_content::Session| {
@@ -1238,7 +1238,7 @@ fn a_refused_commit_names_nothing_hidden() {
     };
     let (all, text) = refusal(&take);
     assert!(!all.contains("/content/open"), "{all}");
-    assert!(text.ends_with("is taken; 1 that you may not see has it"), "{text}");
+    assert!(text.ends_with("is already in use; 1 that you may not see has it"), "{text}");
     // What somebody else set meanwhile, where the viewer may write and not read.
     let write_only = deny("ann", &["rep:readProperties"]);
     put(&repository, "/content/last/jcr:content/rep:policy", write_only);

@@ -343,14 +343,14 @@ fn identifiers_of_nodes_elsewhere_follow_the_rule() {
     let (refused, repository) = run(IdentifierRule::Refuse);
     assert_eq!(
         refused.unwrap_err().to_string(),
-        "jcr_root/.content.xml:6: `/y/new` has the identifier `1-2`, which `/x/old` has already; \
-         give one of them another, or install with another rule for identifiers"
+        "jcr_root/.content.xml:6: `/y/new` has the identifier `1-2`, which `/x/old` already has; \
+         change one of them, or install with another identifier rule"
     );
     assert!(!has(&repository, "/y/new"));
     let (done, repository) = run(IdentifierRule::Regenerate);
     assert_eq!(
         done.unwrap().warnings,
-        ["`/y/new` gets an identifier of its own: `/x/old` has the package's"]
+        ["`/y/new` gets a new identifier, as `/x/old` already has the one in the package"]
     );
     assert_eq!(text(&repository, "/x/old", "jcr:uuid").as_deref(), Some("1-2"));
     assert_eq!(text(&repository, "/y/new", "jcr:uuid").unwrap().len(), 36);
@@ -425,20 +425,20 @@ fn malformed_sysviews_are_refused_with_their_line() {
             "{refused}"
         );
     };
-    check("\"Long\"", "\"Longer\"", "6: `Longer` is not a type of values");
+    check("\"Long\"", "\"Longer\"", "6: `Longer` is not a property type");
     check(">42<", ">x<", "6: `count`: `x` cannot be read as");
-    check("aGVs", "a%Vs", "10: `data`: the bytes are no base64");
+    check("aGVs", "a%Vs", "10: `data`: the value is not valid base64");
     check("s:name=\"child one\"", "s:name=\"a/b\"", "12: `a/b` is not a valid name");
     check(
         "s:name=\"child one\"",
         "s:name=\"zz:b\"",
         "12: the prefix `zz` of `zz:b` is not declared",
     );
-    check("s:name=\"list\"", "s:name=\"count\"", "7: the property `count` stands twice");
+    check("s:name=\"list\"", "s:name=\"count\"", "7: the property `count` occurs twice");
     check(
         "<s:node s:name=\"child one\">",
         "<s:node s:name=\"c\"><other/>",
-        "12: `other` stands where no sysview",
+        "12: the element `other` is not allowed here in a sysview",
     );
-    check("aGkHdGhlcmU=", "/w==", "9: a text in base64 is not UTF-8");
+    check("aGkHdGhlcmU=", "/w==", "9: a base64-encoded text is not UTF-8");
 }

@@ -218,7 +218,7 @@ fn names_that_no_package_can_carry_are_refused() {
     let error = write_package(&mut out, &manifest(filter_of(&["/trap.dir"])), &target).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/trap.dir/x.txt: a node of this name, or one above it, cannot have files in a package; rename it"
+        "/trap.dir/x.txt: the name of this node or of an ancestor cannot be used in a package; rename it"
     );
 }
 

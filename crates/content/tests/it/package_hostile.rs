@@ -57,22 +57,31 @@ fn documents_are_refused_with_their_line() {
     check_document("jcr:primaryType=\"nt:unstructured\"/>", "accepted");
     check_document("a=\"1\">\n<b", &format!("{file}:4: not well-formed XML"));
     check_document("a=\"1\">\n<b></c></jcr:root>", &format!("{file}:4: not well-formed XML"));
-    check_document("a=\"1\">\n<b>", &format!("{file}:4: the file ends inside of 2 open elements"));
-    check_document("a=\"1\"/>\n<x/>", &format!("{file}:4: a second root element"));
-    check_document("a=\"1\"/>\ntext", &format!("{file}:3: text stands outside"));
-    check_document("a=\"1\"\nb=\"<\"/>", &format!("{file}:4: `b` holds a `<`"));
+    check_document(
+        "a=\"1\">\n<b>",
+        &format!("{file}:4: the file ends before 2 open elements are closed"),
+    );
+    check_document("a=\"1\"/>\n<x/>", &format!("{file}:4: there is a second root element"));
+    check_document("a=\"1\"/>\ntext", &format!("{file}:3: there is text outside the root element"));
+    check_document("a=\"1\"\nb=\"<\"/>", &format!("{file}:4: `b` contains a `<`"));
     check_document("a=\"1\"\nb=\"&who;\"/>", &format!("{file}:4: not well-formed XML"));
-    check_document("a=\"1\"\na=\"2\"/>", &format!("{file}:4: the attribute `a` stands twice"));
+    check_document("a=\"1\"\na=\"2\"/>", &format!("{file}:4: the attribute `a` occurs twice"));
     check_document(
         "a=\"1\"\nq:b=\"2\"/>",
         &format!("{file}:4: the prefix `q` of `q:b` is not declared"),
     );
     check_document("a=\"{Long}x\"/>", &format!("{file}:3: `a`: `x` cannot be read as Long"));
-    check_document("a=\"{Bogus}x\"/>", &format!("{file}:3: `a`: `{{Bogus}}` is not a type"));
-    check_document("a=\"{Binary}x\"/>", &format!("{file}:3: `a`: a docview holds no bytes"));
+    check_document(
+        "a=\"{Bogus}x\"/>",
+        &format!("{file}:3: `a`: `{{Bogus}}` is not a property type"),
+    );
+    check_document(
+        "a=\"{Binary}x\"/>",
+        &format!("{file}:3: `a`: a docview cannot contain binary data"),
+    );
     check_document(
         "jcr:primaryType=\"[a,b]\"/>",
-        &format!("{file}:3: `jcr:primaryType`: a node has one"),
+        &format!("{file}:3: `jcr:primaryType`: a node must have exactly one primary type"),
     );
     check_document(
         "jcr:primaryType=\"a*b\"/>",
@@ -86,10 +95,10 @@ fn documents_are_refused_with_their_line() {
         check_document(&format!(">\n<{name} x=\"1\"/></jcr:root>"), "is not a valid name");
     }
     check(&[(file, "<root/>")], &format!("{file}:1: the root element is `root`, not `jcr:root`"));
-    check(&[(file, "")], &format!("{file}:1: the file holds no XML element"));
+    check(&[(file, "")], &format!("{file}:1: the file contains no XML element"));
     check(
         &[(file, "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><jcr:root ä=\"\"/>")],
-        "the encoding `ISO-8859-1` is not read",
+        "the encoding `ISO-8859-1` is not supported",
     );
 }
 
@@ -116,11 +125,11 @@ fn meta_data_is_refused_with_its_line() {
         "<filter root=\"/x\" mode=\"sometimes\"/>",
         "f.xml:2: the mode `sometimes` is not one of replace, merge",
     );
-    filter("<filter root=\"/x\" type=\"odd\"/>", "f.xml:2: the type `odd` is not known");
+    filter("<filter root=\"/x\" type=\"odd\"/>", "f.xml:2: the type `odd` is not supported");
     filter("<filter root=\"/x\">\n<include/></filter>", "f.xml:3: `include` needs a `pattern`");
     filter(
         "<filter root=\"/x\">\n<include pattern=\"(\"/></filter>",
-        "f.xml:3: the pattern `(` cannot be used",
+        "f.xml:3: the pattern `(` is malformed or uses lookaround",
     );
     filter(
         "<filter root=\"/x\">\n<include pattern=\"/x/(?!a).*\"/></filter>",
@@ -128,13 +137,13 @@ fn meta_data_is_refused_with_its_line() {
     );
     filter(
         "<filter root=\"/x\">\n<odd/></filter>",
-        "f.xml:3: `odd` stands where `include` or `exclude`",
+        "f.xml:3: expected `include` or `exclude`, found `odd`",
     );
-    filter("<odd/>", "f.xml:2: `odd` stands where `filter`");
+    filter("<odd/>", "f.xml:2: expected `filter`, found `odd`");
     let message = PackageFilter::parse("f.xml", b"<workspaceFilter version=\"2.0\"/>")
         .unwrap_err()
         .to_string();
-    assert_eq!(message, "f.xml:1: filters of version `2.0` are not known; 1.0 is");
+    assert_eq!(message, "f.xml:1: the filter version `2.0` is not supported; use 1.0");
 
     let properties = |inside: &str, expected: &str| {
         let text = format!("<properties>{inside}</properties>");
@@ -152,7 +161,10 @@ fn meta_data_is_refused_with_its_line() {
         "<entry key=\"subPackageHandling\">*;burn</entry>",
         "`subPackageHandling` is `*;burn`",
     );
-    properties("\n<odd/>", "properties.xml:2: `odd` stands where");
+    properties(
+        "\n<odd/>",
+        "properties.xml:2: expected `properties` with `entry` elements, found `odd`",
+    );
     check(&[("META-INF/vault/nodetypes.cnd", "<a='b'>")], "accepted");
 }
 
@@ -168,7 +180,7 @@ fn limits_hold() {
     let file = ("jcr_root/a.txt", "0123456789");
     assert_eq!(
         limited(&PackageLimits { max_entries: 1, ..unlimited() }, &[file, FILTER]),
-        "test.zip: 2 entries are more than the limit of 1"
+        "test.zip: the 2 entries exceed the limit of 1"
     );
     assert_eq!(
         limited(
@@ -214,17 +226,17 @@ fn what_documents_hold_is_limited() {
     };
     check(
         &PackageLimits { max_nodes: 5, ..unlimited() },
-        "jcr_root/x/.content.xml:2: the package describes more nodes than the limit; split it",
+        "jcr_root/x/.content.xml:2: the package has more nodes than the limit; split it",
     );
     check(
         &PackageLimits { max_properties: 1, ..unlimited() },
-        "jcr_root/x/.content.xml:1: the package describes more properties than the limit; split it",
+        "jcr_root/x/.content.xml:1: the package has more properties than the limit; split it",
     );
     let limit = 2 * size - 1;
     check(
         &PackageLimits { max_all_documents_bytes: limit, ..unlimited() },
         &format!(
-            "jcr_root/x/.content.xml: the files that describe nodes take more than the limit of {limit} bytes; split the package"
+            "jcr_root/x/.content.xml: the files that describe nodes exceed the limit of {limit} bytes; split the package"
         ),
     );
     let limits = PackageLimits {
@@ -264,7 +276,10 @@ fn patterns_are_bounded() {
     };
     for (pattern, count) in [("((a{1,1000}){1,1000}){1,100}", 1), (r"\p{L}{0,20}.*", 500)] {
         let message = include(pattern, count).unwrap_err().to_string();
-        assert!(message.contains(" is too large, or all of them are; "), "{message}");
+        assert!(
+            message.contains(" exceeds the size limit for one or for all patterns; "),
+            "{message}"
+        );
     }
     // As many as filters have.
     assert_eq!(include("/content/dam/site[0-9]*/[^/]+/_.*(/.*)?", 2000).unwrap(), 1);
@@ -297,7 +312,7 @@ fn entries_that_share_their_bytes_are_refused() {
     bytes[at - 4..at].copy_from_slice(&0_u32.to_le_bytes());
     let message =
         ContentPackage::read(Cursor::new(bytes), "p.zip", &PackageLimits::default()).unwrap_err();
-    assert_eq!(message.to_string(), "p.zip: two entries share the same bytes of the ZIP file");
+    assert_eq!(message.to_string(), "p.zip: two entries overlap in the ZIP file");
 }
 
 #[test]
@@ -328,12 +343,12 @@ fn depth_is_limited() {
     for name in ["jcr_root/a/.content.xml", "jcr_root/a.xml"] {
         assert_eq!(
             limited(&PackageLimits { max_depth: 3, ..unlimited() }, &[(name, &deep)]),
-            format!("{name}:1: nodes lie deeper than the limit of 3")
+            format!("{name}:1: nodes are nested deeper than the limit of 3")
         );
     }
     for name in ["jcr_root/a/b/c/d", "jcr_root/a/b/c/d/", "jcr_root/a/b/c/d/e.binary"] {
         let message = limited(&PackageLimits { max_depth: 3, ..unlimited() }, &[(name, "")]);
-        assert!(message.contains("lies deeper than the limit of 3 nodes"), "{message}");
+        assert!(message.contains("is nested deeper than the limit of 3 nodes"), "{message}");
     }
     let path = format!("jcr_root/{}", ["0123456789"; 200].join("/"));
     let message = limited(&PackageLimits { max_depth: 1000, ..unlimited() }, &[(&path, "")]);
@@ -354,7 +369,7 @@ fn packages_in_packages_are_bounded() {
         ContentPackage::read(Cursor::new(bytes.clone()), "p.zip", &PackageLimits::default())
             .unwrap_err()
             .to_string();
-    assert!(message.ends_with(": packages lie deeper in packages than the limit"), "{message}");
+    assert!(message.ends_with(": packages are nested deeper than the limit"), "{message}");
     assert_eq!(message.matches('!').count(), 4, "the way down is shown: {message}");
     let limits = PackageLimits { max_nesting: 6, ..PackageLimits::default() };
     let mut package = ContentPackage::read(Cursor::new(bytes.clone()), "p.zip", &limits).unwrap();
@@ -366,7 +381,7 @@ fn packages_in_packages_are_bounded() {
         ContentPackage::read(Cursor::new(bytes), "p.zip", &limits).unwrap_err().to_string();
     assert_eq!(
         message,
-        "jcr_root/etc/packages/p5.zip: packages within the package take more than the limit of 10 bytes"
+        "jcr_root/etc/packages/p5.zip: the nested packages exceed the limit of 10 bytes"
     );
 }
 
@@ -569,7 +584,7 @@ fn entries_are_counted_before_the_directory_is_read() {
     let file = Counting { file: Cursor::new(&bytes), read: &read };
     let limits = PackageLimits { max_entries: 10, ..PackageLimits::default() };
     let error = ContentPackage::read(file, "test.zip", &limits).unwrap_err().to_string();
-    assert_eq!(error, "test.zip: 20000 entries are more than the limit of 10");
+    assert_eq!(error, "test.zip: the 20000 entries exceed the limit of 10");
     assert!(read.get() < 300_000, "{} of {} bytes are read", read.get(), bytes.len());
 }
 

@@ -245,7 +245,7 @@ fn identifiers_and_bytes_that_the_package_does_not_give_stay() {
         shown(&target.root),
         "/x data=true jcr:created=then jcr:primaryType=nt:file jcr:uuid=1-2"
     );
-    assert_eq!(report.warnings, ["`/x/none` has no bytes in the package and is not set"]);
+    assert_eq!(report.warnings, ["`/x/none` has no data in the package and is not set"]);
 }
 
 #[test]

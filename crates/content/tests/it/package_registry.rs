@@ -221,7 +221,7 @@ fn dependencies_follow_the_rule() {
         &["p:b:1.0", "p:c:1.0", "p:e:1.0"],
         "p:d:1.0",
         Required,
-        "refused: p:e:1.0: `p:d:1.0` and `p:e:1.0` need each other",
+        "refused: p:e:1.0: `p:d:1.0` and `p:e:1.0` depend on each other",
     );
     check(&["p:b:1.0", "p:c:1.0", "p:e:1.0"], "p:d:1.0", BestEffort, "b:1.0 c:1.0 d:1.0 e:1.0");
 }
@@ -560,6 +560,47 @@ fn varied(mut node: Subtree, depth: usize, primary_type: &str) -> Subtree {
     node.children =
         node.children.into_iter().map(|child| varied(child, depth + 1, primary_type)).collect();
     node
+}
+
+/// An update of each node of a document decodes and encodes that document a bounded number of times: this test takes
+/// minutes where it does so for each node.
+#[test]
+fn documents_with_many_nodes_are_updated_and_emptied() {
+    let repository = Repository::in_memory().unwrap();
+    let filters = "<filter root=\"/tmp/many\"/>";
+    let install_values = |id: &str, value: &str, count: usize| {
+        let mut many = Subtree::new("many", "nt:unstructured");
+        for number in 0..count {
+            let mut child = Subtree::new(format!("n{number}"), "nt:unstructured");
+            child.properties.insert("value".to_owned(), format!("{value}{number}").as_str().into());
+            many.children.push(child);
+        }
+        let mut root = Subtree::new("", "rep:root");
+        let mut tmp = Subtree::new("tmp", "sling:Folder");
+        tmp.children.push(many);
+        root.children.push(tmp);
+        let bytes = made(id, &[], filters, &root);
+        let mut trial = repository.session("ann").unwrap();
+        let mut package =
+            ContentPackage::read(Cursor::new(&bytes), "x", &PackageLimits::default()).unwrap();
+        let options = InstallOptions::default();
+        let (difference, _) = trial.preview_package(&mut package, &options, usize::MAX).unwrap();
+        let report = install(&repository, &store(&repository, &bytes));
+        (difference, report)
+    };
+    const COUNT: usize = 4_000;
+    assert_eq!(install_values("g:n:1", "a", COUNT).1.nodes_created, COUNT + 2);
+    let (difference, report) = install_values("g:n:2", "b", COUNT);
+    assert_eq!(report.nodes_changed, COUNT);
+    assert_eq!(difference.count_changes(NodeChangeKind::Changed), COUNT);
+    let many = repository.snapshot().unwrap().node(&path("/tmp/many")).unwrap().unwrap();
+    let values: Vec<_> =
+        many.children().unwrap().iter().map(|child| child.text("value").unwrap()).collect();
+    assert_eq!(values, (0..COUNT).map(|number| format!("b{number}")).collect::<Vec<_>>());
+    let (difference, _) = install_values("g:n:3", "b", 0);
+    assert_eq!(difference.count_changes(NodeChangeKind::Removed), COUNT);
+    let many = repository.snapshot().unwrap().node(&path("/tmp/many")).unwrap().unwrap();
+    assert_eq!(many.children().unwrap().len(), 0);
 }
 
 proptest! {

@@ -338,7 +338,7 @@ fn faults_are_told_with_their_column() {
     );
     assert_eq!(
         sql2("SELECT * FROM [nt:base] WHERE [x] = 'y"),
-        "column 37: the `'` that belongs to this is missing"
+        "column 37: the closing `'` is missing"
     );
     assert_eq!(
         sql2("SELECT * FROM [nt:base] AS a WHERE b.[x] = 1"),
@@ -350,7 +350,7 @@ fn faults_are_told_with_their_column() {
     );
     assert_eq!(
         sql2("SELECT * FROM [nt:base] WHERE CONTAINS(*, 'a \"b')"),
-        "column 46: expected a `\"` that ends the phrase beginning here"
+        "column 46: expected a closing `\"` for the phrase that begins here"
     );
     assert!(
         sql2(&format!("SELECT * FROM [nt:base] WHERE {}", "(".repeat(100_000))).contains("longer")

@@ -99,7 +99,9 @@ fn a_join_whose_partners_do_not_fit_says_what_to_do() {
     let request = QueryRequest::new(parse_sql2(PAIRS).unwrap());
     let error = engine.query_page(&snapshot, &request).unwrap_err().to_string();
     assert!(
-        error.contains("to join `b` by `other` (`query.max_rows_in_memory`); give `b` a condition"),
+        error.contains(
+            "to join `b` by `other` (`query.max_rows_in_memory`); add a condition on `b`"
+        ),
         "{error}"
     );
 }

@@ -303,7 +303,7 @@ fn a_query_that_takes_too_long_says_what_to_do_about_it() {
         let error = engine.query_page(&repository.snapshot().unwrap(), &request).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the query was stopped: it has run for 1 s (`query.max_time`); give it an index or a limit; narrow it, or raise the limit"
+            "the query was stopped: it has run for 1 s (`query.max_time`); add an index or a limit; narrow it, or raise the limit"
         );
     }
 }

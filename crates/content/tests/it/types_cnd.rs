@@ -93,7 +93,7 @@ fn faults_have_a_place() {
     faults(
         "[t]\n  - p (lang)",
         &[
-            "2:8: `lang` is no type of values; there are STRING, BINARY, LONG, DOUBLE, DATE, BOOLEAN, NAME, PATH, REFERENCE, WEAKREFERENCE, URI, DECIMAL, UNDEFINED",
+            "2:8: `lang` is not a property type; use one of STRING, BINARY, LONG, DOUBLE, DATE, BOOLEAN, NAME, PATH, REFERENCE, WEAKREFERENCE, URI, DECIMAL, UNDEFINED",
         ],
     );
     faults("[t] - p (string", &["1:10: expected `)`, found the end"]);
@@ -102,12 +102,15 @@ fn faults_have_a_place() {
         "[t] orderly",
         &["1:5: expected an attribute, `-`, `+` or the next type, found `orderly`"],
     );
-    faults("[t] - p qop 'like, ~'", &["1:13: `~` is no operator"]);
-    faults("[t] - p = 'x", &["1:11: the text has no end; close it with '"]);
-    faults("[t] /* x", &["1:5: the comment has no end; close it with `*/`"]);
+    faults("[t] - p qop 'like, ~'", &["1:13: `~` is not an operator"]);
+    faults("[t] - p = 'x", &["1:11: the string is not closed; add a '"]);
+    faults("[t] /* x", &["1:5: the comment is not closed; add `*/`"]);
     faults("t", &["1:1: expected `[` of a type or `<` of a namespace, found `t`"]);
     faults("[t] [t]", &["1:5: `t` is defined twice"]);
-    faults("[a:b:c]", &["1:2: `a:b:c` is not a valid name: it holds a colon that ends no prefix"]);
+    faults(
+        "[a:b:c]",
+        &["1:2: `a:b:c` is not a valid name: it contains a colon that does not end a prefix"],
+    );
     faults("<a 'b'>", &["1:4: expected `=`, found `'b'`"]);
 }
 

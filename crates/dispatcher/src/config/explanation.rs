@@ -158,7 +158,13 @@ pub(crate) fn explain_host_rules(
                 format!("rewritten to {}", view.wire_target())
             });
             if switches.declines_root_url && view.path.as_str() == "/" {
-                (format!("answered with 404 by `decline_root`{}", text.unwrap_or_default()), false)
+                (
+                    format!(
+                        "answered with 404 by `decline_root`{}",
+                        text.map(|text| format!(", {text}")).unwrap_or_default()
+                    ),
+                    false,
+                )
             } else {
                 return (text, None);
             }

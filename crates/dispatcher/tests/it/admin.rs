@@ -139,7 +139,7 @@ fn health_names_what_is_wrong() {
     watched.front.get("/a");
     let health = watched.get("/health");
     assert_eq!((health.status, health.body.as_str()), (503, "farm site: render r0 is out\n"));
-    assert!(watched.get("/").body.contains("no render that answers"));
+    assert!(watched.get("/").body.contains("no available render"));
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn a_port_that_nothing_can_have_is_told() {
     for port in ["0", "65536", "99999"] {
         let render = format!("/renders {{ /hostname \"h\" /port \"{port}\" }}");
         let loaded = load(&format!("/farms {{ /f {{ /virtualhosts {{ \"*\" }} {render} }} }}"));
-        let expected = format!("`/port` is a number from 1 to 65535, not `{port}`");
+        let expected = format!("`/port` must be a number from 1 to 65535, not `{port}`");
         assert!(findings(&loaded).iter().any(|line| line.contains(&expected)), "{port}");
     }
 }
@@ -139,7 +139,7 @@ fn the_host_of_a_render_is_a_name_or_an_address() {
         assert_eq!(loaded.config.farms[0].renders[0].hostname, expected);
         let found = findings(&loaded);
         assert_eq!(
-            found.iter().any(|line| line.contains("name or an address alone")),
+            found.iter().any(|line| line.contains("must be only a name or an address")),
             is_told,
             "{found:?}"
         );
@@ -291,7 +291,7 @@ fn cf17_a_missing_brace_names_where_it_opened() {
         "{found:?}"
     );
     let loaded = load("/farms { } }\n/name \"x\"");
-    assert_eq!(findings(&loaded)[0], "x.any:1:12 error this `}` closes nothing; remove it");
+    assert_eq!(findings(&loaded)[0], "x.any:1:12 error unmatched `}`; remove it");
     assert_eq!(loaded.config.name.as_deref(), Some("x"));
 }
 
@@ -300,7 +300,7 @@ fn cf17_an_open_string_does_not_swallow_the_lines_below() {
     let loaded = load("/name \"x\n/ignoreEINTR 7\n");
     let found = findings(&loaded);
     assert_eq!(found[0], "x.any:1:7 error the string is not closed; add a \"");
-    assert_eq!(found[1], "x.any:2:14 warning `/ignoreEINTR` is `1` or `0`, not `7`");
+    assert_eq!(found[1], "x.any:2:14 warning `/ignoreEINTR` must be `1` or `0`, not `7`");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn cf18_a_link_that_was_checked_out_as_text_is_followed() {
     let found = findings(&loaded);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].starts_with("default.farm:1:1 warning the file holds only the path"),
+        found[0].starts_with("default.farm:1:1 warning the file contains only the path"),
         "{found:?}"
     );
     assert_eq!(hosts(&loaded), ["a.example"]);
@@ -332,7 +332,7 @@ fn cf19_the_ninth_category_does_not_count() {
     assert_eq!(loaded.config.farms[0].categories.len(), 8);
     assert_eq!(
         findings(&loaded),
-        ["x.any:11:1 warning only 8 categories count; this one is ignored"]
+        ["x.any:11:1 warning only 8 categories are supported; this one is ignored"]
     );
 }
 
@@ -363,7 +363,7 @@ fn text_after_a_quote_and_values_without_a_key_are_reported() {
 #[test]
 fn two_farms_of_one_name_are_refused() {
     let loaded = load("/farms { /f { } /f { } }");
-    assert!(findings(&loaded).iter().any(|found| found.contains("a farm `/f` exists already")));
+    assert!(findings(&loaded).iter().any(|found| found.contains("a farm `/f` already exists")));
     assert!(loaded.has_errors());
 }
 
@@ -461,7 +461,7 @@ fn what_experience_warns_of_is_found() {
     let found: Vec<String> = check_config(&loaded).iter().map(ToString::to_string).collect();
     for expected in [
         "x.any:2:11: warning: the first rule of a filter should deny everything",
-        "x.any:2:11: warning: this rule lets `GET /system/console` reach the renders",
+        "x.any:2:11: warning: this rule allows `GET /system/console` to reach the renders",
         "anyone may flush",
         "`/cache` has no `/rules`",
         "`/allowAuthorized` without `/auth_checker`",
@@ -485,7 +485,7 @@ fn every_url_of_the_security_list_is_tried() {
         "/content/any/page.sysview.xml",
         "/content/.{.}/libs/foundation/components/text/text.jsp",
     ] {
-        let expected = format!("this rule lets `GET {url}` reach the renders");
+        let expected = format!("this rule allows `GET {url}` to reach the renders");
         assert!(found.iter().any(|line| line.contains(&expected)), "{expected} in {found:#?}");
     }
 }
@@ -509,7 +509,7 @@ fn what_a_cache_leaves_to_renders_is_found() {
     check("/gracePeriod \"0\"", grace, true);
     check("/gracePeriod \"2\"", grace, false);
     check("/x-flushWindow \"2\"", grace, false);
-    let params = "`/ignoreUrlParams` ignores nothing";
+    let params = "`/ignoreUrlParams` ignores no parameter";
     let deny = "/0 { /type \"deny\" /glob \"*\" } /1 { /type \"deny\" /glob \"utm_campaign\" }";
     check(&format!("/ignoreUrlParams {{ {deny} }}"), params, true);
     let allow = "/2 { /type \"allow\" /glob \"utm_*\" }";
@@ -523,7 +523,7 @@ fn pages_that_are_fetched_again_need_a_host() {
     let check = |hosts: &str, cache: &str| {
         let text = format!("/virtualhosts {{ {hosts} }} /cache {{ /docroot \"/tmp/x\" {cache} }}");
         let found = check_config(&load(&farm(&text)));
-        found.iter().any(|found| found.message.contains("`/virtualhosts` writes no host out"))
+        found.iter().any(|found| found.message.contains("`/virtualhosts` has no literal host"))
     };
     for cache in ["/x-refetchHot \"5\"", "/x-refetchConcurrency \"2\""] {
         assert!(check("\"*\" \"*.example.com\"", cache), "{cache}");
@@ -549,7 +549,7 @@ fn the_configuration_of_the_guide_gives_no_finding() {
 fn deep_nesting_is_refused_and_does_not_exhaust_the_stack() {
     let text = format!("{}{}", "/a {".repeat(200_000), "}".repeat(200_000));
     let loaded = load(&text);
-    assert!(findings(&loaded)[0].contains("more than 100 braces within each other"));
+    assert!(findings(&loaded)[0].contains("braces are nested more than 100 levels deep"));
 }
 
 proptest! {
@@ -597,7 +597,7 @@ fn parts_are_known_for_what_they_are() {
 fn rules_are_tried_wherever_they_stand() {
     let rules = "/0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/content*\" }";
     let opens = |findings: &[String]| {
-        findings.iter().filter(|text| text.starts_with("this rule lets `GET ")).count()
+        findings.iter().filter(|text| text.starts_with("this rule allows `GET ")).count()
     };
     let part = check_part(rules);
     assert!(opens(&part) > 20, "{part:?}");
@@ -623,7 +623,7 @@ fn spellings_that_publishers_read_otherwise_are_tried() {
     for url in
         ["/etc.clientlibs/any.infinity.json", "/content/dam/any.jpg/jcr:content.infinity.json"]
     {
-        let expected = format!("this rule lets `GET {url}` reach the renders");
+        let expected = format!("this rule allows `GET {url}` to reach the renders");
         assert!(findings.iter().any(|finding| finding.message == expected), "{url}");
     }
     let closed =

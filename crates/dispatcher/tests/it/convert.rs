@@ -183,7 +183,7 @@ fn broken_files_are_told_by_line() {
     let (converted, _) = converted("<VirtualHost *>\n</Directory>\n<VirtualHost *>\n");
     let found = findings(&converted);
     assert!(
-        found[0].starts_with("site.vhost:2:1: error: `</Directory>` closes nothing"),
+        found[0].starts_with("site.vhost:2:1: error: `</Directory>` has no opening tag"),
         "{found:?}"
     );
     assert!(found[1].contains("`<VirtualHost>` is never closed"), "{found:?}");
@@ -385,7 +385,7 @@ fn paths_that_httpd_asks_itself_for_are_told_where_locations_are_closed() {
     let found = findings(&converted(&host(closed)).0);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].starts_with("site.vhost:6:1: warning: for what this rule proxies"),
+        found[0].starts_with("site.vhost:6:1: warning: for requests that this rule proxies"),
         "{found:?}"
     );
 }
@@ -472,14 +472,14 @@ fn access_rules_without_a_counterpart_close_what_they_protect() {
     );
     let found = findings(&converted);
     for expected in [
-        "site.vhost:6:9: error: `Require` is not converted: `valid-user` cannot be asked here; what the section holds is refused",
-        "site.vhost:11:9: error: `Allow` is not converted: `env=partner` is no address",
-        "site.vhost:16:17: error: `Require` is not converted: requirements within each other",
-        "site.vhost:20:5: error: the access rules of this section are not converted: it is not about pages",
-        "site.vhost:24:9: error: `Require` is not converted: nothing tells which pages",
-        "site.vhost:25:9: error: `RewriteRule` is not converted: it stands in `<If>`",
-        "site.vhost:27:5: error: `Require` is not converted: nothing tells which pages",
-        "site.vhost:28:5: error: the access rules of this section are not converted: no `DocumentRoot`",
+        "site.vhost:6:9: error: `Require` is not converted: `valid-user` is not supported; requests for the section are refused",
+        "site.vhost:11:9: error: `Allow` is not converted: `env=partner` is not an address",
+        "site.vhost:16:17: error: `Require` is not converted: this nesting of requirements is not supported",
+        "site.vhost:20:5: error: the access rules of this section are not converted: it does not apply to pages",
+        "site.vhost:24:9: error: `Require` is not converted: the pages to which it applies are unknown",
+        "site.vhost:25:9: error: `RewriteRule` is not converted: it is inside `<If>`",
+        "site.vhost:27:5: error: `Require` is not converted: the pages to which it applies are unknown",
+        "site.vhost:28:5: error: the access rules of this section are not converted: without a `DocumentRoot`",
     ] {
         assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:#?}");
     }
@@ -566,8 +566,8 @@ DispatcherUseProcessedURL On
     );
     let found = findings(&converted);
     for expected in [
-        "site.vhost:18:1: warning: no visitor reaches this `<VirtualHost>`",
-        "site.vhost:16:5: warning: this rule refuses what comes to one of several ports",
+        "site.vhost:18:1: warning: this `<VirtualHost>` is unreachable",
+        "site.vhost:16:5: warning: this rule refuses requests to one of several ports",
     ] {
         assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:?}");
     }
@@ -608,7 +608,7 @@ fn a_port_that_a_visitor_writes_opens_nothing() {
     let found = findings(&converted);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].starts_with("site.vhost:8:1: warning: what hosts of one name close"),
+        found[0].starts_with("site.vhost:8:1: warning: access that hosts of one name deny"),
         "{found:?}"
     );
     let (front, _render) = start(&section);
@@ -634,7 +634,7 @@ fn settings_of_a_host_cannot_differ_by_port() {
     for expected in [
         "site.vhost:5:1: warning: hosts of one name set `Header` differently",
         "site.vhost:5:1: warning: the address `10.0.0.1` is left out",
-        "site.vhost:9:1: error: this `<VirtualHost>` is not converted: the address `10.0.0.2` alone",
+        "site.vhost:9:1: error: this `<VirtualHost>` is not converted: only the address `10.0.0.2`",
     ] {
         assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:#?}");
     }
@@ -743,8 +743,8 @@ fn tables_and_patterns_that_rules_do_not_know_are_errors() {
     let found = findings(&converted);
     for expected in [
         "site.vhost:4:5: error: `RewriteMap`",
-        "site.vhost:5:5: error: `RewriteRule` is not converted: it looks something up in the table `lc`",
-        "site.vhost:6:5: error: `RewriteCond` is not converted: it looks something up in the table `lc`",
+        "site.vhost:5:5: error: `RewriteRule` is not converted: it uses the rewrite map `lc`",
+        "site.vhost:6:5: error: `RewriteCond` is not converted: it uses the rewrite map `lc`",
         "site.vhost:8:5: error: `RewriteRule` is not converted: the pattern",
         "site.vhost:9:5: error: `RewriteCond` is not converted: the pattern",
         "site.vhost:11:5: error: `RewriteCond` is not converted: the variable `%{TIME_HOUR}`",
@@ -771,7 +771,7 @@ fn rules_outside_hosts_are_written_or_told() {
     let found = findings(&beside);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].starts_with("site.vhost:1:1: warning: this rewrite rule stands outside every"),
+        found[0].starts_with("site.vhost:1:1: warning: this rewrite rule is outside every"),
         "{found:?}"
     );
     assert!(!section.contains("\"/b\"") && section.contains("\"/d\""), "{section}");
@@ -848,7 +848,7 @@ Include conf.d/variables/*.vars
     let lost = convert_httpd_config(&[(&vhost, &text)], Some(elsewhere.path()));
     assert!(
         findings(&lost)[0]
-            .contains("error: `Include` is not followed: there is no `conf.d/variables/*.vars`")
+            .contains("error: `Include` is not followed: `conf.d/variables/*.vars` does not exist")
     );
 }
 
@@ -1000,13 +1000,13 @@ SetEnvIf X-Scheme ^https$ is_tls=yes
     let found = findings(&converted);
     for expected in [
         "site.vhost:8:5: warning: `Header` is not converted",
-        "site.vhost:10:5: warning: `SetEnv` is not converted: `UNUSED` is set behind",
+        "site.vhost:10:5: warning: `SetEnv` is not converted: `UNUSED` is set after",
         "site.vhost:18:5: warning: `%{ENV:STAGE}` is empty here, as in httpd",
-        "site.vhost:27:5: error: `SetEnvIf` is not converted: the pattern `^(?=a)` is not known",
-        "site.vhost:28:5: warning: `SetEnvIf` is not converted: nothing that is converted asks for `unasked`",
-        "site.vhost:46:9: error: `Deny` is not converted: `env=bad` is no address",
+        "site.vhost:27:5: error: `SetEnvIf` is not converted: the pattern `^(?=a)` is malformed, or uses lookaround",
+        "site.vhost:28:5: warning: `SetEnvIf` is not converted: no converted directive uses `unasked`",
+        "site.vhost:46:9: error: `Deny` is not converted: `env=bad` is not an address",
         // Its value may be empty, which rules cannot tell from a variable that is not set.
-        "site.vhost:49:9: error: `Require` is not converted: nothing that is converted tells when",
+        "site.vhost:49:9: error: `Require` is not converted: no converted directive sets",
     ] {
         assert!(found.iter().any(|found| found.starts_with(expected)), "{expected} in {found:#?}");
     }

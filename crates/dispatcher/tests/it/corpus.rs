@@ -107,15 +107,15 @@ fn parts_are_checked_as_parts() {
 /// What is wrong with files that can be read as a whole.
 const EXPECTED: &[&str] = &[
     // Negative examples of the optimizer tool.
-    "model/auth_checker/nobrace/dispatcher.any:7:5: error: `/auth_checker` has to be a block",
-    "model/filter/nobrace/dispatcher.any:4:5: error: `/filter` has to be a block",
-    "model/sessionmanagement/nobrace/dispatcher.any:4:5: error: `/sessionmanagement` has to be a block",
-    "a farm `/skylab` exists already",
-    "model/farm/empty/dispatcher.any:1:1: error: `/farms` holds no farm",
+    "model/auth_checker/nobrace/dispatcher.any:7:5: error: `/auth_checker` must be a block",
+    "model/filter/nobrace/dispatcher.any:4:5: error: `/filter` must be a block",
+    "model/sessionmanagement/nobrace/dispatcher.any:4:5: error: `/sessionmanagement` must be a block",
+    "a farm `/skylab` already exists",
+    "model/farm/empty/dispatcher.any:1:1: error: `/farms` has no farm",
     "error: `/sessionmanagement` needs a `/directory`",
-    "model/filter/filter.any:20:5: error: a rule has either `/glob` or single elements",
+    "model/filter/filter.any:20:5: error: a rule must have either `/glob` or single elements",
     // The collection holds no enabled farm of this server: there they are links.
-    "ams/2.6/etc/httpd/conf.dispatcher.d/dispatcher.any:1:1: error: `/farms` holds no farm",
+    "ams/2.6/etc/httpd/conf.dispatcher.d/dispatcher.any:1:1: error: `/farms` has no farm",
 ];
 
 #[test]
@@ -193,7 +193,7 @@ fn the_projects_of_the_optimizer_are_told_apart() {
         &[
             "`/sessionmanagement` needs a `/directory`",
             "`/homepage` has no effect",
-            "`/ignoreUrlParams` ignores nothing",
+            "`/ignoreUrlParams` ignores no parameter",
             "`/allowAuthorized` without `/auth_checker`",
         ],
     );

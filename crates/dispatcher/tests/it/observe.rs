@@ -230,7 +230,7 @@ fn an_explanation_names_farm_rule_file_and_state() {
     let fresh = ask("/a.html");
     assert_eq!(fresh.cache, format!("cacheable as {}", folder.path().join("a.html").display()));
     assert!(fresh.state.unwrap().starts_with("fresh, fetched "));
-    assert_eq!(ask("/b.html").state.unwrap(), "absent: the next visitor fetches it");
+    assert_eq!(ask("/b.html").state.unwrap(), "absent: the next request fetches it");
     let later = std::fs::File::create(folder.path().join(".stat")).unwrap();
     later.set_modified(SystemTime::now() + std::time::Duration::from_secs(1)).unwrap();
     assert!(ask("/a.html").state.unwrap().starts_with("stale, fetched "));
@@ -283,7 +283,7 @@ fn explain_applies_the_rules_of_hosts_first() {
         let told = ask_with(&config, settings, &url, SystemTime::now()).unwrap();
         (told.rules.unwrap_or_default(), told.cache, told.is_served)
     };
-    let not_asked = "not asked".to_owned();
+    let not_asked = "not consulted".to_owned();
     let moved = "redirected with 301 to http://www.example.com/new.html".to_owned();
     assert_eq!(told("/old"), (moved, not_asked.clone(), true));
     assert_eq!(told("/gone"), ("answered with 410".to_owned(), not_asked.clone(), false));

@@ -435,20 +435,20 @@ fn settings_that_cannot_be_used_are_named() {
         "[[host]]\nrule = [{ match = '(' , answer = 403 }]",
         "cannot read the regular expression '('",
     );
-    check("[[host]]\nrule = [{ match = 'x' }]", "a rule has one of");
+    check("[[host]]\nrule = [{ match = 'x' }]", "a rule must have one of");
     check("[[host]]\nrule = [{ rewrite = \"/x\", pass = true }]", "not 2");
     check("[[host]]\nrule = [{ answer = 42 }]", "status 42");
     check("[[host]]\nrule = [{ answer = 403, pass_through = true }]", "`host.rule.pass_through`");
     check(
         "[[host]]\naccess = [{ of = \"folder\" }]",
-        "`folder` is none of `url`, `file` and `sent`",
+        "`folder` is not one of `url`, `file` and `sent`",
     );
     check("[[host]]\nrule = [{ proxy = \"ftp://x\" }]", "does not begin with `http://`");
     check(
         "[[host]]\nrule = [{ pass = true, when = [{ test = \"x\" }] }]",
-        "a condition has either",
+        "a condition must have either",
     );
-    check("error_documents = { 200 = \"/x\" }", "`200` is no status");
+    check("error_documents = { 200 = \"/x\" }", "`200` is not a status");
     check("[[host]]\nheaders = { \"a b\" = \"x\" }", "cannot be sent as a header");
     assert!(toml::from_str::<DispatcherSettings>("keep_alive_timeout = \"60\"").is_err());
     assert!(toml::from_str::<DispatcherSettings>("pass_eror = \"1\"").is_err());

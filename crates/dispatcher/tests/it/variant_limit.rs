@@ -49,8 +49,8 @@ fn one_client_makes_so_many_variants_and_no_more() {
         assert_eq!(reply.status, 429, "{url}");
         let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=1201).contains(&wait), "{wait}");
-        assert_eq!(reply.info(), "not cacheable: too many variants of the page were asked for");
-        let told = "tympan; detail=\"too many variants of the page were asked for\"";
+        assert_eq!(reply.info(), "not cacheable: too many variants of the page were requested");
+        let told = "tympan; detail=\"too many variants of the page were requested\"";
         assert_eq!(reply.header("cache-status"), Some(told));
     }
     assert_eq!(origin.request_count(), 3);
@@ -226,10 +226,10 @@ fn values_that_make_no_sense_are_found() {
     check("/perClient \"20\" /total \"500\" /window \"60\" /over \"plain\"", "");
     check("/total 5 /over \"429\"", "");
     check("", "nothing is limited");
-    check("/perClient \"many\"", "`/perClient` is a number, not `many`");
-    check("/perClient \"0\"", "`/perClient` is at least 1");
+    check("/perClient \"many\"", "`/perClient` must be a number, not `many`");
+    check("/perClient \"0\"", "`/perClient` must be at least 1");
     check("/perClient \"9\" /total \"8\"", "`/perClient` is above `/total`");
-    check("/total \"5\" /window \"0\"", "`/window` is a number of seconds from 1 to 86400");
-    check("/total \"5\" /over \"none\"", "`/over` is `429` or `plain`, not `none`");
+    check("/total \"5\" /window \"0\"", "`/window` must be a number of seconds from 1 to 86400");
+    check("/total \"5\" /over \"none\"", "`/over` must be `429` or `plain`, not `none`");
     check("/total \"5\" /perclient \"1\"", "did you mean `/perClient`?");
 }

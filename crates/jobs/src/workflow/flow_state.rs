@@ -257,7 +257,7 @@ mod tests {
             &strict,
             "s",
             &json!({}),
-            "no way leads on from the step `o`: no rule holds",
+            "no transition can be taken from the step `o`: no rule matches",
         );
     }
 
@@ -267,7 +267,7 @@ mod tests {
         check(&mut FlowState::default(), &model, "x", &json!({ "again": "yes" }), "x");
         check(&mut FlowState::default(), &model, "x", &json!({ "again": "no" }), "");
         let endless = super::tests::model("s:START g:GOTO@g e:END s>g g>e");
-        let expected = format!("the instance went through {MAX_INSTANCE_STEPS} steps");
+        let expected = format!("the instance exceeded {MAX_INSTANCE_STEPS} steps");
         check(&mut FlowState::default(), &endless, "s", &json!({ "again": "yes" }), &expected);
     }
 

@@ -151,11 +151,14 @@ mod tests {
         let class = "com.day.cq.workflow.timeout.autoadvance.AbsoluteTimeAutoAdvancer";
         check(&json!({ "timeoutHandler": class }), "Absolute Advance");
         let jump = json!({ "timeout": "1m", "timeoutHandler": "JumpTimeoutHandler" });
-        check(&jump, "say `timeoutTarget`");
-        check(&json!({ "timeoutHandler": "AutoAdvancer" }), "say `timeout`, such as `36h`");
+        check(&jump, "`timeoutTarget` is missing");
+        check(
+            &json!({ "timeoutHandler": "AutoAdvancer" }),
+            "`timeout` is missing; write for example `36h`",
+        );
         check(
             &json!({ "timeout": "soon" }),
-            "`soon` is no time; write `90s`, `15m`, `36h` or `2d`",
+            "`soon` is not a duration; write `90s`, `15m`, `36h` or `2d`",
         );
     }
 

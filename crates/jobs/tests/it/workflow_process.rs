@@ -115,7 +115,7 @@ fn payloads_move_copy_and_go_also_when_begun_again() {
     let StepOutcome::Done(data) = outcome else { panic!("{outcome:?}") };
     assert_eq!(data["copy"], json!("/content/b/a"));
     let refused = run(&repository, "CopyProcess", copied);
-    assert_eq!(refused, StepOutcome::Failed("`/content/b/a` is there already".to_owned()));
+    assert_eq!(refused, StepOutcome::Failed("`/content/b/a` already exists".to_owned()));
     let mut moved = step(&json!({ "destination": "/content/c" }));
     let outcome = run(&repository, "MoveProcess", moved.clone());
     assert_eq!(outcome, StepOutcome::Moved { payload: "/content/c".to_owned() });
@@ -155,7 +155,7 @@ fn a_step_does_what_its_actor_may_do() {
     let of = |actor: &str| StepRun { effective_user: actor.to_owned(), ..step(&arguments) };
     let refused = run(&repository, "SetPropertyProcess", of("nobody"));
     let StepOutcome::Failed(reason) = refused else { panic!("{refused:?}") };
-    assert!(reason.contains("in the name of nobody"), "{reason}");
+    assert!(reason.contains("acting as nobody"), "{reason}");
     assert_eq!(text(&repository, &format!("{PAGE}/jcr:content"), "x"), None);
     assert_eq!(run(&repository, "SetPropertyProcess", of("system")), done());
 }
@@ -218,7 +218,7 @@ async fn models_that_name_unknown_steps_start_nothing() {
     let refused =
         workflows.start_workflow(&start, SystemTime::now()).await.unwrap_err().to_string();
     let expected = format!(
-        "the step `one` of `{MODELS}/m` names the unknown process `com.example.other.Noting`; known are "
+        "the step `one` of `{MODELS}/m` names the unknown process `com.example.other.Noting`; known processes are "
     );
     assert!(refused.starts_with(&expected) && refused.contains("NoopProcess"), "{refused}");
 }

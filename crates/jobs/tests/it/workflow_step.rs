@@ -427,7 +427,7 @@ async fn other_systems_are_asked_only_if_they_are_listed() {
             }
             tokio::task::yield_now().await;
         };
-        assert!(reason.contains("may not be asked"), "{start}: {reason}");
+        assert!(reason.contains("are not allowed"), "{start}: {reason}");
         running.stop.send_replace(true);
     }
     assert!(asked.lock().is_empty());

@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(parse_tls_version("tls1.2").unwrap().unwrap().version, ProtocolVersion::TLSv1_2);
         assert_eq!(parse_tls_version("TLS1.3").unwrap().unwrap().version, ProtocolVersion::TLSv1_3);
         for old in ["SSL2", "SSL3", "TLS1", "TLS1.1"] {
-            assert!(parse_tls_version(old).unwrap_err().to_string().contains("broken"), "{old}");
+            assert!(parse_tls_version(old).unwrap_err().to_string().contains("insecure"), "{old}");
         }
         assert!(parse_tls_version("QUIC").is_err());
     }

@@ -194,9 +194,9 @@ mod tests {
         let text = |program: MeasuredProgram| program.measure().unwrap_err().to_string();
         assert_eq!(
             text(shell("echo no disk >&2; exit 3", None)),
-            "`sh -c echo no disk >&2; exit 3` failed (exit status: 3); it said: no disk"
+            "`sh -c echo no disk >&2; exit 3` failed (exit status: 3); stderr: no disk"
         );
-        assert!(text(shell("echo none", Some("[0-9]+"))).contains("finds a number in"));
+        assert!(text(shell("echo none", Some("[0-9]+"))).contains("printed no number that"));
         let missing = MeasuredProgram { words: vec!["/no/such/program".to_owned()], metric: None };
         assert!(text(missing).contains("cannot be started"));
     }

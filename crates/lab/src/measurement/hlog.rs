@@ -269,6 +269,6 @@ mod tests {
         let line = HistogramLogLine { label: "GET_/a__b".to_owned(), second: 7, buckets: times };
         assert_eq!(read_histogram_log(&text, "x").unwrap(), [line]);
         let torn = read_histogram_log(&text[..text.len() - 9], "hist.hlog").unwrap_err();
-        assert_eq!(torn.to_string(), "hist.hlog:6: is no line with a histogram of three digits");
+        assert_eq!(torn.to_string(), "hist.hlog:6: not a line with a histogram of three digits");
     }
 }

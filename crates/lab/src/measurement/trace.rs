@@ -112,7 +112,7 @@ mod tests {
         let text = trace_request_text(request);
         assert_eq!(
             text,
-            "GET / HTTP/1.1\nHost: h\nAuthorization: (left out, 22 characters)\ncookie: (left out, 9 characters)\n\na=b"
+            "GET / HTTP/1.1\nHost: h\nAuthorization: (redacted, 22 characters)\ncookie: (redacted, 9 characters)\n\na=b"
         );
     }
 

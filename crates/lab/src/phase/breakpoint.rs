@@ -657,7 +657,7 @@ mod tests {
         let (text, is_doubtful) =
             render(&["GENERATOR SATURATED: it sent 30.0 ms later than planned"]);
         assert!(is_doubtful && !text.contains("did not break"), "{text}");
-        assert!(text.contains("up to 100 visits/s it held"), "{text}");
+        assert!(text.contains("it held up to 100 visits/s"), "{text}");
         let (text, is_doubtful) = render(&[]);
         assert!(!is_doubtful && text.contains("did not break up to 200 visits/s"), "{text}");
     }

@@ -347,7 +347,7 @@ mod tests {
         let later = ProcessMetrics { elapsed: Duration::from_secs(2), ..facts.clone() };
         let all = build_process_charts(&[facts, later]);
         let titles: Vec<&str> = all.iter().map(|chart| chart.title).collect();
-        assert_eq!(titles[4..], ["Places of pools that are taken", "Who waits for a place"]);
+        assert_eq!(titles[4..], ["Pool usage", "Waiting for a pool"]);
         assert_eq!(all[4].lines[0], ("work".to_owned(), vec![(1.0, 75.0), (2.0, 75.0)]));
         assert_eq!(parse_metrics("up 1\n", Duration::ZERO), None);
         assert_eq!(parse_metrics("", Duration::ZERO), None);

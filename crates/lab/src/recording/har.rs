@@ -293,14 +293,14 @@ mod tests {
             let fault = parse_har(text, "x.har", None).unwrap_err().to_string();
             assert!(fault.contains(expected), "{fault}");
         };
-        check("{", "x.har:1:1: no JSON");
+        check("{", "x.har:1:1: not JSON");
         check("{}", "`log.entries`");
         check(r#"{"log":{"entries":[{}]}}"#, "entry 1: it has no `request`");
         check(
             r#"{"log":{"entries":[{"request":{"method":"GET","url":"http://h/"},"startedDateTime":"x"}]}}"#,
-            "entry 1: `x` is no time",
+            "entry 1: `x` is not a timestamp",
         );
-        check(r#"{"log":{"entries":[]}}"#, "no answered request");
+        check(r#"{"log":{"entries":[]}}"#, "it contains no request to `");
     }
 
     #[test]

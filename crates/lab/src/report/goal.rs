@@ -404,7 +404,7 @@ mod tests {
         let error = parse_goals("[goal.page]\np95 = \"300\"\nq9 = \"1s\"\n[goals]\n", "g.toml")
             .unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("g.toml:2:1: `p95` is a time"), "{text}");
+        assert!(text.contains("g.toml:2:1: `p95` must be a time"), "{text}");
         assert!(text.contains("g.toml:3:1: unknown limit `q9`"), "{text}");
         assert!(text.contains("unknown table `goals`"), "{text}");
         assert!(text.ends_with("3 problems; nothing was run"), "{text}");
@@ -432,11 +432,11 @@ mod tests {
         };
         check("", "g.toml:1:1: no goals");
         check("[goal.page]\n", "no goals");
-        check("[goal.page]\nerror_rate='inf%'", "`error_rate` is a share");
-        check("[goal.page]\nerror_rate='-1%'", "`error_rate` is a share");
-        check("[goal.page]\nthroughput='>=nan/s'", "`throughput` is a rate");
-        check("[goal.page]\nthroughput='>=0/s'", "`throughput` is a rate");
-        check("[goal.page]\ntrend='2%'", "`trend` is a share per hour");
+        check("[goal.page]\nerror_rate='inf%'", "`error_rate` must be a share");
+        check("[goal.page]\nerror_rate='-1%'", "`error_rate` must be a share");
+        check("[goal.page]\nthroughput='>=nan/s'", "`throughput` must be a rate");
+        check("[goal.page]\nthroughput='>=0/s'", "`throughput` must be a rate");
+        check("[goal.page]\ntrend='2%'", "`trend` must be a share per hour");
     }
 
     #[test]

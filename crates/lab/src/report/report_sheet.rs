@@ -534,8 +534,7 @@ mod tests {
         assert!(loud.has_bad_result() && !loud.is_doubtful());
         assert!(loud.to_plain_text().contains("e.log  ERROR <x>"), "{}", loud.to_plain_text());
         assert!(
-            loud.to_plain_text()
-                .contains("goal MISSED e.log: no new lines of errors, measured 1 line")
+            loud.to_plain_text().contains("goal MISSED e.log: no new error lines, measured 1 line")
         );
         assert!(loud.to_html().contains("ERROR &lt;x&gt;"));
         assert_eq!(loud.to_json()["errors_logged"][0]["lines"][0], "ERROR <x>");

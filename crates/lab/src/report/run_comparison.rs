@@ -539,7 +539,10 @@ mod tests {
         }
         let page = sheet.to_html();
         assert!(page.contains("<span class=\"c1\">run-1</span> <span class=\"c2\">run-2</span>"));
-        assert!(page.contains("against what was offered") && !page.contains("<page>"), "{page}");
+        assert!(
+            page.contains("Achieved rate against offered rate") && !page.contains("<page>"),
+            "{page}"
+        );
         let json = sheet.to_json();
         assert_eq!(json["runs"][1]["goals_missed"], 1);
         assert_eq!(json["runs"][1]["steps"][0]["p95_ms"], 30.0, "as the run told it");
@@ -550,14 +553,18 @@ mod tests {
     fn what_is_no_run_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let message = |path: &Path| read_compared_runs(&[path.to_owned()]).unwrap_err().to_string();
-        assert!(message(dir.path()).contains("holds no run of the lab"), "{}", message(dir.path()));
+        assert!(message(dir.path()).contains("contains no lab run"), "{}", message(dir.path()));
         let json = dir.path().join("other.json");
         std::fs::write(&json, "{}").unwrap();
-        assert!(message(&json).contains("is no summary that the lab wrote"), "{}", message(&json));
+        assert!(
+            message(&json).contains("is not a summary written by the lab"),
+            "{}",
+            message(&json)
+        );
         kept(dir.path(), "run-1", 1, true);
         let log = dir.path().join("run-1/hist.hlog");
         std::fs::write(&log, "Tag=a,0.000,1.000,1.000,HISTFA\n").unwrap();
-        assert!(message(dir.path()).contains("hist.hlog:1: is no line"), "{}", message(dir.path()));
+        assert!(message(dir.path()).contains("hist.hlog:1: not a line"), "{}", message(dir.path()));
         // Two runs of the same name are distinguished by their paths as given.
         std::fs::remove_file(&log).unwrap();
         kept(&dir.path().join("b"), "run-1", 1, true);

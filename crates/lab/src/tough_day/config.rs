@@ -577,13 +577,13 @@ mod tests {
             .collect();
         for expected in [
             "2: unknown key `hots` in `globals`",
-            "4: no mode is called `fast`",
-            "5: `load` does not belong",
+            "4: unknown mode `fast`",
+            "5: `load` does not apply",
             "7: `CreateLiveCopyTest` is not supported",
-            "8: a test begins with",
+            "8: a test must begin with",
             "9: no test called `GetTest` was added",
             "11: feeders are not supported",
-            "13: no phase above is called `none`",
+            "13: no phase named `none` above",
         ] {
             assert!(
                 messages.iter().any(|one| one.starts_with(expected)),

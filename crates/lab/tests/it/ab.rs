@@ -390,9 +390,12 @@ fn tls_is_spoken_as_the_options_say() {
         let error = ab.run().unwrap_err();
         assert!(error.is_usage() && error.to_string().contains(why), "{error}");
     };
-    refused(AbOptions { protocol: Some("SSL3".to_owned()), ..plain.clone() }, "broken");
-    refused(AbOptions { ciphers: Some("RC4-MD5".to_owned()), ..plain.clone() }, "no cipher suite");
+    refused(AbOptions { protocol: Some("SSL3".to_owned()), ..plain.clone() }, "insecure");
+    refused(
+        AbOptions { ciphers: Some("RC4-MD5".to_owned()), ..plain.clone() },
+        "unknown cipher suite",
+    );
     let none = Some(folder.path().join("none.pem"));
-    refused(AbOptions { certificate: none, ..plain.clone() }, "no certificate in PEM");
+    refused(AbOptions { certificate: none, ..plain.clone() }, "cannot read a PEM certificate");
     refused(AbOptions { proxy: Some("127.0.0.1:1".to_owned()), ..plain }, "through a proxy");
 }

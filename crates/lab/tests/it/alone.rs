@@ -37,7 +37,9 @@ fn each_component_is_drawn_alone_and_held_against_the_page() {
         isolated_component::measure_components_alone(&profile(url, Some("admin:x"))).unwrap();
     let text = sheet.to_plain_text();
     assert!(
-        text.contains("the page takes 9.00 ms, its components alone 12 ms together: 3.00 ms more"),
+        text.contains(
+            "the page takes 9.00 ms, its components requested alone 12 ms in total: 3.00 ms more"
+        ),
         "{text}"
     );
     assert!(text.contains("by the server's clock"), "{text}");

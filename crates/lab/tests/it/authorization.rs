@@ -191,7 +191,7 @@ fn parts_of_pages_behind_a_digest_are_refused() {
     let inside = format!("{}{page}", manager(&origin, "/", "s3cret", "DIGEST"));
     let error =
         TestPlan::parse(plan("1", "1", &inside).as_bytes(), "p.jmx", PathBuf::new()).unwrap_err();
-    assert!(error.to_string().contains("parts of a page behind digest authorization"), "{error}");
+    assert!(error.to_string().contains("embedded resources with digest authorization"), "{error}");
 }
 
 #[test]

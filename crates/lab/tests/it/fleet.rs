@@ -412,7 +412,7 @@ fn a_program_that_is_no_agent_is_told() {
     let get = GetLoad { urls: vec!["http://127.0.0.1:1/".to_owned()], ..GetLoad::default() };
     let error = fleet.run_get(&get, &mut |_| ()).unwrap_err().to_string();
     assert!(
-        error.contains("agent 1 (this machine): it hung up before it said who it is"),
+        error.contains("agent 1 (this machine): it disconnected before it identified itself"),
         "{error}"
     );
     let place = AgentPlacement::Ssh {

@@ -270,5 +270,5 @@ fn a_missed_goal_ends_the_run_if_it_says_so() {
     }
     let wrong =
         tympan_lab::goal::parse_goals("[goal.\"*\"]\np95=\"1s\"\nabort_after = \"soon\"\n", "g");
-    assert!(wrong.unwrap_err().to_string().contains("is a time such as"));
+    assert!(wrong.unwrap_err().to_string().contains("must be a time such as"));
 }

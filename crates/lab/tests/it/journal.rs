@@ -51,7 +51,7 @@ fn the_source_s_steps_have_factors_only_where_they_asked_for_the_same() {
     assert_eq!(repeats, [false, false, false, true, false], "the second run finds warm caches");
     let text = format_journal_table(&rows);
     assert!(text.contains("not comparable with step 2: document length 5986 -> 7595"), "{text}");
-    assert!(text.contains("again: caches were filled by the step before"), "{text}");
+    assert!(text.contains("repeat: caches were filled by the previous step"), "{text}");
 }
 
 #[test]

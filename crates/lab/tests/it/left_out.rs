@@ -64,7 +64,7 @@ fn plans_in_toml_have_nothing_to_leave_out() {
     let path = folder.path().join("p.toml");
     std::fs::write(&path, "").unwrap();
     let error = TestPlan::load_without_classes(&path, &classes(&["X"])).unwrap_err();
-    assert!(error.to_string().contains("no elements of JMeter"), "{error}");
+    assert!(error.to_string().contains("no JMeter elements"), "{error}");
 }
 
 #[test]

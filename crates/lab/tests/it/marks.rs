@@ -165,7 +165,7 @@ fn a_log_divides_what_clients_waited_for() {
     assert_eq!((number(2, "server_ms"), number(2, "elsewhere_ms")), (None, None));
     assert_eq!(told["joined"]["found"], 2);
     assert_eq!(told["joined"]["elsewhere"]["max_ms"], 800.0);
-    assert!(text.contains("2 of 3 marked samples stand in the log"), "{text}");
+    assert!(text.contains("2 of 3 marked samples are in the log"), "{text}");
     assert!(text.contains("r-1 page: server 100 ms (2 requests), elsewhere 800 ms"), "{text}");
     assert!(page.contains("knows 2 of 3 marked samples") && page.contains("not in the log"));
 }

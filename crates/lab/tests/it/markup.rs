@@ -493,7 +493,7 @@ fn what_is_no_path_or_selector_is_told_before_anything_is_sent() {
     };
     let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
     for expected in
-        ["a name is missing", "function `id`", "`:hover` is not supported", "variables of XPath"]
+        ["a name is missing", "function `id`", "`:hover` is not supported", "XPath variables"]
     {
         assert!(told.iter().any(|one| one.contains(expected)), "{expected}: {told:?}");
     }

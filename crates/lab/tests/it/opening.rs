@@ -57,7 +57,7 @@ fn a_cache_that_never_answers_is_told_and_silence_is_not() {
     };
     let (text, page, told) = load(&never);
     assert!(told["labels"]["GET /a"]["first_cached"]["first_cached_s"].is_null(), "{told}");
-    assert!(text.contains("GET /a: no answer of a cache") && page.contains("never"), "{text}");
+    assert!(text.contains("GET /a: no cached answer") && page.contains("never"), "{text}");
     let silent = OriginServer::start_constant(OriginResponse::html("x"));
     let (text, page, told) = load(&silent);
     assert!(told["labels"]["GET /a"]["first_cached"].is_null(), "{told}");
@@ -105,5 +105,5 @@ fn rows_tell_it_by_their_times_as_the_herd_of_the_source() {
         (&10.0.into(), &10.0.into(), &11.6.into())
     );
     assert_eq!(found["known_by"], "time");
-    assert!(text.contains("first cached answer at 11.60 s by its time"), "{text}");
+    assert!(text.contains("first cached answer at 11.60 s by its response time"), "{text}");
 }

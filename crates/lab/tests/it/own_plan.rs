@@ -261,22 +261,23 @@ fn faults_are_told_all_at_once_with_their_places() {
     );
     refused(
         &format!("{good}{step}method = \"P OST\"\nextract = {{ regex = \"(\" }}\n"),
-        &["p.toml:8:10: `P OST` is no method", "p.toml:9:11: `extract` has no `name`"],
+        &["p.toml:8:10: `P OST` is not an HTTP method", "p.toml:9:11: `extract` has no `name`"],
     );
     refused(
         &format!("{good}[[scenario]]\n[[scenario.step]]\npath = \"/${{usr}}/a b\"\n"),
-        &["p.toml:7:8: the path", "p.toml:7:8: variable `usr` is set by nothing"],
+        &["p.toml:7:8: the path", "p.toml:7:8: variable `usr` is never set"],
     );
     refused(
         &format!(
             "{good}{step}expect = {{ status = 99, regex = \"(x\", json = {{ \"a[\" = 1 }} }}\n"
         ),
-        &["p.toml:8:21: `99` is no status", "p.toml:8:33: regular expression", "p.toml:8:48: "],
+        &[
+            "p.toml:8:21: `99` is not a status code",
+            "p.toml:8:33: regular expression",
+            "p.toml:8:48: ",
+        ],
     );
-    refused(
-        &format!("{good}{step}target = \"shop\"\n"),
-        &["p.toml:8:10: no target is called `shop`"],
-    );
+    refused(&format!("{good}{step}target = \"shop\"\n"), &["p.toml:8:10: unknown target `shop`"]);
     refused(
         &format!("{good}{step}[goal.hom]\nq9 = \"1s\"\n"),
         &["no step or scenario is called `hom`", "unknown limit `q9`"],
@@ -293,7 +294,7 @@ fn faults_are_told_all_at_once_with_their_places() {
         &format!("target = \"http://127.0.0.1:1\"\n[load]\nusers = 2\n{step}"),
         &["p.toml:2:1: `load` has no end"],
     );
-    refused(&format!("{good}{step}method = \"GET\"\nbody = \"x\"\n"), &["a GET carries no body"]);
+    refused(&format!("{good}{step}method = \"GET\"\nbody = \"x\"\n"), &["a GET has no body"]);
     refused(
         &format!("{good}{step}body = \"x\"\nform = {{ a = \"b\" }}\n"),
         &["a step has one body, not form and body"],
@@ -301,12 +302,12 @@ fn faults_are_told_all_at_once_with_their_places() {
     for size in ["64", "2 GiB", "x MB", "-1 B"] {
         refused(
             &format!("{good}{step}body_size = \"{size}\"\n"),
-            &["`body_size` in `step` is a size such as \"64 MiB\", at most 1024 MiB"],
+            &["`body_size` in `step` must be a size such as \"64 MiB\", at most 1024 MiB"],
         );
     }
     refused(
         &format!("{good}{step}headers = {{ \"a b\" = \"${{__nothing()}}\" }}\n"),
-        &["`a b` is no name of a header", "function __nothing: not supported"],
+        &["`a b` is not a valid header name", "function __nothing: not supported"],
     );
 }
 

@@ -267,11 +267,11 @@ fn pages_stay_up_without_their_back_end_or_do_not() {
         let share = if is_up_without { 0.0 } else { 1.0 };
         assert_eq!(outage["failed_share"], share, "{outage}");
         assert_eq!(met(&sheet, "pages stay up"), [is_up_without]);
-        assert_eq!(met(&sheet, "whole again"), [true]);
+        assert_eq!(met(&sheet, "complete again"), [true]);
         assert_eq!(met(&sheet, "healthy after orders down"), [true; 4]);
         let word = if is_up_without { "pages stay up" } else { "pages do not stay up" };
         assert!(
-            sheet.to_plain_text().contains(&format!("orders down: {word} meanwhile")),
+            sheet.to_plain_text().contains(&format!("orders down: {word} during the outage")),
             "{}",
             sheet.to_plain_text()
         );
@@ -311,7 +311,7 @@ fn a_back_end_is_brought_back_whatever_fails_and_a_switch_that_fails_ends_the_te
     let before = origin.request_count();
     let error =
         error_trial::run_error_trial(&subject(&plan), &mistakes_of(&origin), &trial, &mut |_| {});
-    assert!(error.unwrap_err().to_string().contains("although nothing is away"));
+    assert!(error.unwrap_err().to_string().contains("although there is no outage"));
     assert_eq!(origin.request_count(), before + 1, "but one look at the page");
 }
 
@@ -328,7 +328,11 @@ fn endurance_is_too_short_or_has_trends() {
     let watched = Some(ProcessMetricsSource::Process(std::process::id()));
     let watching = PhaseSubject { metrics_source: watched, ..subject(&plan) };
     let sheet = endurance::run_endurance_trial(&watching, &endurance).unwrap();
-    assert!(sheet.to_plain_text().contains("too short for a trend"), "{}", sheet.to_plain_text());
+    assert!(
+        sheet.to_plain_text().contains("too little data for a trend"),
+        "{}",
+        sheet.to_plain_text()
+    );
     assert_eq!(met(&sheet, "errors"), [true]);
     assert_eq!(origin.request_count(), 20);
 }

@@ -726,7 +726,7 @@ fn what_is_not_supported_is_named_with_its_line_and_nothing_is_sent() {
     );
     refuse(
         &element("ConstantTimer", "t", &[("ConstantTimer.delay", "5")], &sampler("/a", "")),
-        "HTTPSamplerProxy \"GET /a\": it stands below an element that runs nothing",
+        "HTTPSamplerProxy \"GET /a\": it is below an element that runs nothing",
     );
     let two =
         format!("{}{}", element("FtpRequest", "f", &[], ""), element("JMSSampler", "j", &[], ""));

@@ -124,7 +124,7 @@ fn the_page_holds_phases_use_cases_and_the_four_sections() {
     for part in [
         "<h1>Shop &lt;spring&gt;</h1>",
         "Verification of knowledge: done",
-        "Scope definition: under way",
+        "Scope definition: in progress",
         "Test methodologies: open",
         "Performance goals: open",
         "Optimization: open",
@@ -151,10 +151,12 @@ fn every_fault_of_a_project_is_told_with_its_line() {
     let error = read_project(&text, "project.toml", folder().path()).unwrap_err();
     assert!(error.is_usage());
     let text = error.to_string();
-    for part in ["`knowing` is no phase", "`speed` is no KPI", "`fast` is no target", "`nowhere`"] {
+    for part in
+        ["unknown phase `knowing`", "unknown KPI `speed`", "invalid target `fast`", "`nowhere`"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(text.contains("project.toml:8:1: `knowing`"), "{text}");
+    assert!(text.contains("project.toml:8:1: unknown phase `knowing`"), "{text}");
     let error =
         read_project("titel = \"x\"", "project.toml", Path::new("")).unwrap_err().to_string();
     assert!(error.starts_with("project.toml:1:"), "{error}");

@@ -123,7 +123,7 @@ fn transactions_are_counted_where_rows_hold_nothing_else() {
     assert_eq!((results.total_stats().count(), results.total_stats().error_count), (2, 1));
     let report = RunReport { title: "x", results: &results, judged_goals: &[], is_own_load: false };
     assert!(
-        report_to_plain_text(&report).contains("NOTE: the file holds no samples"),
+        report_to_plain_text(&report).contains("NOTE: the file contains only transaction samples"),
         "{}",
         report_to_plain_text(&report)
     );
@@ -174,7 +174,7 @@ fn a_quote_that_is_never_closed_swallows_no_rows() {
     for parts in [&[row, spread, broken, many.as_str()][..], &[row, spread, broken, row]] {
         let error = read(parts).unwrap_err();
         // The row before it takes two lines.
-        assert_eq!(error.to_string(), "r.jtl:5: a quote is opened and not closed");
+        assert_eq!(error.to_string(), "r.jtl:5: unterminated quote");
         assert!(error.is_usage());
     }
 }
@@ -191,6 +191,6 @@ fn rows_that_do_not_say_whether_they_succeeded_are_known_by_their_status() {
     let silent = read("timeStamp,elapsed,label,success\n1700000000000,5,a,false\n");
     assert_eq!(
         silent.total_stats().failure_reason_counts.keys().next().unwrap(),
-        "no reason is given"
+        "no reason given"
     );
 }

@@ -87,7 +87,7 @@ fn the_text_is_that_of_rlog_with_its_limits() {
         read_request_log(&mut LOG.as_bytes(), "request.log", limits).unwrap().to_rlog_text(Some(1));
     assert_eq!(
         text,
-        "*Info * Parsed 2 requests.\n*Info * 2 requests were not finished.\n*Warn * 1 lines are no lines of a request.log.\n\
+        "*Info * Parsed 2 requests.\n*Info * 2 requests were not finished.\n*Warn * 1 lines are not lines of a request.log.\n\
          ------------------------------------------------------\n     18051ms 21/Nov/2026:00:50:16 +0000 200 GET /content/en.html text/html\n"
     );
     let limits = RequestLogLimits { max_requests: Some(1), skips_crxde: false };

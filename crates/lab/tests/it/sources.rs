@@ -219,7 +219,7 @@ fn visitors_become_a_rate_and_a_concurrency() {
         response_time: Duration::ZERO,
     };
     assert!(
-        unknown.to_string().ends_with("in flight  unknown: give the time of an answer with --resp")
+        unknown.to_string().ends_with("in flight  unknown: give the response time with --resp")
     );
     let users = |users, response| VisitorLoad {
         user_count: users,

@@ -127,7 +127,7 @@ fn values_go_where_their_places_are() {
     assert_eq!(fill(&[0, 0]), "run --b=x");
     assert_eq!(fill(&[1, 1]), "run --a 1");
     let error = SweepSetting::at_indexes(&knobs, &[]).fill_placeholders(&words[..3]).unwrap_err();
-    assert!(error.is_usage() && error.to_string().contains("no place for `b`"), "{error}");
+    assert!(error.is_usage() && error.to_string().contains("no placeholder for `b`"), "{error}");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn tuning_ends_where_the_goal_is_reached() {
     };
     let tuned = go(4.5);
     assert_eq!((tuned.is_goal_reached, tuned.measured_table.rows.len()), (Some(true), 2));
-    assert_eq!(tuned.decisions[1], "l: not touched, the goal is reached");
+    assert_eq!(tuned.decisions[1], "l: unchanged, the goal is reached");
     assert_eq!(go(0.1).is_goal_reached, Some(false));
 }
 

@@ -80,7 +80,7 @@ fn every_kind_of_change_is_named_with_what_went_and_what_came() {
     let diffs: Vec<&str> = verdict.changes.iter().map(|one| one.diff.as_str()).collect();
     assert_eq!(diffs[0], "- 200\n+ 404");
     assert_eq!(diffs[1], "- max-age=60");
-    assert_eq!(diffs[2], "- 3 bytes\n+ 4 bytes, the first that differs is at 1");
+    assert_eq!(diffs[2], "- 3 bytes\n+ 4 bytes, first difference at offset 1");
     assert_eq!(diffs[3], "- <h1>One</h1>\n+ <h1>Two</h1>");
 }
 

@@ -90,7 +90,7 @@ fn the_plan_of_a_log_has_its_mix_and_leaves_out_what_sends() {
     assert_eq!((told[0].0, told[1].0), ("/a.html", "/b.html?x=1"));
     assert_eq!(told[0].1 + told[1].1, 540);
     assert_eq!(plan["load"]["rate"].as_str(), Some("1.803/s"));
-    assert!(text.contains("Left out: 1 requests that send something"), "{text}");
+    assert!(text.contains("Left out: 1 requests that send data"), "{text}");
     own_plan(&text);
     let goals = tympan_lab::goal::parse_goals(&profile.goals(), "goals.toml").unwrap();
     assert_eq!(goals.len(), 6);

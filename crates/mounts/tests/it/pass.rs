@@ -198,7 +198,7 @@ fn a_place_that_is_gone_or_suddenly_empty_removes_nothing() {
     let root = desk.repository.head_root().unwrap();
     fs::rename(&share, folder.path().join("away")).unwrap();
     let error = desk.try_pass(&mount, order()).unwrap_err();
-    assert!(error.contains("`archive` is not synchronized: cannot read"), "{error}");
+    assert!(error.contains("cannot synchronize the mount `archive`: cannot read"), "{error}");
     // The empty directory on which nothing is mounted any more.
     fs::create_dir(&share).unwrap();
     assert_eq!(desk.pass(&mount).held_back, 30);

@@ -523,7 +523,7 @@ fn two_addresses_of_one_name_are_told() {
     let report = export.full();
     let failed: Vec<_> = report.findings.iter().filter(|one| one.is_failure()).collect();
     assert_eq!(failed.len(), 1, "{report:?}");
-    assert!(failed[0].to_string().contains("has the same file `same.html`"), "{failed:?}");
+    assert!(failed[0].to_string().contains("uses the same file `same.html`"), "{failed:?}");
 }
 
 #[test]

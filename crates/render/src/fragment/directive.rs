@@ -438,13 +438,13 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        check("groups", "", "mistake: `groups` is no directive");
+        check("groups", "", "mistake: `groups` is not a directive");
         check("always=1", "", "mistake: `always` takes no value");
-        check("session", "", "mistake: `session` wants names: `session=(name)`");
-        check("timeout=soon", "", "mistake: `timeout` wants a number of minutes");
-        check("timeout=0", "", "mistake: `timeout` wants a number of minutes");
-        check("ports=(http)", "", "mistake: `ports` wants numbers");
-        check("schemes", "", "mistake: `schemes` wants a list: `schemes=(one,two)`");
+        check("session", "", "mistake: `session` needs names: `session=(name)`");
+        check("timeout=soon", "", "mistake: `timeout` needs a number of minutes");
+        check("timeout=0", "", "mistake: `timeout` needs a number of minutes");
+        check("ports=(http)", "", "mistake: `ports` needs numbers");
+        check("schemes", "", "mistake: `schemes` needs a list: `schemes=(one,two)`");
     }
 
     #[test]

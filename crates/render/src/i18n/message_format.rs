@@ -320,16 +320,16 @@ mod tests {
 
     #[test]
     fn tells_what_is_wrong() {
-        check("{none}", "en", "1", Err("nothing is given for `none`"));
+        check("{none}", "en", "1", Err("no value is given for `none`"));
         check("{count", "en", "1", Err("`,` is missing before ``"));
-        check("a } b", "en", "1", Err("a `}` closes nothing"));
+        check("a } b", "en", "1", Err("unmatched `}`"));
         check("{count, plural, one {x}}", "en", "2", Err("a choice has no `other`"));
-        check("{city, plural, other {x}}", "en", "1", Err("`city` is no number: `Köln {x}`"));
+        check("{city, plural, other {x}}", "en", "1", Err("`city` is not a number: `Köln {x}`"));
         check(
             "{count, datum, other {x}}",
             "en",
             "1",
-            Err("`datum` is no kind of choice: plural, selectordinal, select"),
+            Err("`datum` is not a kind of choice; use plural, selectordinal or select"),
         );
     }
 

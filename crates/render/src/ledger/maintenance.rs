@@ -24,7 +24,7 @@ impl DependencyLedger {
                     tokio::time::sleep(STORE_BATCH_DELAY).await;
                     self.log_failure("store", self.store_pending().await);
                 }
-                _ = beat.tick() => self.log_failure("keep", self.maintain_once().await),
+                _ = beat.tick() => self.log_failure("maintain", self.maintain_once().await),
                 _ = stop.changed() => {}
             }
         }

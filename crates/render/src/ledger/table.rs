@@ -280,7 +280,7 @@ impl LedgerTable {
 
     /// Sends a heartbeat; returns true if this publisher was still considered alive.
     pub(super) async fn send_heartbeat(&self, now: SystemTime) -> LedgerResult<bool> {
-        let failed = |source| LedgerError::Database { action: "keep", source };
+        let failed = |source| LedgerError::Database { action: "maintain", source };
         let sql = "UPDATE ledger_publisher SET seen = $1 WHERE publisher = $2 AND state = $3";
         let query = sqlx::query(sql)
             .bind(to_unix_millis(now))
@@ -324,7 +324,7 @@ impl LedgerTable {
             });
             publishers.collect::<sqlx::Result<Vec<DeadPublisher>>>()
         };
-        read.await.map_err(|source| LedgerError::Database { action: "keep", source })
+        read.await.map_err(|source| LedgerError::Database { action: "maintain", source })
     }
 
     /// Takes the rows of a dead publisher; `None` if another publisher was faster.

@@ -45,9 +45,9 @@ fn faults_have_their_place() {
     finds("<p>\n{{ nosuch(1) }}", &["2:4: there is no function `nosuch`"]);
     finds("{{ x|nosuch }}", &["1:6: there is no filter `nosuch`"]);
     finds("{{ x is nosuch }}", &["1:"]);
-    finds("{% include x %}", &["1:4: what is included must be named by a text"]);
-    finds("{% include \"list.txt.j2\" %}", &["1:4: `list.txt.j2` is of another language"]);
-    finds("{% extends \"list.txt.j2\" %}", &["1:4: `list.txt.j2` is of another language"]);
+    finds("{% include x %}", &["1:4: an included template must be named by a string literal"]);
+    finds("{% include \"list.txt.j2\" %}", &["1:4: `list.txt.j2` is in a different language"]);
+    finds("{% extends \"list.txt.j2\" %}", &["1:4: `list.txt.j2` is in a different language"]);
     finds("<p title=\"", &["1:11: the template ends inside a quoted value in `<p>`"]);
     finds("{% if x %}<script>{% endif %}", &["1:30: the template ends inside a script"]);
     finds("{% set x %}<b{% endset %}", &["1:4: the captured text ends inside the name of a tag"]);
@@ -57,6 +57,6 @@ fn faults_have_their_place() {
 fn queries_in_templates_that_display_are_warned_of() {
     finds(
         "<ul>\n{% for hit in search(\"/content\", \"news\").hits %}{{ hit.page.title }}{% endfor %}",
-        &["2:15: warning: `search` runs a query each time"],
+        &["2:15: warning: `search` runs a query on every rendering"],
     );
 }

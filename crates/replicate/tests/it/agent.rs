@@ -603,7 +603,7 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     put(&repository, "/content/fr", page("fr", "fr"));
     let other = [wish("/content/fr", SubtreeScope::Document)];
     let refused = store_held_jobs(&repository, &queues, &other, now).await.unwrap_err();
-    assert!(refused.to_string().contains("no enabled agent takes `/content/fr`"), "{refused}");
+    assert!(refused.to_string().contains("no enabled agent accepts `/content/fr`"), "{refused}");
     assert_eq!(sender.clear_jobs("en").await.unwrap(), 2);
     assert_eq!((count("en").await, count("de").await), (0, 1));
     sender.clear_jobs("nobody").await.unwrap_err();
@@ -667,10 +667,14 @@ fn what_is_written_wrongly_is_said() {
         assert!(fault.contains(expected.unwrap_or_default()), "{fault}");
         assert_eq!(fault.is_empty(), expected.is_none(), "{fault}");
     };
-    check("a", &[("serializationType", Property::text("flsuh"))], Some("`flsuh` is no"));
+    check(
+        "a",
+        &[("serializationType", Property::text("flsuh"))],
+        Some("`flsuh` is not a `serializationType`"),
+    );
     check("b", &[("serializationType", Property::text("durbo"))], None);
-    check("c", &[("paths", texts(&["content"]))], Some("`content` of `paths`"));
-    check("d", &[("protocolHTTPHeaders", texts(&["x"]))], Some("no `Name: value`"));
+    check("c", &[("paths", texts(&["content"]))], Some("`content` in `paths`"));
+    check("d", &[("protocolHTTPHeaders", texts(&["x"]))], Some("not of the form `Name: value`"));
 }
 
 /// A ledger that knows what a page elsewhere shows, and what it lost.

@@ -184,7 +184,7 @@ async fn a_deactivation_tried_again_takes_nothing_away_that_was_activated_since(
     author.wish(ReplicationAction::Activate, "/content/s/a", SubtreeScope::Document).await;
     let given_up = author.retry().await;
     let reason = given_up[0].last_error.clone().unwrap();
-    assert!(reason.contains("`/content/s/a` later"), "{reason}");
+    assert!(reason.contains("a later request for `/content/s/a`"), "{reason}");
     assert_eq!(title("/content/s/a").as_deref(), Some("second"));
 
     // Once all is taken away, there is nothing left to refuse.

@@ -180,7 +180,7 @@ fn commits_show_before_the_index_has_them() {
     assert_eq!(found(&engine, &snapshot, pears), "new");
     assert_eq!(
         indexes(&engine, &snapshot, pears),
-        "full text, and 3 documents that it does not have yet"
+        "full text, and 3 documents that are not indexed yet"
     );
     let inside = "SELECT * FROM [cq:PageContent] AS a WHERE CONTAINS(a.[jcr:title], 'cherry')";
     assert_eq!(found(&engine, &snapshot, inside), "b/_");
@@ -213,7 +213,7 @@ fn an_index_far_behind_is_not_used() {
     let kiwis = "SELECT * FROM [cq:Page] AS a WHERE CONTAINS(a.*, 'kiwi')";
     assert_eq!(paths(&engine, &snapshot, kiwis).len(), 1001);
     let index = indexes(&engine, &snapshot, kiwis);
-    assert_eq!(index, "traverse, as the full-text index is too far from this state");
+    assert_eq!(index, "traverse, as the full-text index differs too much from this state");
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn parse_parameters(
     };
     match query_definitions.iter().find(is_missing) {
         Some(missing) => {
-            let message = format!("`{}` is missing: {}", missing.name, missing.description);
+            let message = format!("the parameter `{}` is missing", missing.name);
             Err(RequestFailure::bad_request(message))
         }
         None => Ok(values),

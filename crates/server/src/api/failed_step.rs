@@ -68,7 +68,7 @@ pub(crate) const FAILED_STEP_ENDPOINTS: &[Endpoint] = &[
                 ParameterKind::Name,
                 "The step to return to. Default: the last one.",
             ),
-            EndpointParameter::new("comment", ParameterKind::Text, "Why."),
+            EndpointParameter::new("comment", ParameterKind::Text, "The reason, for the history."),
         ],
         body: RequestBodySpec::None,
         responses: &[ResponseSpec::json("StepDone", "The step.")],

@@ -37,7 +37,7 @@ pub(crate) const PAGE_ENDPOINTS: &[Endpoint] = &[
             send in `X-CSRF-Token`.",
         parameters: &[],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::json("Me", "Who asks.")],
+        responses: &[ResponseSpec::json("Me", "The authenticated user.")],
         handler: EndpointHandler::Blocking(read_current_user),
     },
     Endpoint {

@@ -95,7 +95,7 @@ pub(crate) const WORKFLOW_ENDPOINTS: &[Endpoint] = &[
             EndpointParameter::required("payload", ParameterKind::Path, "The payload node."),
             DATA_PARAMETER,
         ]),
-        responses: &[ResponseSpec::created_json("WorkflowStarted", "It runs.")],
+        responses: &[ResponseSpec::created_json("WorkflowStarted", "The workflow was started.")],
         handler: EndpointHandler::Async(start_workflow),
     },
     Endpoint {

@@ -234,7 +234,7 @@ fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role:
             "Maximum bytes of all cached fragments: `max_bytes` of `[fragments]`.",
             report.max_bytes,
         ),
-        ("entries", "Kept fragments.", report.fragment_count),
+        ("entries", "Number of cached fragments.", report.fragment_count),
         (
             "working_set_bytes",
             "Estimated working set of the site in bytes.",

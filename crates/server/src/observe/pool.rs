@@ -266,8 +266,8 @@ mod tests {
             ])
             .as_deref(),
             Some(
-                "all 20 places of the pool `store` are taken, and 3 wait for one; \
-                 all 20 places of the pool `connections` are taken"
+                "all 20 slots of the pool `store` are in use, and 3 are waiting for one; \
+                 all 20 slots of the pool `connections` are in use"
             )
         );
     }

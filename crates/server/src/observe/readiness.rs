@@ -231,7 +231,7 @@ mod tests {
         let ComponentHealth::Failed(reason) = disk_health(&dir.path().join("absent")) else {
             panic!()
         };
-        assert!(reason.starts_with("nothing can be written below the home"), "{reason}");
+        assert!(reason.starts_with("cannot write to the home folder"), "{reason}");
     }
 
     #[test]

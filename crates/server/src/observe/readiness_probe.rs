@@ -180,7 +180,7 @@ mod tests {
                 ComponentHealth::Healthy
             });
             let results = probe_results(Instant::now() + PROBE_TIMEOUT, run).await;
-            let reason = "no answer within 750 ms".to_owned();
+            let reason = "no response within 750 ms".to_owned();
             assert_eq!(results, [("bucket", ComponentHealth::Failed(reason))]);
         }
         assert_eq!(probe_count.load(Ordering::SeqCst), 1);

@@ -142,7 +142,7 @@ mod tests {
             pause_reason: Some("no space".to_owned()),
             ..SearchIndexStatus::default()
         };
-        let reason = "the full-text index does not follow: no space".to_owned();
+        let reason = "the full-text index is not being updated: no space".to_owned();
         assert_eq!(index_health_of(&paused, young), ComponentHealth::Failed(reason));
     }
 

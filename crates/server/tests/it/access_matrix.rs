@@ -19,7 +19,7 @@ use tympan_content::{
 };
 use tympan_server::{LoginTokenScope, Logins, TokenOwner, TokenTerms};
 
-use crate::support::{FormPart, Reply, TestInstance, TestRequest, path, zipped};
+use crate::support::{FormPart, PASSWORD, Reply, TestInstance, TestRequest, path, zipped};
 
 /// Who asks: somebody without a login, a user without any right, a writer of assets, an author of pages, and an administrator
 /// as the control.
@@ -550,6 +550,119 @@ async fn a_token_for_reading_reads_as_its_user_and_writes_nothing() {
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     assert_eq!(scene.instance.repository.head_root().unwrap(), before, "something was written");
+}
+
+/// What is closed inside a page that is open: a child with a policy of its own, and one property.
+fn put_partly_closed_page(scene: &Scene) {
+    scene.instance.edit(|session| {
+        let names = Property::parse_list(ValueType::Name, ["rating"]).unwrap();
+        let restrictions = Subtree::new("rep:restrictions", "rep:Restrictions")
+            .with_property("rep:itemNames", names);
+        let mut policy = closed();
+        policy.children[0].put_child(restrictions);
+        let private = Subtree::new("private", "nt:unstructured")
+            .with_property("text", "classified text")
+            .with_child(Subtree::new("classified-part", "nt:unstructured"))
+            .with_child(closed());
+        let content = Subtree::new("jcr:content", "cq:PageContent")
+            .with_property("jcr:title", "Open")
+            .with_property("rating", "classified rating")
+            .with_child(private)
+            .with_child(policy);
+        let page = Subtree::new("", "cq:Page").with_child(content);
+        session.put_node(&path("/content/site/partly"), page).unwrap();
+        let how = CheckInOptions {
+            comment: "",
+            created_at: SystemTime::now(),
+            check_out_state: CheckOutState::CheckedOut,
+        };
+        session.check_in(&path("/content/site/partly"), &how).unwrap();
+    });
+    scene.instance.until_indexed();
+}
+
+#[tokio::test]
+async fn closed_parts_of_an_open_page_are_told_by_no_door() {
+    let scene = Scene::set().await;
+    put_partly_closed_page(&scene);
+    let page = "/content/site/partly";
+    let mut faults = Vec::new();
+    let mut answered = 0;
+    for row in &rows() {
+        let place = row.address.split('?').next().unwrap_or_default();
+        let is_reading = matches!(&*row.method, "GET" | "HEAD") || READINGS.contains(&place);
+        if !is_reading || row.address.contains(SECRET) {
+            continue;
+        }
+        for asker in 1..4 {
+            let reply = scene.send(row, asker, page).await;
+            answered +=
+                usize::from(row.to_string().contains("{hidden}") && reply.status.is_success());
+            let text = told(&reply);
+            // A query may be quoted by its answer.
+            if !row.to_string().contains(SECRET)
+                && let Some(at) = text.find(SECRET)
+            {
+                let around = String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(80)..]);
+                let around: String = around.chars().take(200).collect();
+                faults.push(format!("{}: {row}: {around}", ASKERS[asker]));
+            }
+        }
+    }
+    assert!(answered > 60, "only {answered} requests about the page succeed");
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    // A copy, an export and a restored version by an author of pages bring nothing of it elsewhere.
+    let editor = scene.tokens[3].as_ref().unwrap();
+    let copy = scene.instance.request(Method::POST, page).bearer(editor);
+    let copy = copy.form(&[(":operation", "copy"), (":dest", "/content/site/copied")]).send().await;
+    assert!(copy.status.is_success(), "{copy:?}");
+    let snapshot = scene.instance.snapshot();
+    let copied = snapshot.node(&path("/content/site/copied")).unwrap().unwrap();
+    let copied = format!("{:?}", copied.read_subtree().unwrap());
+    assert!(copied.contains("Open") && !copied.contains(SECRET), "{copied}");
+}
+
+#[tokio::test]
+async fn a_session_cookie_reads_as_a_token_and_writes_only_with_its_own_secret() {
+    let scene = Scene::set().await;
+    let mut faults = Vec::new();
+    for (asker, name) in ASKERS.iter().enumerate().skip(1).take(3) {
+        let login = scene.instance.request(Method::POST, "/login");
+        let login = login.form(&[("user", name), ("password", PASSWORD)]).send().await;
+        assert_eq!(login.status, 200, "{login:?}");
+        let cookie = login.header("set-cookie").split(';').next().unwrap().to_owned();
+        let before = scene.instance.repository.head_root().unwrap();
+        for row in &rows() {
+            let fill =
+                |text: &str| text.replace("{me}", name).replace("{hidden}", "/content/hidden");
+            let method = Method::from_bytes(row.method.as_bytes()).unwrap();
+            let address = fill(&row.address);
+            let place = address.split('?').next().unwrap_or_default().to_owned();
+            if place.starts_with("/login") || place == "/logout" {
+                continue;
+            }
+            let request =
+                scene.instance.request(method.clone(), &address).header("cookie", &cookie);
+            // A page of another site made the browser send it.
+            let request = if method.is_safe() {
+                request
+            } else {
+                request.header("origin", "https://attacker.example")
+            };
+            let reply = with_body(request, &row.body, fill).send().await;
+            if method.is_safe() {
+                let own = scene.send(row, asker, "/content/hidden").await;
+                if reply.status != own.status && !place.starts_with("/bin/store") {
+                    faults
+                        .push(format!("{name}: {row}: {} instead of {}", reply.status, own.status));
+                }
+            } else if reply.status.is_success() && !READINGS.contains(&&*place) {
+                faults.push(format!("{name}: {row}: {}", reply.status));
+            }
+        }
+        assert_eq!(scene.instance.repository.head_root().unwrap(), before, "something was written");
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 /// Returns whether an address is one of a route, whose parameters stand in braces.

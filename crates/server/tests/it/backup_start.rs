@@ -16,7 +16,7 @@ async fn an_instance_without_a_vault_starts_no_save() {
     let instance = TestInstance::author().await;
     let reply = instance.as_admin(Method::POST, RUNS).send().await;
     assert_eq!(reply.status, StatusCode::NOT_FOUND);
-    assert!(reply.text().contains("name a vault in the section `[backup]`"), "{reply:?}");
+    assert!(reply.text().contains("set a vault in the section `[backup]`"), "{reply:?}");
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn a_bucket_that_hangs_is_told_by_status() {
         assert_eq!((status, &told["status"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("fail")));
         let (level, reason) = check(&told, "bucket");
         assert_eq!(level, "fail");
-        assert!(reason.starts_with("no answer within"), "{reason}");
+        assert!(reason.starts_with("no response within"), "{reason}");
         assert_eq!(check(&told, "content").0, "ok");
     }
     answer.wait();

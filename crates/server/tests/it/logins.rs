@@ -198,7 +198,7 @@ async fn a_token_may_be_for_reading_and_may_end() {
     ] {
         let reply = request.send().await;
         assert_eq!(reply.status, 403, "{reply:?}");
-        assert!(reply.text().contains("for reading"), "{reply:?}");
+        assert!(reply.text().contains("this token is read-only"), "{reply:?}");
     }
     assert!(author.snapshot().node(&crate::support::path("/content/n")).unwrap().is_none());
     let ended = issue(Some(Duration::ZERO), LoginTokenScope::All).await;

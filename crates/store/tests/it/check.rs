@@ -178,7 +178,10 @@ fn a_pack_that_is_gone_does_not_take_refs_back() {
     assert!(known, "a pack that is full has an index file");
     let report = check_store(&store).unwrap();
     assert!(report.faults.iter().any(|fault| fault.contains(before.as_str())), "{report:#?}");
-    assert!(report.faults.iter().any(|fault| fault.contains("is gone")), "{report:#?}");
+    assert!(
+        report.faults.iter().any(|fault| fault.contains("is missing, but its index file exists")),
+        "{report:#?}"
+    );
     let root = store.read_ref("main").unwrap().unwrap();
     let (number, _) =
         SITE.revisions.iter().find(|(_, (_, other, _))| *other == root).expect("a state that was");

@@ -264,7 +264,7 @@ fn the_last_pack_is_gone_and_the_index_before_it_damaged() {
         let index = format!("{before}.index");
         let (report, _) =
             check_repair(&[((*last).clone(), Damage::Remove), (index, Damage::Flip(at))]).unwrap();
-        assert!(report.faults.iter().any(|fault| fault.contains("is gone")), "{report:#?}");
+        assert!(report.faults.iter().any(|fault| fault.contains("`, is missing")), "{report:#?}");
     }
 }
 

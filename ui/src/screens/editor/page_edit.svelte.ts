@@ -1,13 +1,13 @@
 /**
- * A page while it is edited: what the server knows of it, and the drafts of everything opened so far.
+ * A page that is being edited: its state on the server, and the drafts of all dialogs opened so far.
  *
  * Invariants
- * * A draft is given up only when it is stored, discarded, or its component is deleted here.
- * * What is typed while a save runs stays in the form and counts as unsaved.
- * * A save is one commit, of all changed drafts, and only over the state that each of them was read from. Where others
- *   saved meanwhile, their changes come into the form; where both changed the same property, the editor is asked.
+ * * A draft is removed only when it is stored, discarded, or its component is deleted here.
+ * * Input during a save stays in the form and counts as unsaved.
+ * * A save is one commit of all changed drafts, on the condition that each document is unchanged since it was read.
+ *   Changes that others saved since are merged into the form; if both changed the same property, the user is asked.
  *
- * On failure: a save that is refused has stored nothing.
+ * On failure: a refused save has stored nothing.
  */
 import { SvelteMap } from "svelte/reactivity";
 import { Draft } from "../../form/draft.svelte";
@@ -23,40 +23,40 @@ import type { KeptDraft, KeptDrafts } from "../../state/draft_store";
 import { isSettling, pollPause } from "../../status";
 import { componentName, findRow, type Spot } from "./tree";
 
-/** A draft that clashes with what others have saved. */
+/** A draft that conflicts with changes that others have saved. */
 export interface DraftClash {
   draft: Draft;
   name: string;
-  /** The form as it is stored now; nothing if the component is gone. */
+  /** The form as it is stored now; null if the component no longer exists. */
   present: Draft | null;
   clashes: (Clash & { author: Author | null })[];
-  /** Who took the component away. */
+  /** The user who removed the component. */
   author: Author | null;
 }
 
-/** Whose value counts, by the path of the draft and the name of the field; `""` stands for a component that is gone. */
+/** The chosen side, by the path of the draft and the name of the field; `""` for a component that no longer exists. */
 export type Decisions = Map<string, Map<string, "mine" | "theirs">>;
 
-/** How a save ended. */
+/** The result of a save. */
 export type SaveOutcome =
   | { kind: "nothing" }
   | { kind: "saved"; summary: string }
   | { kind: "invalid"; path: string; place: string; tab: number }
   | { kind: "clash" };
 
-/** What somebody else changed since the page was opened. */
+/** The changes of another user since the page was opened. */
 export interface News {
   user: string;
   time: string;
-  /** The components and fields. */
+  /** The changed components. */
   places: string[];
 }
 
-/** A save that meets ever new changes gives up after so many. */
+/** The maximum number of attempts of a save that meets new changes each time. */
 const ATTEMPTS = 5;
-/** Pause before what others changed is read, so that a burst of changes is read once. */
+/** The delay before changes of others are loaded, so that a burst of changes is loaded once. */
 const BURST_MS = 300;
-/** What an activation notes on a page; nobody's edit. */
+/** The properties that an activation sets on a page; they are not edits. */
 const NOTES = /^cq:lastReplicat/;
 
 export class PageEdit {
@@ -64,14 +64,14 @@ export class PageEdit {
   page = $state.raw<PageDetail | null>(null);
   problem = $state("");
   isBusy = $state(false);
-  /** Counts the changes that the preview has to show. */
+  /** Incremented when the preview must be reloaded. */
   edition = $state(0);
-  /** Where this form and what others saved differ in the same property. */
+  /** The conflicts between the drafts and changes that others have saved. */
   clashes = $state.raw<DraftClash[]>([]);
   news = $state.raw<News[]>([]);
-  /** Set when somebody else deleted or moved the page. */
+  /** Set when another user deleted or moved the page. */
   goneBy = $state.raw<Author | null>(null);
-  /** When the changes were left that were brought back from this browser. */
+  /** The time of the drafts that were restored from this browser. */
   restoredFrom = $state<string | null>(null);
   readonly drafts = new SvelteMap<string, Draft>();
   readonly unread = new SvelteMap<string, string>();
@@ -82,14 +82,14 @@ export class PageEdit {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #burst: ReturnType<typeof setTimeout> | undefined;
   #cursor: string | null = null;
-  /** How many commits this tab has made that the feed has not told of yet; less than nothing if it was faster. */
+  /** The number of commits of this tab that the feed has not reported yet; negative if the feed was faster. */
   #made = 0;
 
   constructor(path: string) {
     this.path = path;
   }
 
-  /** Where the change feed was when the page was read. */
+  /** The cursor of the change feed when the page was read. */
   get cursor(): string | null {
     return this.#cursor;
   }
@@ -134,7 +134,7 @@ export class PageEdit {
           if (!isStale(error) || attempt === ATTEMPTS) throw error;
           await this.#catchUp();
           if (this.clashes.length > 0) return { kind: "clash" };
-          // What others wrote may break what this form checked.
+          // Changes of others may make values of this form invalid.
           const invalid = this.#check();
           if (invalid) return invalid;
         }
@@ -142,7 +142,7 @@ export class PageEdit {
     });
   }
 
-  /** Takes the editor's decisions over the clashes; the next save stores them. */
+  /** Applies the user's decisions about the conflicts; the next save stores them. */
   decide(decisions: Decisions): void {
     for (const { draft, present, clashes } of this.clashes) {
       const { path } = draft.dialog;
@@ -161,7 +161,7 @@ export class PageEdit {
     this.clashes = [];
   }
 
-  /** Brings back what was left in this browser. */
+  /** Restores the drafts that are stored in this browser. */
   async restore(kept: KeptDrafts): Promise<void> {
     this.#cursor = kept.cursor ?? this.#cursor;
     for (const { dialog, tag, values } of kept.drafts) {
@@ -172,16 +172,16 @@ export class PageEdit {
     if (this.changed.length === 0) return;
     this.restoredFrom = kept.at;
     await this.#catchUp().catch(() => {
-      // The next save finds out what has changed.
+      // The next save detects the changes.
     });
   }
 
-  /** Returns what has to be kept in this browser. */
+  /** Returns the drafts to store in this browser. */
   kept(): KeptDraft[] {
     return this.changed.map(({ dialog, tag, values }) => ({ dialog, tag, values }));
   }
 
-  /** Takes in a change that somebody made, here or elsewhere. */
+  /** Handles a revision of the change feed, made in this tab or elsewhere. */
   hear(revision: Revision, me: string): void {
     const content = `${this.path}/jcr:content`;
     const ours = revision.changes.filter(({ path }) => path === this.path || path === content || path.startsWith(`${content}/`));
@@ -194,14 +194,17 @@ export class PageEdit {
     this.refreshSoon();
   }
 
-  /** Takes a revision of this user for one that this tab made, as long as there are such; another tab's is news. */
+  /**
+   * Returns true if a revision of this user is attributed to this tab: while the tab has commits that the feed has not
+   * reported yet.
+   */
   #isOwn(): boolean {
     const isOwn = this.isBusy || this.#made > 0;
     if (isOwn) this.#made -= 1;
     return isOwn;
   }
 
-  /** Reads what others have changed, once a burst of changes is over. */
+  /** Loads the changes of others, once a burst of changes is over. */
   refreshSoon(): void {
     clearTimeout(this.#burst);
     this.#burst = setTimeout(() => {
@@ -210,7 +213,7 @@ export class PageEdit {
       void this.#refresh()
         .then(() => this.#catchUp())
         .catch(() => {
-          // The next change or save reads again.
+          // The next change or save tries again.
         });
     }, BURST_MS);
   }
@@ -219,11 +222,11 @@ export class PageEdit {
     this.clashes = [];
     this.restoredFrom = null;
     for (const draft of this.changed) draft.discard();
-    // A discarded draft shows what was stored when it was read, which others may have changed.
+    // A discarded draft shows the values as they were read, which others may have changed since.
     this.refreshSoon();
   }
 
-  /** Adds a component; answers its path. */
+  /** Adds a component and returns its path. */
   add(resourceType: string, spot: Spot): Promise<string> {
     return this.#busy(async () => {
       const path = await addNode(spot.parent, resourceType, spot.place);
@@ -266,7 +269,7 @@ export class PageEdit {
     });
   }
 
-  /** Returns how a resource is called in messages. */
+  /** Returns the name of a resource for messages. */
   nameOf(dialog: Dialog): string {
     const row = this.page ? findRow(this.page.components, dialog.path) : null;
     return row ? componentName(row.item) : dialog.path === this.page?.content.path ? "Page" : dialog.title;
@@ -297,7 +300,7 @@ export class PageEdit {
     this.edition += 1;
   }
 
-  /** Stores drafts in one commit; answers in words what was stored. */
+  /** Stores drafts in one commit and returns a summary of the changes. */
   async #store(drafts: Draft[]): Promise<string> {
     const sent = drafts.map((draft) => ({ draft, values: { ...draft.values } }));
     const summary = drafts.map((draft) => `${this.nameOf(draft.dialog)}: ${draft.changed.map(fieldLabel).join(", ")}`);
@@ -309,7 +312,7 @@ export class PageEdit {
     return summary.join(" · ");
   }
 
-  /** Opens a stored draft anew, with what was typed while it was sent. */
+  /** Reloads a stored draft and keeps the input that was made while it was sent. */
   async #takeStored(draft: Draft, sent: Draft["values"]): Promise<void> {
     const { path } = draft.dialog;
     const stored = await readDraft(path);
@@ -327,7 +330,7 @@ export class PageEdit {
     return null;
   }
 
-  /** Brings what others have saved into the open drafts, and notes where both sides changed the same. */
+  /** Merges the changes of others into the open drafts, and records the conflicts. */
   async #catchUp(): Promise<void> {
     const cursor = await newestCursor().catch(() => null);
     const found = await Promise.all([...this.drafts.keys()].map((path) => this.#compare(path)));
@@ -361,7 +364,7 @@ export class PageEdit {
     return null;
   }
 
-  /** Notes who made the other change. Where the feed does not reach back so far, the page tells who changed it last. */
+  /** Sets the author of each conflicting change: from the feed, or else the last author of the page. */
   async #nameAuthors(clashing: DraftClash[]): Promise<void> {
     const revisions = this.#cursor === null ? [] : await revisionsSince(this.#cursor, this.path).catch(() => []);
     const { modifiedBy: user, modified: time } = this.page ?? {};
@@ -385,7 +388,7 @@ export class PageEdit {
     return row ? componentName(row.item) : "Page";
   }
 
-  /** Looks at the status until the page has arrived where it was sent. */
+  /** Polls the status until the replication of the page has finished. */
   #watch(attempt: number): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(async () => {
@@ -400,7 +403,7 @@ export class PageEdit {
       const page = await read<PageDetail>("/api/v1/page", { path: this.path });
       if (this.#isOpen) this.page = page;
     } catch {
-      // The next look may succeed; a page that is gone shows at the next action.
+      // The next poll may succeed; the next action reports a page that no longer exists.
     }
   }
 }
@@ -410,7 +413,7 @@ async function readDraft(path: string): Promise<Draft> {
   return new Draft(value, tag);
 }
 
-/** Returns which of the shown tabs holds a place of the form. */
+/** Returns the index of the shown tab that contains a place of the form. */
 function tabOf(dialog: Dialog, place: string): number {
   const shown = dialog.tabs.filter((tab) => tab.fields.some((field) => field.kind !== "hidden"));
   return Math.max(
@@ -423,7 +426,7 @@ function commit(operations: Operation[], message: string): Promise<BatchResults>
   return sendTo<BatchResults>("POST", "/api/v1/batch", { operations, message });
 }
 
-/** Adds a node under a name that no sibling has. The tag sees to it that none gets that name meanwhile. */
+/** Adds a node with a name that no sibling has. The entity tag ensures that no sibling takes the name meanwhile. */
 async function addNode(parent: string, resourceType: string, place: Place): Promise<string> {
   for (let attempt = 1; ; attempt += 1) {
     const { value, tag } = await readTagged<NodeAnswer>("/api/v1/nodes", { path: parent, depth: 1 });
@@ -445,7 +448,7 @@ async function addNode(parent: string, resourceType: string, place: Place): Prom
   }
 }
 
-/** Returns what stores a draft: its patch, under the condition of its tag, and the order of its lists. */
+/** Returns the operations that store a draft: its patch, with its tag as the condition, and the order of its lists. */
 function operationsOf(draft: Draft): Operation[] {
   const patch = draft.patch();
   const { path } = draft.dialog;
@@ -462,7 +465,7 @@ function orderOperation({ path, place }: OrderStep): Operation {
     : { op: "order", path, place: "after", sibling: place.after };
 }
 
-/** Whether a save was refused because others have saved: the document is another one, or gone, or the commits clash. */
+/** Returns true if a save was refused because others changed or deleted the document, or the commits conflict. */
 function isStale(error: unknown): boolean {
   if (!(error instanceof ServerError)) return false;
   return error.status === 412 || error.status === 404 || (error.status === 409 && (error.problem.conflicts?.length ?? 0) > 0);

@@ -1,10 +1,10 @@
 /**
- * The components of a page as a tree: who is where, and where a new one may go.
+ * The components of a page as a tree, and the positions where a new one can be added.
  */
 import type { ComponentItem, PageDetail } from "../../server/answers";
 import { parentPath, type Place } from "../../server/post";
 
-/** A component with its place in the tree, as a tree view shows it. */
+/** A component with its position in the tree, for a tree view. */
 export interface TreeRow {
   item: ComponentItem;
   level: number;
@@ -12,7 +12,7 @@ export interface TreeRow {
   siblings: ComponentItem[];
 }
 
-/** A place where a new component may go. */
+/** A position for a new component. */
 export interface Spot {
   label: string;
   parent: string;
@@ -32,12 +32,12 @@ export function findRow(items: ComponentItem[], path: string): TreeRow | null {
   return visibleRows(items, () => false).find((row) => row.item.path === path) ?? null;
 }
 
-/** Returns how a component is called in messages: its title, and what tells it from others. */
+/** Returns the name of a component for messages: its title and its label. */
 export function componentName(item: ComponentItem): string {
   return item.label && item.label !== item.title ? `${item.title} “${item.label}”` : item.title;
 }
 
-/** Returns the places for a new component: beside and in the selected one, and at the ends of the containers. */
+/** Returns the positions for a new component: beside and in the selected one, and at the ends of the containers. */
 export function spots(page: PageDetail, selected: string | null): Spot[] {
   const row = selected === null ? null : findRow(page.components, selected);
   const found: Spot[] = [];
@@ -57,13 +57,13 @@ export function spots(page: PageDetail, selected: string | null): Spot[] {
   return found;
 }
 
-/** Tells whether a component may lie in a node, as far as the server tells: where it says nothing, all may. */
+/** Returns true if a node may contain a component. If the server gives no restriction, all components are allowed. */
 export function mayLieIn(page: PageDetail, parent: string, resourceType: string): boolean {
   const container = parent === page.content.path ? page.content : findRow(page.components, parent)?.item;
   return container?.allowed?.includes(resourceType) ?? true;
 }
 
-/** Returns the place one step up or down among the siblings, or `null` at the end. */
+/** Returns the position one step up or down among the siblings, or `null` at the end. */
 export function stepPlace(row: TreeRow, direction: "up" | "down"): Place | null {
   const neighbor = row.siblings[row.position - 1 + (direction === "up" ? -1 : 1)];
   if (!neighbor) return null;

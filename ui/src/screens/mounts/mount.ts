@@ -1,5 +1,5 @@
 /**
- * What is to say about a mount: its state, what its last pass did, and what somebody should look at.
+ * Texts about a mount: its state, the result of its last run, and its interval.
  */
 import type { Mount, Pass } from "../../server/answers";
 
@@ -8,17 +8,17 @@ export interface View {
   tone: "good" | "warn" | "bad" | "busy" | "neutral";
 }
 
-/** Returns the state of a mount in a word. */
+/** Returns the label and tone of a mount's state. */
 export function stateOf(mount: Mount): View {
   if (mount.job?.state === "ACTIVE") return { label: "Running", tone: "busy" };
   if (mount.last?.failure) return { label: "Failed", tone: "bad" };
-  if (mount.last && mount.last.heldBack > 0) return { label: "Needs a decision", tone: "bad" };
+  if (mount.last && mount.last.heldBack > 0) return { label: "Confirmation needed", tone: "bad" };
   if (mount.paused) return { label: "Paused", tone: "warn" };
   if (mount.job) return { label: "Waiting", tone: "busy" };
-  return mount.last ? { label: "In step", tone: "good" } : { label: "Not yet run", tone: "neutral" };
+  return mount.last ? { label: "Up to date", tone: "good" } : { label: "Not run yet", tone: "neutral" };
 }
 
-/** Returns what a pass did, without what it did not do. */
+/** Returns a summary of a run, without counts that are zero. */
 export function passText(pass: Pass): string {
   const parts: [number, string][] = [
     [pass.added, "added"],
@@ -26,13 +26,13 @@ export function passText(pass: Pass): string {
     [pass.moved, "moved"],
     [pass.removed, "removed"],
     [pass.settling, "still being written"],
-    [pass.skipped, "left out"],
+    [pass.skipped, "skipped"],
   ];
   const told = parts.filter(([count]) => count > 0).map(([count, word]) => `${count} ${word}`);
-  return told.length === 0 ? "nothing changed" : told.join(", ");
+  return told.length === 0 ? "no changes" : told.join(", ");
 }
 
-/** Returns how often a mount is looked at, in words. */
+/** Returns the interval of a mount as text. */
 export function periodText(seconds: number): string {
   const units: [number, string][] = [
     [86_400, "day"],

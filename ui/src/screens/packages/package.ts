@@ -4,12 +4,12 @@
 import { LANGUAGE } from "../../language";
 import type { PackageItem } from "../../server/answers";
 
-/** Returns the id by which the API knows a package: `group:name:version`. */
+/** Returns the id of a package in the API: `group:name:version`. */
 export function idOf({ id }: Pick<PackageItem, "id">): string {
   return id.version ? `${id.group}:${id.name}:${id.version}` : `${id.group}:${id.name}`;
 }
 
-/** Returns a size in the largest unit that leaves a whole number before the point. */
+/** Returns a size in the largest unit in which it is at least 1. */
 export function sizeText(bytes: number): string {
   const units = ["bytes", "KiB", "MiB", "GiB"];
   const at = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10));
@@ -17,7 +17,7 @@ export function sizeText(bytes: number): string {
   return `${number.toLocaleString(LANGUAGE, { maximumFractionDigits: number < 10 && at > 0 ? 1 : 0 })} ${units[at]}`;
 }
 
-/** Returns the filter of a package that holds some paths with everything below them. */
+/** Returns the filter of a package with some paths and everything below them. */
 export function filterOf(roots: string[]): string {
   const escape = (text: string) => text.replace(/[&<>"]/g, (one) => `&#${one.charCodeAt(0)};`);
   const filters = roots.map((root) => `  <filter root="${escape(root)}"/>\n`).join("");

@@ -1,5 +1,5 @@
 /**
- * The hits of a search, out of the rows that the API answers.
+ * The hits of a search, converted from the rows of the API's response.
  */
 import type { Rows } from "../../server/answers";
 import { lastSegment } from "../../server/post";
@@ -10,16 +10,16 @@ export interface Hit {
   path: string;
   title: string;
   kind: "page" | "asset" | "node";
-  /** A part of the text, with what was found in `<strong>`. */
+  /** A part of the text, with matches in `<strong>`. */
   excerpt: string;
 }
 
-/** What is looked for. */
+/** The search text and filters. */
 export interface Question {
   text: string;
-  /** Only below this path; everywhere if empty. */
+  /** Restricts the search to this path; empty for no restriction. */
   path: string;
-  /** Only nodes of this type; all that have a place of their own in the tree if empty. */
+  /** Restricts the search to nodes of this type; empty for `nt:hierarchyNode`. */
   type: string;
 }
 
@@ -48,7 +48,7 @@ function kindOf(type: string): Hit["kind"] {
   return type === "dam:Asset" ? "asset" : type === "cq:Page" ? "page" : "node";
 }
 
-/** Returns an excerpt in parts; its marks are the only markup that counts. */
+/** Returns the parts of an excerpt. `<strong>` marks a match; other markup is removed. */
 export function marked(excerpt: string): { text: string; isHit: boolean }[] {
   return excerpt
     .split(/(<strong>.*?<\/strong>)/s)

@@ -1,12 +1,12 @@
 /**
- * The children of one path: as many places as there are children, filled as the user comes near them.
+ * The children of one path: one slot per child, loaded as the user scrolls near it.
  *
  * Invariants
- * * In the content's own order any part of the list is read by its position, so that the end of 100,000 rows is one
- *   request away. By title or time the server sorts, and the list fills from its beginning.
- * * Filtering, and sorting by what the server cannot sort by, need all rows and read the rest first.
- * * A reload keeps what is shown until the new rows are there, and reads only what is looked at.
- * * An answer that belongs to an earlier path, order or reload is dropped.
+ * * In content order, any part of the list is loaded by its position, so that the end of 100,000 rows takes one
+ *   request. By title or time the server sorts, and the list is loaded from its beginning.
+ * * Filtering, and sorting by columns that the server cannot sort by, load all remaining rows first.
+ * * A reload keeps the shown rows until the new ones arrive, and loads only the visible part.
+ * * The response to a request for an earlier path, order or reload is dropped.
  */
 import { SvelteSet } from "svelte/reactivity";
 import type { Crumb, PageItem, PageList } from "../../server/answers";
@@ -14,14 +14,14 @@ import { messageOf, read } from "../../server/client";
 import { isSettling, pollPause } from "../../status";
 import { arrange, serverSort, type Sort } from "./order";
 
-/** Rows that are read together by position. */
+/** The number of rows per request by position. */
 const CHUNK = 100;
-/** Rows that are read together where all of them are needed. */
+/** The number of rows per request when all rows are needed. */
 const MANY = 1000;
-/** A list of up to so many rows is sorted here, once it is read. */
+/** The maximum number of rows that are sorted in the browser once they are loaded. */
 const FEW = 1000;
 
-/** A place in the list; `null` until its row is read. */
+/** A slot of the list; `null` until its row is loaded. */
 export type Slot = PageItem | null;
 
 export class Listing {
@@ -35,7 +35,7 @@ export class Listing {
   filter = $state("");
   readonly selected = new SvelteSet<string>();
   #sort = $state.raw<Sort | null>(null);
-  /** How the slots are sorted by the server; `null` for the content's own order. */
+  /** The sort order that the server applies to the slots; `null` for content order. */
   #order = $state.raw<string | null>(null);
 
   readonly items = $derived(this.slots.filter((slot) => slot !== null));
@@ -45,9 +45,9 @@ export class Listing {
   readonly rows: Slot[] = $derived(this.needsAll ? arrange(this.items, this.filter, this.#order === null ? this.#sort : null) : this.slots);
   readonly chosen = $derived(this.items.filter((item) => this.selected.has(item.path)));
 
-  /** The chunks that are as the server had them since the last reload, or on their way. */
+  /** The chunks that were loaded or requested since the last reload. */
   #fresh = new Set<number>();
-  /** In a list that the server sorts: where it goes on, and how many rows are there. */
+  /** In a list that the server sorts: the cursor of the next part, and the number of loaded rows. */
   #next: string | null = null;
   #filled = 0;
   #filling: Promise<void> | null = null;
@@ -58,7 +58,7 @@ export class Listing {
 
   constructor(path: string) {
     this.path = path;
-    // Until the server has told the titles, and where it cannot, the names lead the way.
+    // The breadcrumb shows names until the server has sent the titles, or if it cannot.
     const names = path.split("/").filter(Boolean);
     this.crumbs = names.map((name, at) => ({ path: `/${names.slice(0, at + 1).join("/")}`, title: name }));
   }
@@ -67,20 +67,20 @@ export class Listing {
     return this.#sort;
   }
 
-  /** Sorts: here if all rows are there and few, else by the server if it can. */
+  /** Sorts the list: in the browser if it is short and completely loaded, else on the server if it can. */
   set sort(sort: Sort | null) {
     this.#sort = sort;
     const isHere = this.isComplete && this.total <= FEW && this.#order === null;
     const order = sort === null || isHere ? null : serverSort(sort);
     if (order === this.#order) return;
     this.#order = order;
-    // Of rows that are not read yet nobody could see that they are selected.
+    // Rows that are not loaded cannot be shown as selected.
     this.selected.clear();
     this.slots = this.slots.map(() => null);
     void this.load();
   }
 
-  /** Reads what is looked at, first or anew. */
+  /** Loads or reloads the visible rows. */
   async load(): Promise<void> {
     this.#turn += 1;
     this.#fresh.clear();
@@ -90,13 +90,13 @@ export class Listing {
     if (this.needsAll) await this.loadAll();
   }
 
-  /** Reads the rows of a part of the list that are not there yet. */
+  /** Loads the missing rows of a part of the list. */
   async ensure(from: number, to: number): Promise<void> {
     this.#view = { from, to };
     if (this.state === "ready") await this.#read(from, Math.min(to, this.total));
   }
 
-  /** Reads every row that is missing. */
+  /** Loads all missing rows. */
   async loadAll(): Promise<void> {
     const turn = this.#turn;
     if (this.#order !== null) return this.#fill(this.total, MANY);
@@ -107,13 +107,13 @@ export class Listing {
     }
   }
 
-  /** Reads again soon, once a burst of changes is over. */
+  /** Reloads soon, once a burst of changes is over. */
   refreshSoon(): void {
     clearTimeout(this.#burst);
     this.#burst = setTimeout(() => void this.load(), 400);
   }
 
-  /** Looks again and again while a shown page is on its way to publish. */
+  /** Reloads repeatedly while a shown page is in the replication queue. */
   watch(attempt = 0): void {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(async () => {
@@ -138,12 +138,12 @@ export class Listing {
     await Promise.all(missing.map((chunk) => this.#take(chunk * CHUNK, CHUNK)));
   }
 
-  /** Reads rows by their position. */
+  /** Loads rows by their position. */
   async #take(offset: number, limit: number): Promise<void> {
     await this.#ask({ offset, limit }, (answer) => this.#put(offset, answer));
   }
 
-  /** Reads rows of a list that the server sorts, until so many are there. */
+  /** Loads rows of a list that the server sorts, until `wanted` rows are loaded. */
   async #fill(wanted: number, limit: number): Promise<void> {
     const turn = this.#turn;
     while (turn === this.#turn && (this.#filled < wanted || this.#filled === 0)) {
@@ -178,7 +178,7 @@ export class Listing {
   }
 
   #put(offset: number, answer: PageList): void {
-    // A list that ends before its total ends there, or what is missing would be asked for for ever.
+    // A list that ends before its total is truncated there; otherwise the missing rows would be requested forever.
     const isShort = answer.items.length === 0 && offset < answer.total;
     const total = isShort ? offset : answer.total;
     const slots = this.slots.slice(0, total);
@@ -194,7 +194,7 @@ export class Listing {
     if (isGone) this.#forgetGone();
   }
 
-  /** A selected row that is not in the list any more is not selected. */
+  /** Removes rows from the selection that are no longer in the list. */
   #forgetGone(): void {
     if (this.selected.size === 0 || !this.isComplete) return;
     const present = new Set(this.items.map((item) => item.path));

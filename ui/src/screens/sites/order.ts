@@ -1,28 +1,28 @@
 /**
- * The order and the choice of rows in a listing.
+ * Sorting and filtering of the rows of a listing.
  */
 import type { PageItem, Status } from "../../server/answers";
 
 export type Column = "title" | "template" | "modified" | "status";
 
-/** A column to sort by; `null` keeps the order that the content has. */
+/** A column to sort by; `null` stands for content order. */
 export interface Sort {
   column: Column;
   isDescending: boolean;
 }
 
-/** Statuses by how much they ask for attention. */
+/** Statuses by the attention that they need, most urgent first. */
 const URGENCY: Record<Status, number> = { failed: 0, queued: 1, modified: 2, draft: 3, deactivated: 4, live: 5 };
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
-/** Returns the sort after a click on a column's head: ascending, descending, content order again. */
+/** Returns the sort after a click on a column header: ascending, descending, then content order again. */
 export function nextSort(sort: Sort | null, column: Column): Sort | null {
   if (sort?.column !== column) return { column, isDescending: false };
   return sort.isDescending ? null : { column, isDescending: true };
 }
 
-/** Returns the server's word for a sort; `null` where only this browser can. */
+/** Returns the server's parameter for a sort; `null` if only the browser can sort by the column. */
 export function serverSort(sort: Sort): string | null {
   if (sort.column !== "title" && sort.column !== "modified") return null;
   return sort.isDescending ? `-${sort.column}` : sort.column;
@@ -37,7 +37,7 @@ export function arrange(items: PageItem[], filter: string, sort: Sort | null): P
   return [...kept].sort((a, b) => sign * compare(a, b, sort.column));
 }
 
-/** Returns a short name for what a page was made from: the last segment of its template, else of its resource type. */
+/** Returns a short name for the template of a page: the last segment of its template, else of its resource type. */
 export function templateName(item: PageItem): string {
   const path = item.template || item.resourceType || "";
   return path.slice(path.lastIndexOf("/") + 1);

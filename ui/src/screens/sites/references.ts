@@ -1,10 +1,10 @@
 /**
- * What a move or a deletion touches: who refers to the pages.
+ * The references that a move or a deletion affects.
  */
 import type { References } from "../../server/answers";
 import { read } from "../../server/client";
 
-/** One place that uses a page. */
+/** One reference to a page. */
 export interface Use {
   /** The page or node that holds the reference. */
   holder: string;
@@ -13,16 +13,16 @@ export interface Use {
   target: string;
 }
 
-/** What a move tells about the references to the old path. */
+/** The references to the old path in the response of a move. */
 export interface MovedReferences {
   rewritten: { path: string; property: string }[];
   kept: { path: string; property: string; reason: string }[];
 }
 
-/** So many pages are asked about one by one; of more, only these. */
+/** The maximum number of pages whose references are loaded, one request each. */
 const MOST = 50;
 
-/** Returns who uses some pages or what lies below them, leaving out what is there itself. */
+/** Returns the references to some pages and the nodes below them, except references from these pages and nodes. */
 export async function usesOf(paths: string[]): Promise<Use[]> {
   const answers = await Promise.all(paths.slice(0, MOST).map((path) => read<References>("/api/v1/references", { path, deep: "true" })));
   const isWithin = (path: string) => paths.some((one) => path === one || path.startsWith(`${one}/`));

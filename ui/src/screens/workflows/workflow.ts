@@ -1,33 +1,33 @@
 /**
- * What is to say about workflows: models that start nothing, steps that wait for somebody, steps that failed.
+ * Helpers of the workflow screens: names, order and faults of models.
  */
 import type { WorkflowModel, WorkItem } from "../../server/answers";
 
-/** What the screen shows at a time. */
+/** The selected tab of the screen. */
 export type Show = "inbox" | "models" | "failed";
 
-/** Returns what people call a model: its title, or where it stands if it cannot be read. */
+/** Returns the display name of a model: its title, or the last segment of its path if it cannot be read. */
 export function modelName(model: WorkflowModel): string {
   return model.title ?? model.path.split("/").at(-1) ?? model.path;
 }
 
-/** Returns the models in the order in which they are looked at: those that start nothing first. */
+/** Returns the models in display order: those that cannot be started first. */
 export function inOrder(models: WorkflowModel[]): WorkflowModel[] {
   const rank = (model: WorkflowModel) => (model.fault === undefined ? 1 : 0);
   return [...models].sort((a, b) => rank(a) - rank(b) || modelName(a).localeCompare(modelName(b)) || a.path.localeCompare(b.path));
 }
 
-/** Returns the models that start nothing. */
+/** Returns the models that cannot be started. */
 export function faulty(models: WorkflowModel[]): WorkflowModel[] {
   return inOrder(models).filter((model) => model.fault !== undefined);
 }
 
-/** Returns the model that a step's instance began with, as it is now; nothing if it is gone or may not be read. */
+/** Returns the model of a step's instance in its current state; null if it does not exist or is not readable. */
 export function modelOf(item: WorkItem, models: WorkflowModel[]): WorkflowModel | null {
   return models.find((model) => model.path === item.model) ?? null;
 }
 
-/** Tells what a number of faulty models means. */
+/** Returns a heading for a number of faulty models. */
 export function faultText(count: number): string {
-  return count === 1 ? "1 workflow model starts nothing" : `${count} workflow models start nothing`;
+  return count === 1 ? "1 workflow model cannot be started" : `${count} workflow models cannot be started`;
 }

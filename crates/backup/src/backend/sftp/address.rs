@@ -154,12 +154,12 @@ mod tests {
         check("sftp://server", "names no folder");
         check("sftp://server/", "names no folder");
         check("sftp:server", "names no folder");
-        check("sftp://ann:secret@server/x", "`sftp://ann:***@server/x` has a password");
+        check("sftp://ann:secret@server/x", "`sftp://ann:***@server/x` contains a password");
         check("sftp://@server/x", "names no user");
         check("sftp:///x", "names no host");
         check("sftp://-oProxyCommand=x/x", "names no host");
-        check("sftp://server:ssh/x", "no number");
+        check("sftp://server:ssh/x", "not a number");
         check("sftp://[::1/x", "no closing one");
-        check("sftp:[::1]x", "after the bracket");
+        check("sftp:[::1]x", "after the closing bracket");
     }
 }

@@ -287,13 +287,13 @@ mod tests {
         check("{Long}x", "refused: `x` cannot be read as Long");
         check("{Long}[1,x]", "refused: `x` cannot be read as Long");
         check("{Date}yesterday", "refused: `yesterday` cannot be read as Date");
-        check("{Bogus}1", "refused: `{Bogus}` is not a type of property");
-        check("{long}1", "refused: `{long}` is not a type of property");
-        check("{Long", "refused: a `{` begins a type that does not end");
-        check("{Binary}AAAA", "refused: a docview holds no bytes");
+        check("{Bogus}1", "refused: `{Bogus}` is not a property type");
+        check("{long}1", "refused: `{long}` is not a property type");
+        check("{Long", "refused: the type after a `{` is not closed");
+        check("{Binary}AAAA", "refused: a docview cannot contain binary data");
         check("{BinaryRef}x", "refused: it refers to the blob store of another system");
         check("\\u00g0", "refused: `\\u` needs four");
         check("\\u12", "refused: `\\u` needs four");
-        check("\\ud83d", "refused: `\\ud83d` is half of a character");
+        check("\\ud83d", "refused: `\\ud83d` is an unpaired surrogate");
     }
 }

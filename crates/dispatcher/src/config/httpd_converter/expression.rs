@@ -530,7 +530,7 @@ mod tests {
             ("%{SERVER_PORT} -eq 80", r#"{ test = "%{SERVER_PORT}", match = "^0*80$" }"#),
             (
                 "%{HTTP_REFERER} -strcmatch '*://%{HTTP_HOST}/*'",
-                "error: it compares with a pattern of variables",
+                "error: it compares with a pattern that contains variables",
             ),
             (
                 "%{HTTP_REFERER} -strmatch 'http*.a.com?'",
@@ -579,19 +579,19 @@ mod tests {
             ("%{TIME_HOUR} -eq 3", "the variable `%{TIME_HOUR}` is not known"),
             ("%{SERVER_PORT} -gt 80", "the comparison `-gt` is not known"),
             ("-R '10.0.0.0/8'", "the test `-R` is not known"),
-            ("%{REQUEST_URI} =~ /(?=x)/", "the pattern `(?=x)` is not known"),
+            ("%{REQUEST_URI} =~ /(?=x)/", "the pattern `(?=x)` is malformed, or uses lookaround"),
             ("tolower('x') == 'x'", "the function `tolower` is not known"),
-            ("%{HTTP_HOST} == 'x", "a text does not end"),
+            ("%{HTTP_HOST} == 'x", "a string is not closed"),
             ("(%{HTTP_HOST} == 'x'", "a `)` is missing"),
             ("%{HTTP_HOST}", "a comparison is missing"),
-            ("%{HTTP_HOST} == 'x' 'y'", "`y` is not understood"),
-            ("", "the expression ends too early"),
+            ("%{HTTP_HOST} == 'x' 'y'", "unexpected `y`"),
+            ("", "the expression ends unexpectedly"),
         ] {
             let message = told(text);
             assert!(message.starts_with(&format!("error: {expected}")), "{text}: {message}");
         }
         let deep = format!("{}true{}", "(".repeat(100), ")".repeat(100));
-        assert_eq!(told(&deep), "error: the expression is too deep");
+        assert_eq!(told(&deep), "error: the expression is nested too deeply");
         let wide = "(%{HTTP_HOST} == 'a' && %{HTTP_HOST} == 'b')".to_owned();
         let wide = vec![wide; 20].join(" || ");
         assert_eq!(told(&wide), "error: the expression is too large");

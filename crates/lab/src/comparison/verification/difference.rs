@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(diff_lines(&lines("ab"), &lines("ab")), "");
         assert_eq!(diff_lines(&[], &lines("a")), "+ a");
         let long = diff_lines(&lines(&"a".repeat(100)), &[]);
-        assert!(long.ends_with("... 60 lines more"), "{long}");
+        assert!(long.ends_with("... 60 more lines"), "{long}");
     }
 
     #[test]

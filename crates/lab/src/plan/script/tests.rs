@@ -231,9 +231,9 @@ fn what_is_not_in_the_list_is_told_with_its_name() {
         ("java.lang.Runtime.getRuntime()", "line 1: script uses `Runtime` (not supported)"),
         ("x = y", "line 1: script uses `y` (not supported)"),
         ("foo(1)", "line 1: script calls `foo` (not supported)"),
-        ("def f = { it + 1 }", "line 1: a value is expected, not `{`"),
-        ("switch (1) {}", "line 1: a statement that is supported is expected, not `switch`"),
-        ("'never ends", "a text has no end"),
+        ("def f = { it + 1 }", "line 1: expected a value, not `{`"),
+        ("switch (1) {}", "line 1: expected a supported statement, not `switch`"),
+        ("'never ends", "unterminated string"),
     ] {
         let fault = script(text, ScriptDialect::Groovy).unwrap_err();
         assert_eq!(fault, expected, "{text}");
@@ -243,7 +243,7 @@ fn what_is_not_in_the_list_is_told_with_its_name() {
 #[test]
 fn scripts_end() {
     let (result, _) = run("while (true) { x = 1 }", ScriptDialect::Groovy);
-    assert!(result.contains("was ended after"), "{result}");
+    assert!(result.contains("was stopped after"), "{result}");
     let (result, _) =
         run("def s = 'xxxxxxxxxxxxxxxx'\nwhile (true) { s = s + s }", ScriptDialect::Groovy);
     assert!(result.contains("OutOfMemoryError"), "{result}");

@@ -704,7 +704,7 @@ mod tests {
         check("<p onclick='@", Err("runs as a script"));
         check("<p @click='@", Err(""));
         check("<iframe srcdoc='@", Err("document"));
-        check("<iframe>@", Err("nothing can be put out"));
+        check("<iframe>@", Err("nothing can be output"));
         check("<!DOCTYPE @", Err("declaration"));
         check("<![CDATA[ @", Err("CDATA"));
         check("<?xml @", Err("declaration"));
