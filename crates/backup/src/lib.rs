@@ -26,6 +26,7 @@ mod id_map;
 mod inspection;
 mod mount;
 mod object_id;
+mod parameter_search;
 mod piece_splitter;
 mod prune;
 mod rate_limit;
@@ -63,13 +64,16 @@ pub use inspection::{
 };
 pub use mount::{MountAccess, UnmountOutcome, VaultMount, mount_vault};
 pub use object_id::VaultObjectId;
+pub use parameter_search::{SaveTrial, SaveTrialSeries, TunedSettingRange, search_best_setting};
 pub use prune::{PruneOptions, PruneReport, prune_snapshots};
 pub use rate_limit::RateLimit;
 pub use repair::{RepairReport, repair_vault};
 pub use restore::{ExistingFilePolicy, RestoreOptions, RestoreReport, restore_snapshot};
 pub use retag::{TagChange, change_tags, copy_snapshot};
 pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
-pub use run_log::{BackupRunKind, BackupRunLog, BackupRunRecord};
+pub use run_log::{
+    BackupRunKind, BackupRunLog, BackupRunRecord, growth_bytes_per_day, upload_bytes_per_second,
+};
 pub use save::{
     BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary, SourceReadLimits,
 };

@@ -19,6 +19,8 @@ use crate::save::{BackupProgress, SaveSummary};
 const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Number of runs retained on truncation.
 const MAX_RETAINED_RUNS: usize = 1_000;
+/// Smaller amounts are no measure of a connection's speed.
+const MIN_RATE_SAMPLE_BYTES: u64 = 4 << 20;
 
 /// The kind or outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,6 +198,28 @@ impl BackupRunLog {
     }
 }
 
+/// Returns the upload rate of the last saves in bytes per second; `None` if none uploaded enough.
+#[must_use]
+pub fn upload_bytes_per_second(runs: &[BackupRunRecord]) -> Option<f64> {
+    let telling = runs.iter().rev().filter(|run| run.stored_bytes >= MIN_RATE_SAMPLE_BYTES).take(5);
+    let (bytes, seconds) = telling.fold((0, 0.0), |(bytes, seconds), run| {
+        let took = run.end.duration_since(run.start).as_secs_f64();
+        (bytes + run.stored_bytes, seconds + took.max(0.001))
+    });
+    (bytes > 0).then(|| bytes as f64 / seconds)
+}
+
+/// Returns the growth of the vault for these paths in bytes per day; `None` before the second save.
+#[must_use]
+pub fn growth_bytes_per_day(runs: &[BackupRunRecord], paths: &[String]) -> Option<f64> {
+    let own: Vec<&BackupRunRecord> = runs.iter().filter(|run| run.paths == paths).collect();
+    let (first, last) = (own.first()?, own.last()?);
+    let days = last.end.duration_since(first.end).as_secs_f64() / 86_400.0;
+    let later = own.iter().filter(|run| run.kind == BackupRunKind::Incremental);
+    let bytes = later.map(|run| run.stored_bytes).sum::<u64>();
+    (days > 0.01).then(|| bytes as f64 / days)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,5 +254,25 @@ mod tests {
             "{}",
             left.len()
         );
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_saves_that_sent_enough() {
+        let run = |stored_bytes: u64, seconds: i64| {
+            let end = Timestamp::from_second(seconds).unwrap();
+            let outcome = Err("cut off".to_owned());
+            let span = (Timestamp::UNIX_EPOCH, end);
+            BackupRunRecord {
+                stored_bytes,
+                ..BackupRunRecord::of(span, Vec::new(), outcome, &BackupProgress::default())
+            }
+        };
+        assert_eq!(
+            upload_bytes_per_second(&[run(1000, 900)]),
+            None,
+            "a few bytes tell of the processor, not of the line"
+        );
+        let rate = upload_bytes_per_second(&[run(10 << 20, 10), run(1000, 900), run(30 << 20, 10)]);
+        assert_eq!(rate, Some(f64::from(2 << 20)));
     }
 }

@@ -4,7 +4,7 @@
 //! any prefix. The response is the file, which is then exported; a redirect to the page, if the page is not exported as
 //! a file; or 404.
 //!
-//! Not here: which files are exported and their names (`tympan_render::export`).
+//! Not here: which files are exported and their names (`tympan_render_export`).
 
 pub(crate) mod static_export;
 

@@ -1,4 +1,4 @@
-//! The search for the best value of a setting: multiply by four while that pays, then try twice and half once.
+//! The search for the best value of a setting of saves: multiply by four while that pays, then try twice and half once.
 //!
 //! Pure, except for the trials that it requests. The rule and its constants are those of the tuning guide for Obnam: a
 //! setting that fits the working set pays at once, and a larger one pays nothing.
@@ -14,29 +14,34 @@ const HOPELESS_SLOWDOWN: f64 = 0.10;
 
 /// The measurements of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct SaveTrial {
-    pub(super) seconds: f64,
-    pub(super) peak_bytes: u64,
+pub struct SaveTrial {
+    /// The duration, in seconds.
+    pub seconds: f64,
+    /// The peak memory, in bytes.
+    pub peak_bytes: u64,
 }
 
 /// All runs with one value.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct SaveTrialSeries(pub(super) Vec<SaveTrial>);
+pub struct SaveTrialSeries(pub Vec<SaveTrial>);
 
 impl SaveTrialSeries {
     /// Returns the mean time.
-    pub(super) fn mean_seconds(&self) -> f64 {
+    #[must_use]
+    pub fn mean_seconds(&self) -> f64 {
         self.0.iter().map(|run| run.seconds).sum::<f64>() / self.0.len().max(1) as f64
     }
 
     /// Returns the shortest and the longest time.
-    pub(super) fn seconds_range(&self) -> (f64, f64) {
+    #[must_use]
+    pub fn seconds_range(&self) -> (f64, f64) {
         let times = self.0.iter().map(|run| run.seconds);
         times.fold((f64::INFINITY, 0.0), |(least, most), time| (least.min(time), most.max(time)))
     }
 
     /// Returns the minimum and the maximum of the peak memory.
-    pub(super) fn peak_memory_range(&self) -> (u64, u64) {
+    #[must_use]
+    pub fn peak_memory_range(&self) -> (u64, u64) {
         let peaks = self.0.iter().map(|run| run.peak_bytes);
         peaks.fold((u64::MAX, 0), |(least, most), peak| (least.min(peak), most.max(peak)))
     }
@@ -44,17 +49,20 @@ impl SaveTrialSeries {
 
 /// The start value and the bounds of a searched setting.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TunedSettingRange {
-    pub(super) start: u64,
-    pub(super) min: u64,
-    pub(super) max: u64,
+pub struct TunedSettingRange {
+    /// The first value that is tried.
+    pub start: u64,
+    /// The minimum.
+    pub min: u64,
+    /// The maximum.
+    pub max: u64,
 }
 
-/// Searches for the best setting; returns it, and all trials.
+/// Searches for the best value of a setting; returns it, and all trials. `trial` performs a save with a value.
 ///
 /// # Errors
 /// If a trial fails.
-pub(super) fn search_best_setting<E>(
+pub fn search_best_setting<E>(
     range: TunedSettingRange,
     trial: &mut dyn FnMut(u64) -> Result<SaveTrial, E>,
 ) -> Result<(u64, BTreeMap<u64, SaveTrialSeries>), E> {

@@ -8,8 +8,6 @@
 //!   only in memory.
 //! * The temporary vault is emptied even if a signal ends the search.
 
-mod parameter_search;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
@@ -21,12 +19,12 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tympan_backup::{
-    KeyDerivationCost, RestAddress, S3Address, SftpAddress, Vault, VaultBackend, VaultFileKind,
-    VaultObjectId, VaultUser,
+    KeyDerivationCost, RestAddress, S3Address, SaveTrial, SaveTrialSeries, SftpAddress,
+    TunedSettingRange, Vault, VaultBackend, VaultFileKind, VaultObjectId, VaultUser,
+    search_best_setting,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE, say};
 
-use self::parameter_search::{SaveTrial, SaveTrialSeries, TunedSettingRange, search_best_setting};
 use super::tuned_settings::TunedSaveSettings;
 use super::{backup_fault, interrupt_signal, vault_location, vault_session};
 use crate::args::backup::{BackupTuneArgs, BackupTuneScenario, VaultArgs};
