@@ -29,7 +29,8 @@ use sha2::{Digest, Sha256};
 use tokio::runtime::Runtime;
 use tympan_blobs::{BlobContent, ReadBlobs};
 use tympan_store::{
-    BaseStore, BlobId, Chunk, ChunkId, Error, ReadChunks, RefUpdate, Revision, RootLease,
+    BaseStore, BlobId, Chunk, ChunkId, Error, IdParseError, ReadChunks, RefUpdate, Revision,
+    RootLease,
 };
 use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
@@ -372,7 +373,7 @@ impl RemoteStore {
 
     fn parse_root(&self, root: Option<String>) -> Result<Option<ChunkId>> {
         let parse = |root: String| {
-            root.parse().map_err(|error: Error| self.malformed_response_error(error))
+            root.parse().map_err(|error: IdParseError| self.malformed_response_error(error))
         };
         root.map(parse).transpose()
     }
@@ -507,7 +508,7 @@ impl BaseStore for RemoteStore {
     fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {
         let refs: Vec<(String, String)> = self.get_json("/refs")?;
         let parse = |(name, root): (String, String)| {
-            Ok((name, root.parse().map_err(|error: Error| self.malformed_response_error(error))?))
+            Ok((name, root.parse().map_err(|error: IdParseError| self.malformed_response_error(error))?))
         };
         refs.into_iter().map(parse).collect()
     }

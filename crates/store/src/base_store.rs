@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::chunk_store::ReadChunks;
+use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
 use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};

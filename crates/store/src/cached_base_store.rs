@@ -14,11 +14,11 @@ use bytes::Bytes;
 use crate::base_store::BaseStore;
 use crate::chunk::Chunk;
 use crate::chunk_disk_cache::ChunkDiskCache;
-use crate::chunk_store::ReadChunks;
+use crate::chunk_disk_cache::ChunkDiskCacheOptions;
+use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
 use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::postgres::ChunkDiskCacheOptions;
 use crate::root_retention::RootLease;
 
 /// A base with a disk cache in front.

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use crate::chunk::Chunk;
-use crate::chunk_store::ReadChunks;
+use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::RootLease;

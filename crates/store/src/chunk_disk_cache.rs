@@ -17,12 +17,21 @@ use parking_lot::RwLock;
 use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
 use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::{ChunkStore, ReadChunks};
+use crate::chunk_reader::ReadChunks;
+use crate::chunk_store::ChunkStore;
 use crate::disk::FileDisk;
 use crate::error::Error;
 use crate::id::{BlobId, ChunkId};
 use crate::local::{LocalStore, LocalStoreOptions};
-use crate::postgres::ChunkDiskCacheOptions;
+
+/// A folder on the local machine that caches chunks that were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkDiskCacheOptions {
+    /// The folder; no other process uses it.
+    pub dir: PathBuf,
+    /// The maximum size of the folder.
+    pub max_size: ByteSize,
+}
 
 /// A cache in a folder.
 #[derive(Debug)]

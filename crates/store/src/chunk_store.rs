@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use crate::chunk::Chunk;
 use crate::chunk_batch::ChunkBatch;
+use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
 use crate::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
@@ -13,30 +13,6 @@ use crate::garbage_collection::{
 use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
 use crate::root_retention::{CollectionHold, RootLease, RootPin};
-
-/// Reads chunks by their ids.
-pub trait ReadChunks: Send + Sync {
-    /// Returns one chunk; it is verified against its id when it comes from outside the cache.
-    ///
-    /// # Errors
-    /// [`Error::ChunkMissing`](crate::Error::ChunkMissing), [`Error::ChunkDamaged`](crate::Error::ChunkDamaged), or a
-    /// failed read.
-    fn read_chunk(&self, id: &ChunkId) -> Result<Chunk>;
-
-    /// Returns several chunks, in the order of `ids`. Stores on another machine read them in one round trip.
-    ///
-    /// # Errors
-    /// As [`ReadChunks::read_chunk`], for the first that fails.
-    fn read_chunks(&self, ids: &[ChunkId]) -> Result<Vec<Chunk>> {
-        ids.iter().map(|id| self.read_chunk(id)).collect()
-    }
-
-    /// Returns true if each call of [`ReadChunks::read_chunk`] can cost a round trip, so that walks read ahead with
-    /// [`ReadChunks::read_chunks`].
-    fn has_costly_round_trips(&self) -> bool {
-        false
-    }
-}
 
 /// Chunks, small blobs and refs, changed by one kind of write: [`ChunkStore::commit`].
 pub trait ChunkStore: ReadChunks {

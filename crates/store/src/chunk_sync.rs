@@ -158,7 +158,7 @@ impl ChunkSyncWalk<'_> {
         }
         self.copy_blobs(&chunks, &mut batch, large)?;
         target.commit(batch)?;
-        Ok(chunks.iter().flat_map(Chunk::chunk_refs).collect())
+        Ok(chunks.iter().flat_map(|chunk| chunk.chunk_refs()).collect())
     }
 
     fn add_chunks(
@@ -192,7 +192,7 @@ impl ChunkSyncWalk<'_> {
         large: &mut dyn FnMut(&[BlobId]) -> Result<()>,
     ) -> Result<()> {
         let ChunkSyncRoute { source, target, small_blob_limit: small_below } = self.route;
-        let all: HashSet<BlobId> = chunks.iter().flat_map(Chunk::blob_refs).collect();
+        let all: HashSet<BlobId> = chunks.iter().flat_map(|chunk| chunk.blob_refs()).collect();
         let (small, big): (Vec<BlobId>, Vec<BlobId>) =
             all.into_iter().partition(|id| id.length() < small_below);
         let mut lacking = Vec::new();

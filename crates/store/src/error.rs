@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::id::{BlobId, ChunkId};
+use crate::id::{BlobId, ChunkId, IdParseError};
 
 /// The result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -107,13 +107,8 @@ pub enum Error {
         expected: &'static str,
     },
     /// The text is not a valid id.
-    #[error("`{text}` is not an id: expected {expected}")]
-    IdMalformed {
-        /// The text.
-        text: String,
-        /// The form of an id.
-        expected: &'static str,
-    },
+    #[error(transparent)]
+    IdMalformed(#[from] IdParseError),
     /// A key, value, name or blob exceeds the limits of the format.
     #[error("{what} of {length} bytes is too long: at most {limit} are allowed")]
     TooLong {

@@ -6,8 +6,17 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result};
 use crate::hex;
+
+/// The error for a text that is not an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not an id: expected {expected}")]
+pub struct IdParseError {
+    /// The text.
+    pub text: String,
+    /// The form of an id.
+    pub expected: &'static str,
+}
 
 /// The id of a chunk: BLAKE3-256 of its uncompressed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,10 +63,10 @@ impl fmt::Debug for ChunkId {
 }
 
 impl FromStr for ChunkId {
-    type Err = Error;
+    type Err = IdParseError;
 
-    fn from_str(text: &str) -> Result<Self> {
-        hex::parse_hex_32(text).map(Self).ok_or_else(|| Error::IdMalformed {
+    fn from_str(text: &str) -> Result<Self, IdParseError> {
+        hex::parse_hex_32(text).map(Self).ok_or_else(|| IdParseError {
             text: text.to_owned(),
             expected: "64 hexadecimal digits",
         })
@@ -111,9 +120,9 @@ impl fmt::Debug for BlobId {
 }
 
 impl FromStr for BlobId {
-    type Err = Error;
+    type Err = IdParseError;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, IdParseError> {
         text.split_once('#')
             .and_then(|(digest, length)| {
                 // `parse` alone would also accept a sign, and then one blob would have two ids.
@@ -122,7 +131,7 @@ impl FromStr for BlobId {
                     .then(|| Some(Self::new(hex::parse_hex_32(digest)?, length.parse().ok()?)))
                     .flatten()
             })
-            .ok_or_else(|| Error::IdMalformed {
+            .ok_or_else(|| IdParseError {
                 text: text.to_owned(),
                 expected: "64 hexadecimal digits, `#` and a length",
             })

@@ -30,7 +30,8 @@ use quick_cache::sync::Cache;
 use crate::base_store::{BaseStore, renew_lease};
 use crate::chunk::Chunk;
 use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
-use crate::chunk_store::{ChunkStore, ReadChunks};
+use crate::chunk_reader::ReadChunks;
+use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
 use crate::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,

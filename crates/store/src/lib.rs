@@ -21,7 +21,9 @@ mod cached_base_store;
 mod check;
 mod chunk;
 mod chunk_batch;
+mod chunk_cache;
 mod chunk_disk_cache;
+mod chunk_reader;
 mod chunk_store;
 mod chunk_sync;
 pub mod disk;
@@ -47,9 +49,13 @@ pub use cached_base_store::CachedBaseStore;
 pub use check::{
     DamagedLocation, RootOrigin, StoreCheckReport, StoreInspection, check_store, inspect_store,
 };
-pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
+pub use chunk::{
+    Chunk, ChunkFrame, ChunkKind, MAX_CHUNK_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, MapValue,
+};
 pub use chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate, StagedView};
-pub use chunk_store::{ChunkStore, ReadChunks};
+pub use chunk_disk_cache::ChunkDiskCacheOptions;
+pub use chunk_reader::ReadChunks;
+pub use chunk_store::ChunkStore;
 pub use chunk_sync::{ChunkSyncReport, ChunkSyncRoute, sync_chunks};
 pub use error::{Error, Result};
 pub use garbage_collection::{
@@ -57,14 +63,12 @@ pub use garbage_collection::{
     GarbageCollectionProgress, GarbageCollectionReport, LiveBlobVisitor, StorageRetainer,
 };
 pub use history::{Revision, RevisionRetention};
-pub use id::{BlobId, ChunkId};
+pub use id::{BlobId, ChunkId, IdParseError};
 pub use layered_store::LayeredStore;
 #[cfg(fuzzing)]
 pub use local::fuzzing;
 pub use local::{LocalStore, LocalStoreOptions, ReadOnlyLocalStore, RecordCompression};
-pub use postgres::{
-    ChunkDiskCacheOptions, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
-};
+pub use postgres::{PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore};
 pub use ref_committer::RefCommitter;
 pub use repair::{
     DeriveMaps, RepairedPart, RepairedPartOutcome, RepairedRef, RepairedRevision,
@@ -74,6 +78,6 @@ pub use root_retention::{CollectionHold, RootLease, RootPin, RootPins};
 pub use state_database::{StateDatabase, copy_state_database};
 pub use store_root::StoreRoot;
 pub use tree::{
-    ConflictResolution, MAX_KEY_BYTES, MAX_VALUE_BYTES, MapChange, MapDiff, MapMerge,
-    MapMergeConflict, MapMergeResult, MapScan, MapValue, MergeStep, SortedMap,
+    ConflictResolution, MapChange, MapDiff, MapMerge, MapMergeConflict, MapMergeResult, MapScan,
+    MergeStep, SortedMap,
 };

@@ -21,7 +21,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::chunk::Chunk;
 use crate::chunk_batch::{ChunkBatch, read_layered};
-use crate::chunk_store::{ChunkStore, ReadChunks};
+use crate::chunk_reader::ReadChunks;
+use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
 use crate::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,

@@ -102,8 +102,9 @@ fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
     let mut requested_ids: Vec<BlobId> = Vec::new();
     for blob in blobs {
         let id = blob.parse();
-        requested_ids
-            .push(id.map_err(|error: tympan_store::Error| CommandFault::usage(error.to_string()))?);
+        requested_ids.push(
+            id.map_err(|error: tympan_store::IdParseError| CommandFault::usage(error.to_string()))?,
+        );
     }
     let mut count = 0;
     for (role, storage) in &home.blobs.writable {

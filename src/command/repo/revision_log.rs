@@ -57,7 +57,7 @@ pub(super) fn diff_states(home: &Path, states: [&String; 2], json: bool) -> Comm
 pub(super) fn revert_branch(home: &Path, branch: &str, root: &str) -> CommandOutcome {
     let root: ChunkId = root
         .parse()
-        .map_err(|error: tympan_store::Error| CommandFault::usage(error.to_string()))?;
+        .map_err(|error: tympan_store::IdParseError| CommandFault::usage(error.to_string()))?;
     let home = Home::open_existing(home)?;
     let repository = home.repository.open_branch(branch).map_err(content_fault)?;
     let message = format!("revert to {root}");

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use super::report::{DamagedLocation, MAX_LISTED_LOCATIONS, RootOrigin, StoreCheckReport};
 use super::visited_set::VisitedChunks;
-use super::{DamagedLocation, MAX_LISTED_LOCATIONS, RootOrigin, StoreCheckReport};
 use crate::chunk::{Chunk, ChunkKind};
 use crate::chunk_store::ChunkStore;
 use crate::error::Result;

@@ -20,12 +20,13 @@ use bytes::Bytes;
 
 use super::history_reader::FoldedHistory;
 use super::index_file::{self, IndexFileContents, PackIndexEntry, PackIndexFile, RecordLocation};
+use super::local_store::LocalStore;
+use super::pack_name::{COLLECTION_PACK_FLAG, is_collection_pack, pack_file_name};
 use super::pack_writer::{begin_pack, seal_pack};
 use super::record::{self, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RecordPosition};
 use super::record_index::{LiveBits, RecordLookupPurpose, is_ordinal_live};
 use super::record_payload::StoreTables;
 use super::rewrite_candidate::{self, RewriteCandidate};
-use super::{COLLECTION_PACK_FLAG, LocalStore, is_collection_pack, pack_file_name};
 use crate::chunk::Chunk;
 use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
 use crate::chunk_store::ChunkStore;
@@ -313,7 +314,7 @@ impl LocalStore {
         let mut records = 0;
         let mut live = live.into_iter().peekable();
         while let Some(location) = live.next() {
-            let (header, bytes) = self.read_record(location)?;
+            let (header, bytes) = self.index.read_record(location)?;
             let is_valid =
                 |header: &RecordHeader| record::is_record_valid(header, &bytes, location.position);
             let header = header.filter(is_valid).ok_or_else(|| Error::FileMalformed {

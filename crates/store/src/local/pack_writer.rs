@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::index_file::{self, IndexFileContents, PackIndexEntry, PackIndexFile, RecordLocation};
-use super::pack_file_name;
+use super::pack_name::pack_file_name;
 use super::record::{
     self, RECORD_HEADER_BYTES, RecordCompression, RecordHeader, RecordKind, RecordPosition,
 };

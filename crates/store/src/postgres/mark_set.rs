@@ -6,7 +6,9 @@ use std::collections::HashSet;
 
 use sqlx::{PgConnection, Row};
 
-use super::{PostgresStoreState, database_error, hash_from_column};
+use super::column::hash_from_column;
+use super::database_error::database_error;
+use super::store_state::PostgresStoreState;
 use crate::error::{Error, Result};
 use crate::garbage_collection::LiveBlobVisitor;
 use crate::id::ChunkId;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::byte_size::ByteSize;
+use crate::chunk_disk_cache::ChunkDiskCacheOptions;
 use crate::error::{Error, Result};
 
 /// The options for opening a store on PostgreSQL.
@@ -44,15 +45,6 @@ pub struct PostgresOptions {
     /// The time without a heartbeat after which a process counts as dead, so that the data it retains may be collected.
     /// Default 10 min.
     pub process_timeout: Duration,
-}
-
-/// A folder on the local machine that caches chunks that were read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkDiskCacheOptions {
-    /// The folder; no other process uses it.
-    pub dir: PathBuf,
-    /// The maximum size of the folder.
-    pub max_size: ByteSize,
 }
 
 impl PostgresOptions {

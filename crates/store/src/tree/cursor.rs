@@ -7,10 +7,10 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use super::TreeNode;
-use super::interior::{InteriorView, TreeChild};
+use super::node::TreeNode;
 use crate::chunk::Chunk;
-use crate::chunk_store::ReadChunks;
+use crate::chunk::interior::{InteriorView, TreeChild};
+use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
 

@@ -4,30 +4,32 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
+use super::frame::{
+    CHUNK_HEADER_BYTES, CHUNK_REF_BYTES, ChunkFrame, ChunkKind, encode_chunk_header, encode_u16,
+};
 use super::leaf::{
     LEAF_FIXED_BYTES, check_column_ends, column_end, compare_prefixed_key, split_u16_column,
 };
-use super::{MAX_KEY_BYTES, common_prefix_length};
-use crate::chunk::{self, Chunk, ChunkKind};
+use super::record::{MAX_KEY_BYTES, common_prefix_length};
 use crate::id::ChunkId;
 
 const CHILD_COUNT_BYTES: usize = 8;
 const SEPARATOR_END_BYTES: usize = 2;
 /// The maximum level of a tree; larger than a tree of any possible size needs.
-pub(super) const MAX_TREE_LEVEL: u8 = 40;
+pub(crate) const MAX_TREE_LEVEL: u8 = 40;
 
 /// A child as its parent lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TreeChild {
-    pub(super) id: ChunkId,
+pub(crate) struct TreeChild {
+    pub(crate) id: ChunkId,
     /// Number of records below the child.
-    pub(super) record_count: u64,
+    pub(crate) record_count: u64,
 }
 
 /// The parts of an interior chunk.
 #[derive(Clone, Copy)]
-pub(super) struct InteriorView<'a> {
-    chunk: &'a Chunk,
+pub(crate) struct InteriorView<'a> {
+    chunk: &'a ChunkFrame,
     level: u8,
     prefix: &'a [u8],
     separator_ends: &'a [[u8; 2]],
@@ -37,7 +39,7 @@ pub(super) struct InteriorView<'a> {
 
 impl<'a> InteriorView<'a> {
     /// Views a chunk of kind interior, which [`check_interior_chunk`] has accepted.
-    pub(super) fn view_chunk(chunk: &'a Chunk) -> Self {
+    pub(crate) fn view_chunk(chunk: &'a ChunkFrame) -> Self {
         Self::split_payload(chunk).unwrap_or(Self {
             chunk,
             level: 1,
@@ -48,7 +50,7 @@ impl<'a> InteriorView<'a> {
         })
     }
 
-    fn split_payload(chunk: &'a Chunk) -> Option<Self> {
+    fn split_payload(chunk: &'a ChunkFrame) -> Option<Self> {
         let (&[level, _, n0, n1, p0, p1], rest) =
             chunk.payload().split_first_chunk::<LEAF_FIXED_BYTES>()?;
         let count = usize::from(u16::from_le_bytes([n0, n1]));
@@ -66,46 +68,46 @@ impl<'a> InteriorView<'a> {
     }
 
     /// Returns the level, 1 or more.
-    pub(super) fn level(&self) -> u8 {
+    pub(crate) fn level(&self) -> u8 {
         self.level
     }
 
     /// Returns the number of children.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.record_counts.len()
     }
 
     /// Returns the id of a child.
-    pub(super) fn child(&self, index: usize) -> ChunkId {
+    pub(crate) fn child(&self, index: usize) -> ChunkId {
         let id = self.chunk.chunk_ref(index);
         debug_assert!(id.is_some(), "the caller stays within the children");
         id.unwrap_or(ChunkId::from_bytes([0; 32]))
     }
 
     /// Returns the number of records below a child.
-    pub(super) fn child_record_count(&self, index: usize) -> u64 {
+    pub(crate) fn child_record_count(&self, index: usize) -> u64 {
         self.record_counts.get(index).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// Returns the number of records below this chunk.
-    pub(super) fn total_records(&self) -> u64 {
+    pub(crate) fn total_records(&self) -> u64 {
         self.records_before(self.len())
     }
 
     /// Returns the number of records below the children before child `index`.
-    pub(super) fn records_before(&self, index: usize) -> u64 {
+    pub(crate) fn records_before(&self, index: usize) -> u64 {
         (0..index).fold(0, |sum, index| sum.saturating_add(self.child_record_count(index)))
     }
 
     /// Writes the separator before child `index` (1 or more) into `key`.
-    pub(super) fn write_separator(&self, index: usize, key: &mut Vec<u8>) {
+    pub(crate) fn write_separator(&self, index: usize, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix);
         key.extend_from_slice(self.separator_suffix(index));
     }
 
     /// Compares the separator before child `index` (1 or more) with a key.
-    pub(super) fn compare_separator(&self, index: usize, key: &[u8]) -> Ordering {
+    pub(crate) fn compare_separator(&self, index: usize, key: &[u8]) -> Ordering {
         compare_prefixed_key(self.prefix, self.separator_suffix(index), key)
     }
 
@@ -123,7 +125,7 @@ impl<'a> InteriorView<'a> {
     }
 
     /// Returns the index of the child that contains `key`, if any child does.
-    pub(super) fn find_child(&self, key: &[u8]) -> usize {
+    pub(crate) fn find_child(&self, key: &[u8]) -> usize {
         if self.separator_ends.is_empty() {
             return 0;
         }
@@ -146,7 +148,7 @@ impl<'a> InteriorView<'a> {
 
 impl InteriorView<'_> {
     /// Returns the index of the last child that can have keys below `key`.
-    pub(super) fn find_last_child_below(&self, key: &[u8]) -> usize {
+    pub(crate) fn find_last_child_below(&self, key: &[u8]) -> usize {
         let index = self.find_child(key);
         let is_at_separator = index > 0 && self.compare_separator(index, key) == Ordering::Equal;
         index - usize::from(is_at_separator)
@@ -154,7 +156,7 @@ impl InteriorView<'_> {
 }
 
 /// Checks the structure of an interior chunk; the error states the fault.
-pub(crate) fn check_interior_chunk(chunk: &Chunk) -> Result<(), &'static str> {
+pub(super) fn check_interior_chunk(chunk: &ChunkFrame) -> Result<(), &'static str> {
     let interior = InteriorView::split_payload(chunk)
         .ok_or("the columns of an interior chunk are cut off or empty")?;
     if !(1..=MAX_TREE_LEVEL).contains(&interior.level) || chunk.payload().get(1) != Some(&0) {
@@ -179,7 +181,7 @@ pub(crate) fn check_interior_chunk(chunk: &Chunk) -> Result<(), &'static str> {
 
 /// An interior chunk under construction. The separator before its first child is stored separately, for the parent.
 #[derive(Default)]
-pub(super) struct InteriorBuilder {
+pub(crate) struct InteriorBuilder {
     level: u8,
     first_separator: Vec<u8>,
     separators: Vec<u8>,
@@ -190,12 +192,12 @@ pub(super) struct InteriorBuilder {
 }
 
 impl InteriorBuilder {
-    pub(super) fn new(level: u8) -> Self {
+    pub(crate) fn new(level: u8) -> Self {
         Self { level, ..Self::default() }
     }
 
     /// Adds a child with the separator before it.
-    pub(super) fn push(&mut self, separator: &[u8], child: TreeChild) {
+    pub(crate) fn push(&mut self, separator: &[u8], child: TreeChild) {
         if self.children.is_empty() {
             self.first_separator.clear();
             self.first_separator.extend_from_slice(separator);
@@ -215,20 +217,20 @@ impl InteriorBuilder {
     }
 
     /// Returns the number of children.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.children.len()
     }
 
     /// Returns the separator before the first child.
-    pub(super) fn first_separator(&self) -> &[u8] {
+    pub(crate) fn first_separator(&self) -> &[u8] {
         &self.first_separator
     }
 
     /// Returns the length of the chunk in bytes if it ended here.
-    pub(super) fn encoded_size(&self) -> usize {
-        chunk::CHUNK_HEADER_BYTES
+    pub(crate) fn encoded_size(&self) -> usize {
+        CHUNK_HEADER_BYTES
             + LEAF_FIXED_BYTES
-            + self.len() * (chunk::CHUNK_REF_BYTES + CHILD_COUNT_BYTES)
+            + self.len() * (CHUNK_REF_BYTES + CHILD_COUNT_BYTES)
             + self.prefix_length
             + self.separator_ends.len() * SEPARATOR_END_BYTES
             + self.separators.len()
@@ -236,23 +238,22 @@ impl InteriorBuilder {
     }
 
     /// Returns the size without prefix sharing, which bounds a chunk whatever its separators share.
-    pub(super) fn unshared_size(&self) -> usize {
-        self.len() * (chunk::CHUNK_REF_BYTES + CHILD_COUNT_BYTES + SEPARATOR_END_BYTES)
+    pub(crate) fn unshared_size(&self) -> usize {
+        self.len() * (CHUNK_REF_BYTES + CHILD_COUNT_BYTES + SEPARATOR_END_BYTES)
             + self.separators.len()
     }
 
     /// Encodes the chunk and starts the next one. Returns its bytes and the number of records below it.
-    pub(super) fn finish_chunk(&mut self) -> (Bytes, u64) {
+    pub(crate) fn finish_chunk(&mut self) -> (Bytes, u64) {
         let size = self.encoded_size();
-        let payload = size - chunk::CHUNK_HEADER_BYTES - self.len() * chunk::CHUNK_REF_BYTES;
-        let mut bytes =
-            chunk::encode_chunk_header(ChunkKind::Interior, &self.children, &[], payload);
+        let payload = size - CHUNK_HEADER_BYTES - self.len() * CHUNK_REF_BYTES;
+        let mut bytes = encode_chunk_header(ChunkKind::Interior, &self.children, &[], payload);
         bytes.extend_from_slice(&[self.level, 0]);
-        bytes.extend_from_slice(&chunk::encode_u16(self.len()));
-        bytes.extend_from_slice(&chunk::encode_u16(self.prefix_length));
+        bytes.extend_from_slice(&encode_u16(self.len()));
+        bytes.extend_from_slice(&encode_u16(self.prefix_length));
         bytes.extend_from_slice(self.separators.get(..self.prefix_length).unwrap_or_default());
         for (index, end) in self.separator_ends.iter().enumerate() {
-            bytes.extend_from_slice(&chunk::encode_u16(end - (index + 1) * self.prefix_length));
+            bytes.extend_from_slice(&encode_u16(end - (index + 1) * self.prefix_length));
         }
         for count in &self.record_counts {
             bytes.extend_from_slice(&count.to_le_bytes());

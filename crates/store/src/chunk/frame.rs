@@ -1,18 +1,12 @@
-//! One chunk: checked bytes, and the references in its header.
+//! The frame of a chunk: its header with the references, and the bytes of the payload.
 //!
-//! Invariants
-//! * A [`Chunk`] has been checked for its structure, so that its parts are read without further checks.
-//! * A clone shares the bytes.
-//!
-//! Not here: what the payload of a kind holds (`tree`, `body`, `root`). The format is `docs/formats/chunk.md`.
+//! Not here: what the payload of a kind holds.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
-use crate::{body, store_root, tree};
 
 /// The maximum length of a chunk in bytes.
 pub const MAX_CHUNK_BYTES: usize = 65_535;
@@ -60,49 +54,38 @@ impl ChunkKind {
     }
 }
 
-/// An immutable piece of a state, checked for its structure. Cheap to clone.
+/// The bytes of a chunk with a parsed header. The structure of the payload is not checked yet. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Chunk {
+pub struct ChunkFrame {
     bytes: Bytes,
     kind: ChunkKind,
     chunk_ref_count: u16,
     blob_ref_count: u16,
 }
 
-impl Chunk {
-    /// Parses a chunk and checks the structure of `bytes`; the caller checks the hash.
-    ///
-    /// # Errors
-    /// [`Error::ChunkMalformed`] for bytes that no writer of this format produces.
-    pub fn parse(bytes: Bytes) -> Result<Self> {
-        let malformed = |fault| Error::ChunkMalformed { fault };
+impl ChunkFrame {
+    /// Parses the header.
+    pub(super) fn parse(bytes: Bytes) -> Result<Self, &'static str> {
         if bytes.len() > MAX_CHUNK_BYTES {
-            return Err(malformed("longer than the maximum"));
+            return Err("longer than the maximum");
         }
         let Some(&[kind, version, c0, c1, b0, b1]) = bytes.first_chunk::<CHUNK_HEADER_BYTES>()
         else {
-            return Err(malformed("shorter than the header"));
+            return Err("shorter than the header");
         };
         if version != CHUNK_FORMAT_VERSION {
-            return Err(malformed("unsupported format version"));
+            return Err("unsupported format version");
         }
-        let chunk = Self {
-            kind: ChunkKind::from_code(kind).ok_or_else(|| malformed("unknown kind"))?,
+        let frame = Self {
+            kind: ChunkKind::from_code(kind).ok_or("unknown kind")?,
             chunk_ref_count: u16::from_le_bytes([c0, c1]),
             blob_ref_count: u16::from_le_bytes([b0, b1]),
             bytes,
         };
-        if chunk.payload_start() > chunk.bytes.len() {
-            return Err(malformed("references run past the end"));
+        if frame.payload_start() > frame.bytes.len() {
+            return Err("references run past the end");
         }
-        let check = match chunk.kind {
-            ChunkKind::Leaf => tree::check_leaf_chunk(&chunk),
-            ChunkKind::Interior => tree::check_interior_chunk(&chunk),
-            ChunkKind::Body | ChunkKind::BodyList => body::check_body_chunk(&chunk),
-            ChunkKind::Root => store_root::check_root_chunk(&chunk),
-        };
-        check.map_err(malformed)?;
-        Ok(chunk)
+        Ok(frame)
     }
 
     /// Returns the kind of the chunk.
@@ -171,9 +154,9 @@ impl Chunk {
     }
 }
 
-impl fmt::Debug for Chunk {
+impl fmt::Debug for ChunkFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chunk")
+        f.debug_struct("ChunkFrame")
             .field("kind", &self.kind)
             .field("bytes", &self.bytes.len())
             .field("chunk_refs", &self.chunk_ref_count)

@@ -4,8 +4,10 @@ use std::cmp::Ordering;
 
 use bytes::Bytes;
 
-use super::{MAX_KEY_BYTES, MAX_VALUE_BYTES, MapValue, common_prefix_length};
-use crate::chunk::{self, Chunk, ChunkKind};
+use super::frame::{
+    CHUNK_HEADER_BYTES, CHUNK_REF_BYTES, ChunkFrame, ChunkKind, encode_chunk_header, encode_u16,
+};
+use super::record::{MAX_KEY_BYTES, MapValue, common_prefix_length};
 use crate::id::ChunkId;
 
 /// Level, zero, count, prefix length.
@@ -16,8 +18,8 @@ const BODY_COLUMN_BYTES: usize = 2;
 
 /// The parts of a leaf chunk.
 #[derive(Clone, Copy)]
-pub(super) struct LeafView<'a> {
-    chunk: &'a Chunk,
+pub(crate) struct LeafView<'a> {
+    chunk: &'a ChunkFrame,
     prefix: &'a [u8],
     key_ends: &'a [[u8; 2]],
     value_ends: &'a [[u8; 2]],
@@ -28,7 +30,7 @@ pub(super) struct LeafView<'a> {
 
 impl<'a> LeafView<'a> {
     /// Views a chunk of kind leaf, which [`check_leaf_chunk`] has accepted.
-    pub(super) fn view_chunk(chunk: &'a Chunk) -> Self {
+    pub(crate) fn view_chunk(chunk: &'a ChunkFrame) -> Self {
         Self::split_payload(chunk).unwrap_or(Self {
             chunk,
             prefix: &[],
@@ -40,7 +42,7 @@ impl<'a> LeafView<'a> {
         })
     }
 
-    fn split_payload(chunk: &'a Chunk) -> Option<Self> {
+    fn split_payload(chunk: &'a ChunkFrame) -> Option<Self> {
         let (&[_, _, n0, n1, p0, p1], rest) =
             chunk.payload().split_first_chunk::<LEAF_FIXED_BYTES>()?;
         let count = usize::from(u16::from_le_bytes([n0, n1]));
@@ -61,53 +63,56 @@ impl<'a> LeafView<'a> {
     }
 
     /// Returns the number of records.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.key_ends.len()
     }
 
     /// Returns the rest of a key after the prefix.
-    pub(super) fn key_suffix(&self, index: usize) -> &'a [u8] {
+    pub(crate) fn key_suffix(&self, index: usize) -> &'a [u8] {
         let start = index.checked_sub(1).map_or(0, |before| column_end(self.key_ends, before));
         self.data.get(start..column_end(self.key_ends, index)).unwrap_or_default()
     }
 
     /// Returns the inline bytes of a record.
-    pub(super) fn value_bytes(&self, index: usize) -> &'a [u8] {
+    pub(crate) fn value_bytes(&self, index: usize) -> &'a [u8] {
         let start = index.checked_sub(1).map_or(0, |before| column_end(self.value_ends, before));
         let stop = self.values_start + column_end(self.value_ends, index);
         self.data.get(self.values_start + start..stop).unwrap_or_default()
     }
 
     /// Returns the body of a record.
-    pub(super) fn body(&self, index: usize) -> Option<ChunkId> {
+    pub(crate) fn body(&self, index: usize) -> Option<ChunkId> {
         let number = u16::from_le_bytes(*self.body_column.get(index)?);
         self.chunk.chunk_ref(usize::from(number.checked_sub(1)?))
     }
 
     /// Returns a record's value, its bytes shared with the chunk.
-    pub(super) fn value(&self, chunk: &Chunk, index: usize) -> MapValue {
-        MapValue { bytes: chunk.slice_payload(self.value_bytes(index)), body: self.body(index) }
+    pub(crate) fn value(&self, index: usize) -> MapValue {
+        MapValue {
+            bytes: self.chunk.slice_payload(self.value_bytes(index)),
+            body: self.body(index),
+        }
     }
 
     /// Returns a whole key.
-    pub(super) fn key(&self, index: usize) -> Vec<u8> {
+    pub(crate) fn key(&self, index: usize) -> Vec<u8> {
         [self.prefix, self.key_suffix(index)].concat()
     }
 
     /// Writes a whole key into `key`.
-    pub(super) fn write_key(&self, index: usize, key: &mut Vec<u8>) {
+    pub(crate) fn write_key(&self, index: usize, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix);
         key.extend_from_slice(self.key_suffix(index));
     }
 
     /// Compares the key of a record with `key`.
-    pub(super) fn compare_key(&self, index: usize, key: &[u8]) -> Ordering {
+    pub(crate) fn compare_key(&self, index: usize, key: &[u8]) -> Ordering {
         compare_prefixed_key(self.prefix, self.key_suffix(index), key)
     }
 
     /// Compares the key of a record with one of another leaf.
-    pub(super) fn compare_leaf_keys(
+    pub(crate) fn compare_leaf_keys(
         &self,
         index: usize,
         other: &LeafView<'_>,
@@ -122,7 +127,7 @@ impl<'a> LeafView<'a> {
     }
 
     /// Searches for a key: returns its index, or the index at which it would be inserted.
-    pub(super) fn find_key(&self, key: &[u8]) -> Result<usize, usize> {
+    pub(crate) fn find_key(&self, key: &[u8]) -> Result<usize, usize> {
         let Some(rest) = key.strip_prefix(self.prefix) else {
             let is_before = key < self.prefix;
             return Err(if is_before { 0 } else { self.len() });
@@ -177,7 +182,7 @@ pub(super) fn check_column_ends(ends: &[[u8; 2]]) -> Result<usize, &'static str>
 }
 
 /// Checks the structure of a leaf chunk; the error states the fault.
-pub(crate) fn check_leaf_chunk(chunk: &Chunk) -> Result<(), &'static str> {
+pub(super) fn check_leaf_chunk(chunk: &ChunkFrame) -> Result<(), &'static str> {
     let payload = chunk.payload();
     if !payload.starts_with(&[0, 0]) {
         return Err("a leaf does not begin with two zeros");
@@ -215,7 +220,7 @@ pub(crate) fn check_leaf_chunk(chunk: &Chunk) -> Result<(), &'static str> {
 
 /// A leaf under construction.
 #[derive(Default)]
-pub(super) struct LeafBuilder {
+pub(crate) struct LeafBuilder {
     keys: Vec<u8>,
     key_ends: Vec<usize>,
     values: Vec<u8>,
@@ -227,7 +232,7 @@ pub(super) struct LeafBuilder {
 
 impl LeafBuilder {
     /// Adds a record, whose key is greater than all before it.
-    pub(super) fn push(&mut self, key: &[u8], value: &[u8], body: Option<ChunkId>) {
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8], body: Option<ChunkId>) {
         self.prefix_length = match self.first_key() {
             None => key.len(),
             Some(first) => {
@@ -243,24 +248,24 @@ impl LeafBuilder {
     }
 
     /// Returns the number of records.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.key_ends.len()
     }
 
     /// Returns the first key.
-    pub(super) fn first_key(&self) -> Option<&[u8]> {
+    pub(crate) fn first_key(&self) -> Option<&[u8]> {
         self.keys.get(..*self.key_ends.first()?)
     }
 
     /// Returns the length of the chunk in bytes if it ended here.
-    pub(super) fn encoded_size(&self) -> usize {
+    pub(crate) fn encoded_size(&self) -> usize {
         let columns = if self.body_refs.is_empty() {
             ENTRY_COLUMNS_BYTES
         } else {
             ENTRY_COLUMNS_BYTES + BODY_COLUMN_BYTES
         };
-        chunk::CHUNK_HEADER_BYTES
-            + self.body_refs.len() * chunk::CHUNK_REF_BYTES
+        CHUNK_HEADER_BYTES
+            + self.body_refs.len() * CHUNK_REF_BYTES
             + LEAF_FIXED_BYTES
             + self.prefix_length
             + self.len() * columns
@@ -270,36 +275,35 @@ impl LeafBuilder {
     }
 
     /// Returns the size without prefix sharing, which bounds a chunk whatever its keys share.
-    pub(super) fn unshared_size(&self) -> usize {
+    pub(crate) fn unshared_size(&self) -> usize {
         self.len() * (ENTRY_COLUMNS_BYTES + BODY_COLUMN_BYTES)
-            + self.body_refs.len() * chunk::CHUNK_REF_BYTES
+            + self.body_refs.len() * CHUNK_REF_BYTES
             + self.keys.len()
             + self.values.len()
     }
 
     /// Encodes the chunk and starts the next one.
-    pub(super) fn finish_chunk(&mut self) -> Bytes {
+    pub(crate) fn finish_chunk(&mut self) -> Bytes {
         let size = self.encoded_size();
-        let payload =
-            size - chunk::CHUNK_HEADER_BYTES - self.body_refs.len() * chunk::CHUNK_REF_BYTES;
-        let mut bytes = chunk::encode_chunk_header(ChunkKind::Leaf, &self.body_refs, &[], payload);
+        let payload = size - CHUNK_HEADER_BYTES - self.body_refs.len() * CHUNK_REF_BYTES;
+        let mut bytes = encode_chunk_header(ChunkKind::Leaf, &self.body_refs, &[], payload);
         bytes.extend_from_slice(&[0, 0]);
-        bytes.extend_from_slice(&chunk::encode_u16(self.len()));
-        bytes.extend_from_slice(&chunk::encode_u16(self.prefix_length));
+        bytes.extend_from_slice(&encode_u16(self.len()));
+        bytes.extend_from_slice(&encode_u16(self.prefix_length));
         let first = self.first_key().unwrap_or_default();
         bytes.extend_from_slice(first.get(..self.prefix_length).unwrap_or_default());
         for (index, end) in self.key_ends.iter().enumerate() {
-            bytes.extend_from_slice(&chunk::encode_u16(end - (index + 1) * self.prefix_length));
+            bytes.extend_from_slice(&encode_u16(end - (index + 1) * self.prefix_length));
         }
         for end in &self.value_ends {
-            bytes.extend_from_slice(&chunk::encode_u16(*end));
+            bytes.extend_from_slice(&encode_u16(*end));
         }
         if !self.body_refs.is_empty() {
             let mut number = 0;
             for body in &self.bodies {
                 number += usize::from(body.is_some());
                 let written = body.map_or(0, |_| number);
-                bytes.extend_from_slice(&chunk::encode_u16(written));
+                bytes.extend_from_slice(&encode_u16(written));
             }
         }
         let mut start = 0;
@@ -324,9 +328,3 @@ impl LeafBuilder {
         self.prefix_length = 0;
     }
 }
-
-/// The value bytes of a whole leaf must stay below this limit, because the ends are u16.
-const _: () = assert!(
-    super::splitter::MAX_UNSHARED_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + 4_096
-        < chunk::MAX_CHUNK_BYTES
-);
