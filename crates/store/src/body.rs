@@ -10,10 +10,10 @@ use bytes::{Bytes, BytesMut};
 
 use crate::chunk::body::{MAX_LIST_REFS, encode_body_chunk, encode_body_list_chunk};
 use crate::chunk::{BLOB_REF_BYTES, CHUNK_HEADER_BYTES, Chunk, ChunkKind, MAX_CHUNK_BYTES};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
 
 const MAX_PIECE_BYTES: usize = 32_768;
 const MAX_PIECE_BLOBS: usize = 512;

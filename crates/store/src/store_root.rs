@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use crate::chunk::root::{MAX_MAP_NAME_BYTES, encode_root_chunk, parse_map_names};
 use crate::chunk::{Chunk, ChunkKind};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
 use crate::tree::SortedMap;
 
 const MAX_ROOT_MAPS: usize = 200;

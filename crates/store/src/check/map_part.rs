@@ -152,7 +152,7 @@ impl MapPartWalk<'_> {
 /// A reader that returns its one leaf for any id.
 struct SingleLeafReader<'a>(&'a Chunk);
 
-impl crate::chunk_reader::ReadChunks for SingleLeafReader<'_> {
+impl crate::interface::chunk_reader::ReadChunks for SingleLeafReader<'_> {
     fn read_chunk(&self, _: &ChunkId) -> Result<Chunk> {
         Ok(self.0.clone())
     }

@@ -17,9 +17,9 @@ mod visited_set;
 
 use std::time::SystemTime;
 
-use crate::chunk_store::ChunkStore;
 use crate::error::Result;
-use crate::history::Revision;
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::history::Revision;
 use crate::local::{LocalStore, PackSurvey};
 
 pub(crate) use map_part::{

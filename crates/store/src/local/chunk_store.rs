@@ -10,16 +10,16 @@ use super::pack_writer;
 use super::record::{self, RecordKind};
 use super::record_index::RecordLookupPurpose;
 use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
-use crate::chunk_reader::ReadChunks;
-use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
-use crate::garbage_collection::{
+use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::{ChunkBatch, LeaseUpdate};
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
 };
-use crate::history::Revision;
-use crate::id::{BlobId, ChunkId};
-use crate::root_retention::{CollectionHold, RootLease, RootPin};
+use crate::interface::history::Revision;
+use crate::interface::root_retention::{CollectionHold, RootLease, RootPin};
 
 impl ReadChunks for LocalStore {
     fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {

@@ -14,11 +14,11 @@ use super::record;
 use super::record_index::RecordIndex;
 use super::record_payload::{CommitRecord, RevisionLog, decode_update, encode_update};
 use crate::chunk::MapValue;
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
-use crate::garbage_collection::GarbageCollectionOptions;
-use crate::history::Revision;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::garbage_collection::GarbageCollectionOptions;
+use crate::interface::history::Revision;
 
 /// The terminator of the ref name in keys.
 const REF_NAME_END: u8 = 0;

@@ -13,13 +13,13 @@ use super::record::{self, RecordCompression, RecordHeader, RecordKind};
 use super::record_index::{RecordIndex, RecordLookupPurpose, read_record_from};
 use super::record_payload::StoreTables;
 use super::{lease_file, recovery};
-use crate::base_store::BaseStore;
 use crate::chunk::Chunk;
 use crate::chunk_cache::{ChunkCache, new_chunk_cache};
 use crate::disk::{Disk, DiskLock, DiskLockError, MemoryDisk};
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
-use crate::root_retention::{RootLease, RootPins};
+use crate::interface::base_store::BaseStore;
+use crate::interface::root_retention::{RootLease, RootPins};
 
 /// Chunks, small blobs and refs in one folder.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! The store in one folder: append-only packs with commit records, and an index beside each.
 //!
-//! In: [`ChunkBatch`](crate::ChunkBatch)es. Out: verified chunks and small blobs, from a bounded cache or by one positioned read.
+//! In: [`ChunkBatch`](crate::ChunkBatch)es. Out: verified chunks and small blobs, from a bounded cache or by one
+//! positioned read.
 //!
 //! Invariants
 //! * A commit is one append and one sync; the ref moves after the sync.

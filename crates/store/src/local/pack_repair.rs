@@ -24,12 +24,12 @@ use super::record::{self, RecordKind};
 use super::record_payload::{CommitRecord, RevisionLog, decode_update};
 use super::recovery::{self, quarantine_file};
 use crate::check::{MapKeySpan, MapPart, visit_map_parts};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::ChunkStore;
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::history::Revision;
 use crate::tree::SortedMap;
 
 /// The changes that a repair made to files.

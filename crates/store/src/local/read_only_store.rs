@@ -35,15 +35,15 @@ use super::pack_scan::{self, PackScan, PackSlice};
 use super::record::{self, RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use super::record_index::{RecordIndex, RecordLookupPurpose, read_record_from};
 use super::record_payload::StoreTables;
-use crate::base_store::BaseStore;
 use crate::chunk::Chunk;
 use crate::chunk_cache::{ChunkCache, new_chunk_cache};
-use crate::chunk_reader::ReadChunks;
 use crate::disk::{Disk, DiskFile, FileDisk};
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::root_retention::RootLease;
+use crate::interface::base_store::BaseStore;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
 
 /// The size in bytes of the pieces in which packs are scanned; a larger commit takes a larger piece.
 const SCAN_PIECE_BYTES: u64 = 4 << 20;

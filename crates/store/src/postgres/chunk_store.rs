@@ -9,16 +9,16 @@ use super::commit;
 use super::postgres_store::PostgresStore;
 use super::store_state::PostgresStoreState;
 use crate::chunk::Chunk;
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
-use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
-use crate::garbage_collection::{
+use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
 };
-use crate::history::Revision;
-use crate::id::{BlobId, ChunkId};
-use crate::root_retention::{CollectionHold, RootLease, RootPin};
+use crate::interface::history::Revision;
+use crate::interface::root_retention::{CollectionHold, RootLease, RootPin};
 
 impl ReadChunks for PostgresStore {
     fn read_chunk(&self, id: &ChunkId) -> Result<Chunk> {

@@ -6,11 +6,11 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::database_error::database_error;
-use crate::chunk_batch::RefUpdate;
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::ChunkId;
-use crate::root_retention::RootLease;
+use crate::interface::chunk_batch::RefUpdate;
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
 
 /// The kind of object that a hash in `keep` and `condemned` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,9 +23,9 @@ use super::process::MAX_TRANSACTION_ATTEMPTS;
 use super::ref_cache::RefMove;
 use super::store_state::PostgresStoreState;
 use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate};
 use crate::error::{Error, Result, is_connection_lost, is_transaction_conflict};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate};
 use crate::local::{check_lease_update, check_update};
 
 const MAX_SMALL_BLOB_BYTES: usize = 1 << 20;

@@ -37,7 +37,7 @@ use super::process::REMOVE_PROCESSES;
 use super::schema::CollectionStage;
 use super::store_state::PostgresStoreState;
 use crate::error::{Error, Result, is_statement_timeout};
-use crate::garbage_collection::{
+use crate::interface::garbage_collection::{
     GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionPhase,
     GarbageCollectionProgress, GarbageCollectionReport, StorageRetainer,
 };
@@ -512,7 +512,7 @@ impl CollectionLeader {
         Ok(retained_roots)
     }
 
-    async fn live_leases(&mut self) -> Result<Vec<crate::root_retention::RootLease>> {
+    async fn live_leases(&mut self) -> Result<Vec<crate::interface::root_retention::RootLease>> {
         let query = "select holder, root, expires from lease order by holder";
         let rows = sqlx::query(query)
             .fetch_all(&mut self.connection)

@@ -1,8 +1,8 @@
 //! The store shared by several machines: chunks, small blobs, refs and leases in PostgreSQL.
 //!
-//! In: [`ChunkBatch`](crate::ChunkBatch)es, each of which is one transaction. Out: verified chunks, from memory, from a folder on the
-//! local disk, or by one round trip; and refs, which are cached in memory as long as the database sends notifications
-//! of updates.
+//! In: [`ChunkBatch`](crate::ChunkBatch)es, each of which is one transaction. Out: verified chunks, from memory, from a
+//! folder on the local disk, or by one round trip; and refs, which are cached in memory as long as the database sends
+//! notifications of updates.
 //!
 //! Invariants
 //! * A commit succeeds or fails, and the caller learns which: a lost connection is never the final result.

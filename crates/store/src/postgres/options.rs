@@ -8,8 +8,8 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::byte_size::ByteSize;
-use crate::chunk_disk_cache::ChunkDiskCacheOptions;
 use crate::error::{Error, Result};
+use crate::layered::chunk_disk_cache::ChunkDiskCacheOptions;
 
 /// The options for opening a store on PostgreSQL.
 #[derive(Clone, PartialEq, Eq)]

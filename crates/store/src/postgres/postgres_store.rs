@@ -10,8 +10,8 @@ use super::options::PostgresOptions;
 use super::runtime_bridge::AsyncRuntimeBridge;
 use super::store_state::{PostgresStoreState, connect_store};
 use super::{heartbeat, ref_listener};
-use crate::chunk_disk_cache::ChunkDiskCache;
 use crate::error::Result;
+use crate::layered::chunk_disk_cache::ChunkDiskCache;
 
 /// The maximum time for deregistering the process when the store is closed.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,9 +48,11 @@ impl PostgresStore {
     /// Connects to a database, creates missing tables, and registers this process.
     ///
     /// # Errors
-    /// [`Error::DatabaseSettings`], [`Error::Database`] if the database cannot be reached within the configured wait
-    /// time, [`Error::StateDatabaseNewer`] if a newer program has used it, [`Error::TooManyConnections`] if the server
-    /// does not have enough connections for all processes.
+    /// [`Error::DatabaseSettings`](crate::Error::DatabaseSettings), [`Error::Database`](crate::Error::Database) if the
+    /// database cannot be reached within the configured wait time,
+    /// [`Error::StateDatabaseNewer`](crate::Error::StateDatabaseNewer) if a newer program has used it,
+    /// [`Error::TooManyConnections`](crate::Error::TooManyConnections) if the server does not have enough connections
+    /// for all processes.
     pub fn open(options: PostgresOptions) -> Result<Self> {
         let connect = options.connect_options()?;
         let bridge = AsyncRuntimeBridge::start_runtime()?;

@@ -14,7 +14,7 @@ use super::commit_token::CommitTokens;
 use super::database_error::database_error;
 use super::options::PostgresOptions;
 use crate::error::{Error, Result};
-use crate::root_retention::RootPins;
+use crate::interface::root_retention::RootPins;
 
 /// The maximum number of attempts for a transaction that conflicts with another.
 pub(super) const MAX_TRANSACTION_ATTEMPTS: usize = 8;

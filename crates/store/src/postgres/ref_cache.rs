@@ -1,8 +1,8 @@
 //! The roots of refs, cached in memory for as long as the database sends notifications of updates.
 //!
-//! One connection listens (`ref_listener`). Each commit sends the ref, its new root, and the number of the revision. If that connection
-//! is lost, or silent for longer than the heartbeat interval of this process allows, refs are queried one by one until
-//! the connection is back and all refs have been read again.
+//! One connection listens (`ref_listener`). Each commit sends the ref, its new root, and the number of the revision. If
+//! that connection is lost, or silent for longer than the heartbeat interval of this process allows, refs are queried
+//! one by one until the connection is back and all refs have been read again.
 //!
 //! Invariants
 //! * An update is applied only over an older one, so late or duplicate messages change nothing.

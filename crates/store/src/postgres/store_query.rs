@@ -14,9 +14,9 @@ use super::database_error::{database_error, is_unresponsive_error};
 use super::store_state::PostgresStoreState;
 use crate::chunk::Chunk;
 use crate::error::{Error, Result, is_connection_lost};
-use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::root_retention::RootLease;
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
 
 impl PostgresStoreState {
     pub(super) async fn ping(&self) -> Result<()> {

@@ -17,8 +17,8 @@ use super::process::StoreProcess;
 use super::ref_cache::RefCache;
 use super::schema;
 use crate::chunk_cache::{ChunkCache, new_chunk_cache};
-use crate::chunk_disk_cache::ChunkDiskCache;
 use crate::error::{Error, Result};
+use crate::layered::chunk_disk_cache::ChunkDiskCache;
 
 /// The state shared by the callers and the background tasks of a store.
 pub(super) struct PostgresStoreState {

@@ -25,9 +25,9 @@ mod salvage;
 use std::time::SystemTime;
 
 use crate::check::{RootOrigin, StoreInspection};
-use crate::chunk_batch::{ChunkBatch, RefUpdate};
-use crate::chunk_store::ChunkStore;
 use crate::error::Result;
+use crate::interface::chunk_batch::{ChunkBatch, RefUpdate};
+use crate::interface::chunk_store::ChunkStore;
 use crate::local::{LocalStore, PackSurvey};
 
 pub use derived_map::DeriveMaps;
@@ -68,7 +68,8 @@ pub fn plan_repair<D: DeriveMaps>(
 /// `inspection` must be of this store, with nothing written since.
 ///
 /// # Errors
-/// [`Error::WriteDisabled`](crate::Error::WriteDisabled): open the store again first. A failed read or write: the repair can be run again.
+/// [`Error::WriteDisabled`](crate::Error::WriteDisabled): open the store again first. A failed read or write: the
+/// repair can be run again.
 pub fn repair_store<D: DeriveMaps>(
     store: &LocalStore,
     inspection: &StoreInspection,

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use crate::history::Revision;
 use crate::id::ChunkId;
-use crate::root_retention::RootLease;
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
 
 /// The maximum number of parts and revisions that are listed; further ones are only counted.
 pub(super) const MAX_LISTED_REPAIRS: usize = 1_000;

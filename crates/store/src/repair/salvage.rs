@@ -13,11 +13,11 @@ use crate::check::{
     visit_map_parts_except,
 };
 use crate::chunk::{Chunk, ChunkKind, MapValue};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
-use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::chunk_store::ChunkStore;
 use crate::local::{LocalStore, PackSurvey};
 use crate::store_root::StoreRoot;
 use crate::tree::SortedMap;

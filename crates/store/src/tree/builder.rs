@@ -7,9 +7,9 @@ use super::splitter::{ChunkMeasure, ChunkSplitter};
 use crate::chunk::interior::{InteriorBuilder, TreeChild};
 use crate::chunk::leaf::LeafBuilder;
 use crate::chunk::{MapValue, check_record_limits, common_prefix_length};
-use crate::chunk_batch::ChunkBatch;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
 
 /// A finished chunk, with the separator before it.
 pub(super) struct FinishedChunk {

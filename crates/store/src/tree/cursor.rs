@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use super::node::TreeNode;
 use crate::chunk::Chunk;
 use crate::chunk::interior::{InteriorView, TreeChild};
-use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_reader::ReadChunks;
 
 /// The bounds of the keys of a subtree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

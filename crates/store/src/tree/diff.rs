@@ -16,9 +16,9 @@ use super::sorted_map::SortedMap;
 use crate::chunk::interior::InteriorView;
 use crate::chunk::leaf::LeafView;
 use crate::chunk::{Chunk, MapValue};
-use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_reader::ReadChunks;
 
 impl SortedMap {
     /// Returns the differences of `other`, in the order of keys; subtrees with equal hashes are never read.

@@ -18,10 +18,10 @@ use super::lookup::PrefetchedChunks;
 use super::sorted_map::SortedMap;
 use crate::chunk::interior::{InteriorView, TreeChild};
 use crate::chunk::{Chunk, MapValue, check_record_limits};
-use crate::chunk_batch::{ChunkBatch, StagedView};
-use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::{ChunkBatch, StagedView};
+use crate::interface::chunk_reader::ReadChunks;
 
 impl SortedMap {
     /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `batch` first, then
@@ -30,7 +30,7 @@ impl SortedMap {
     /// The root equals that of a bulk build of the same content. An edit that changes nothing returns the same map.
     ///
     /// # Errors
-    /// [`Error::TooLong`] for a key or value beyond its limit, or a failed read.
+    /// [`Error::TooLong`](crate::Error::TooLong) for a key or value beyond its limit, or a failed read.
     pub fn edit(
         &self,
         reads: &dyn ReadChunks,

@@ -7,9 +7,9 @@ use super::node::TreeNode;
 use super::sorted_map::SortedMap;
 use crate::chunk::interior::InteriorView;
 use crate::chunk::{Chunk, MapValue};
-use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_reader::ReadChunks;
 
 /// The maximum number of chunks requested with one call, so that memory stays bounded for any number of keys.
 const MAX_LOOKUP_CHUNKS: usize = 1_024;

@@ -17,9 +17,9 @@ use super::edit;
 use super::edit_script::EditOp;
 use super::sorted_map::SortedMap;
 use crate::chunk::{MapValue, check_record_limits};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
 
 impl SortedMap {
     /// Returns the merge of each key that `ours` or `theirs` changed since both were equal to this map, in the order of

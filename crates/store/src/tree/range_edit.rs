@@ -5,9 +5,9 @@ use super::edit_script::EditOp;
 use super::scan::MapScan;
 use super::sorted_map::SortedMap;
 use crate::chunk::{MapValue, check_record_limits};
-use crate::chunk_batch::{ChunkBatch, StagedView};
-use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
+use crate::interface::chunk_batch::{ChunkBatch, StagedView};
+use crate::interface::chunk_reader::ReadChunks;
 use crate::key::KeyRange;
 
 impl SortedMap {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::node::TreeNode;
 use super::sorted_map::SortedMap;
 use crate::chunk::MapValue;
-use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
+use crate::interface::chunk_reader::ReadChunks;
 use crate::key::KeyRange;
 
 impl SortedMap {

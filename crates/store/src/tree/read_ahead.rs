@@ -4,7 +4,7 @@
 //! it needs.
 
 use crate::chunk::interior::MAX_TREE_LEVEL;
-use crate::chunk_reader::ReadChunks;
+use crate::interface::chunk_reader::ReadChunks;
 
 /// The maximum number of chunks read with one call.
 pub(super) const MAX_READ_AHEAD_CHUNKS: usize = 32;

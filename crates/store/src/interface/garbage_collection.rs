@@ -19,8 +19,8 @@ use std::time::SystemTime;
 
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
-use crate::history::RevisionRetention;
 use crate::id::{BlobId, ChunkId};
+use crate::interface::history::RevisionRetention;
 
 /// The options of a collection.
 #[derive(Clone, Debug)]

@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
-use crate::garbage_collection::{
+use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
 };
-use crate::history::Revision;
-use crate::id::{BlobId, ChunkId};
-use crate::root_retention::{CollectionHold, RootLease, RootPin};
+use crate::interface::history::Revision;
+use crate::interface::root_retention::{CollectionHold, RootLease, RootPin};
 
 /// Chunks, small blobs and refs, changed by one kind of write: [`ChunkStore::commit`].
 pub trait ChunkStore: ReadChunks {

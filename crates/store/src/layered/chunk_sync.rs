@@ -20,12 +20,12 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::base_store::BaseStore;
 use crate::chunk::Chunk;
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
+use crate::interface::base_store::BaseStore;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_store::ChunkStore;
 
 /// The number of chunks requested together.
 const FETCH_BATCH_CHUNKS: usize = 512;
@@ -74,8 +74,8 @@ impl fmt::Debug for ChunkSyncRoute<'_> {
     }
 }
 
-/// Copies everything that `roots` reach and that the `known_roots` roots of the target do not. Large blobs are passed to
-/// `large` in groups, each as often as a chunk refers to it.
+/// Copies everything that `roots` reach and that the `known_roots` roots of the target do not. Large blobs are passed
+/// to `large` in groups, each as often as a chunk refers to it.
 ///
 /// # Errors
 /// The errors of source, target and `large`. The target is then unchanged except for garbage.

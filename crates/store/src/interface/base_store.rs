@@ -13,11 +13,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::root_retention::RootLease;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
 
 /// The maximum lifetime of a lease until its root has been looked up, so that a lease on a missing root does not hinder
 /// collections.

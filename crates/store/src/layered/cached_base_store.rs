@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::base_store::BaseStore;
 use crate::chunk::Chunk;
-use crate::chunk_disk_cache::ChunkDiskCache;
-use crate::chunk_disk_cache::ChunkDiskCacheOptions;
-use crate::chunk_reader::ReadChunks;
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::root_retention::RootLease;
+use crate::interface::base_store::BaseStore;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
+use crate::layered::chunk_disk_cache::ChunkDiskCache;
+use crate::layered::chunk_disk_cache::ChunkDiskCacheOptions;
 
 /// A base with a disk cache in front.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::chunk_batch::RefUpdate;
+use crate::interface::chunk_batch::RefUpdate;
 
 /// An update of a ref, as recorded in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,19 +27,19 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 
-use crate::base_store::{BaseStore, renew_lease};
 use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
-use crate::chunk_reader::ReadChunks;
-use crate::chunk_store::ChunkStore;
 use crate::error::{Error, Result};
-use crate::garbage_collection::{
+use crate::id::{BlobId, ChunkId};
+use crate::interface::base_store::{BaseStore, renew_lease};
+use crate::interface::chunk_batch::{ChunkBatch, LeaseUpdate};
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
 };
-use crate::history::Revision;
-use crate::id::{BlobId, ChunkId};
+use crate::interface::history::Revision;
+use crate::interface::root_retention::{CollectionHold, RootLease, RootPin};
 use crate::local::LocalStore;
-use crate::root_retention::{CollectionHold, RootLease, RootPin};
 
 /// The maximum number of chunks, and of blobs, that are remembered as below a retained root.
 const MAX_RETENTION_MARKS: usize = 1 << 17;

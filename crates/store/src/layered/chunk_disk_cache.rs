@@ -16,12 +16,12 @@ use parking_lot::RwLock;
 
 use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_reader::ReadChunks;
-use crate::chunk_store::ChunkStore;
 use crate::disk::FileDisk;
 use crate::error::Error;
 use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::chunk_store::ChunkStore;
 use crate::local::{LocalStore, LocalStoreOptions};
 
 /// A folder on the local machine that caches chunks that were read.

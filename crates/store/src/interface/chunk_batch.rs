@@ -6,10 +6,10 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use crate::chunk::Chunk;
-use crate::chunk_reader::ReadChunks;
 use crate::error::Result;
 use crate::id::{BlobId, ChunkId};
-use crate::root_retention::RootLease;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::root_retention::RootLease;
 
 /// Staged writes that are not stored yet. Each chunk and blob is held once.
 #[derive(Debug, Default)]
