@@ -20,7 +20,6 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("replicate", 9, 9),
     ("search", 4, 8),
     ("server", 4, 14),
-    ("web", 8, 8),
 ];
 
 type ModulePath = Vec<String>;

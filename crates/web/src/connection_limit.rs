@@ -18,20 +18,19 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::fast_path::FastPath;
 use crate::listen::ListenerCounters;
+use crate::permit_supply::PermitSupply;
 
-/// Permits are scarce while fewer than one in this number is free.
-const SCARCE_DIVISOR: usize = 16;
 /// One in this number of the evictable connections is evicted in addition to the number of waiting clients, as more are
 /// likely to arrive soon.
 const EXTRA_EVICTION_DIVISOR: usize = 8;
@@ -49,14 +48,10 @@ const EVICTION_SCAN_PAUSE_MS: u64 = 10;
 /// The connection limit of one listener.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
-    permits: Arc<Semaphore>,
-    /// Permits are scarce if fewer than this number are free.
-    scarce_threshold: usize,
-    waiter_count: AtomicUsize,
+    supply: Arc<PermitSupply>,
     max_waiters: usize,
     connections: Mutex<ConnectionTable>,
     fast_path: Option<Arc<dyn FastPath>>,
-    counters: Arc<ListenerCounters>,
     /// Origin of all times.
     clock_start: Instant,
     /// No eviction scan takes place before this time.
@@ -114,23 +109,18 @@ pub(crate) struct ConnectionWaiter(Arc<ConnectionLimiter>);
 
 impl ConnectionWaiter {
     fn begin_waiting(limiter: &Arc<ConnectionLimiter>) -> Self {
-        limiter.waiter_count.fetch_add(1, Ordering::Relaxed);
-        limiter.counters.waiting.fetch_add(1, Ordering::Relaxed);
+        limiter.supply.begin_waiting();
         Self(Arc::clone(limiter))
     }
 
     /// Waits for a permit and evicts idle connections.
     pub(crate) async fn wait_for_permit(self) -> ConnectionPermit {
         let limiter = Arc::clone(&self.0);
-        let mut turn = pin!(Arc::clone(&limiter.permits).acquire_owned());
+        let mut turn = pin!(limiter.supply.acquire());
         let permit = loop {
             tokio::select! {
                 biased;
-                permit = &mut turn => match permit {
-                    Ok(permit) => break permit,
-                    // The semaphore is never closed.
-                    Err(_closed) => std::future::pending().await,
-                },
+                permit = &mut turn => break permit,
                 () = limiter.evict_and_pause() => {}
             }
         };
@@ -141,8 +131,7 @@ impl ConnectionWaiter {
 
 impl Drop for ConnectionWaiter {
     fn drop(&mut self) {
-        self.0.waiter_count.fetch_sub(1, Ordering::Relaxed);
-        self.0.counters.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.supply.end_waiting();
     }
 }
 
@@ -154,13 +143,10 @@ impl ConnectionLimiter {
         fast_path: Option<Arc<dyn FastPath>>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            permits: Arc::new(Semaphore::new(limit)),
-            scarce_threshold: limit / SCARCE_DIVISOR,
-            waiter_count: AtomicUsize::new(0),
+            supply: Arc::new(PermitSupply::new(limit, counters)),
             max_waiters: limit / 4,
             connections: Mutex::default(),
             fast_path,
-            counters,
             clock_start: Instant::now(),
             next_eviction_scan_ms: AtomicU64::new(0),
         })
@@ -168,7 +154,7 @@ impl ConnectionLimiter {
 
     /// Takes a permit if one is free and there are no waiters.
     pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        let permit = self.supply.try_acquire()?;
         Some(self.register_connection(Some(permit)))
     }
 
@@ -184,7 +170,7 @@ impl ConnectionLimiter {
 
     /// Begins to wait for a permit; `None` if too many clients wait.
     pub(crate) fn try_begin_waiting(self: &Arc<Self>) -> Option<ConnectionWaiter> {
-        let may_wait = self.waiter_count.load(Ordering::Relaxed) < self.max_waiters;
+        let may_wait = self.supply.waiter_count() < self.max_waiters;
         may_wait.then(|| ConnectionWaiter::begin_waiting(self))
     }
 
@@ -210,27 +196,14 @@ impl ConnectionLimiter {
         ConnectionPermit { activity, slot: number, limiter: Arc::clone(self), _permit: permit }
     }
 
-    /// Returns true if permits are scarce, so that responses are to be the last of their connections.
-    pub(crate) fn are_scarce(&self) -> bool {
-        self.permits.available_permits() < self.scarce_threshold
-            || self.waiter_count.load(Ordering::Relaxed) > 0
-    }
-
-    /// Same as `are_scarce`, for a response sent now that would otherwise not be the last one; such closings are
-    /// counted.
-    pub(crate) fn must_close_connection(&self) -> bool {
-        let are_scarce = self.are_scarce();
-        if are_scarce {
-            self.counters.closed_when_scarce.fetch_add(1, Ordering::Relaxed);
-        }
-        are_scarce
+    /// Returns the permits that are shared by all connections.
+    pub(crate) fn supply(&self) -> &Arc<PermitSupply> {
+        &self.supply
     }
 
     /// Waits until all connections have ended.
     pub(crate) async fn wait_empty(&self, limit: usize) {
-        let all = u32::try_from(limit).unwrap_or(u32::MAX);
-        // The semaphore is never closed.
-        self.permits.acquire_many(all).await.ok();
+        self.supply.wait_complete(limit).await;
     }
 
     /// Evicts the longest idle connections: as many as there are waiting clients, plus an extra number.
@@ -239,14 +212,14 @@ impl ConnectionLimiter {
         if now_ms < self.next_eviction_scan_ms.load(Ordering::Relaxed) {
             return;
         }
-        let waiting = self.waiter_count.load(Ordering::Relaxed).max(1);
+        let waiting = self.supply.waiter_count().max(1);
         let (leaving, are_all) = self.find_longest_idle(now_ms, waiting);
         leaving.iter().for_each(|activity| activity.request_eviction());
         if are_all {
             self.next_eviction_scan_ms.store(now_ms + EVICTION_SCAN_PAUSE_MS, Ordering::Relaxed);
         }
         if let Some(fast_path) = &self.fast_path {
-            fast_path.evict_idle(waiting, &self.counters);
+            fast_path.evict_idle(waiting, self.supply.counters());
         }
     }
 
@@ -456,7 +429,7 @@ mod tests {
         drop(all);
         first.await.unwrap();
         second.await.unwrap();
-        assert!(!limiter.are_scarce());
+        assert!(!limiter.supply().are_scarce());
         assert!(limiter.connections.lock().unwrap().activities.iter().all(Option::is_none));
     }
 
@@ -469,21 +442,21 @@ mod tests {
     async fn seats_are_scarce_before_the_last_is_taken_and_while_somebody_waits() {
         let limiter = seats(32);
         let mut all = answered(&limiter, 30).await;
-        assert!(!limiter.are_scarce(), "two are free");
+        assert!(!limiter.supply().are_scarce(), "two are free");
         all.extend(answered(&limiter, 1).await);
-        assert!(limiter.are_scarce() && limiter.must_close_connection());
-        assert_eq!(limiter.counters.closed_when_scarce.load(Ordering::Relaxed), 1);
+        assert!(limiter.supply().are_scarce() && limiter.supply().must_close_connection());
+        assert_eq!(limiter.supply().counters().closed_when_scarce.load(Ordering::Relaxed), 1);
         let few = self::seats(1);
         let only = few.try_acquire().unwrap();
-        assert!(!few.are_scarce(), "nobody wants the only one");
+        assert!(!few.supply().are_scarce(), "nobody wants the only one");
         assert!(few.try_acquire().is_none());
         let waits = tokio::spawn(turn(&few));
         tokio::task::yield_now().await;
-        assert!(few.are_scarce() && few.try_begin_waiting().is_none());
-        assert_eq!(few.counters.waiting.load(Ordering::Relaxed), 1);
+        assert!(few.supply().are_scarce() && few.try_begin_waiting().is_none());
+        assert_eq!(few.supply().counters().waiting.load(Ordering::Relaxed), 1);
         drop(only);
         waits.await.unwrap();
-        assert_eq!(few.counters.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(few.supply().counters().waiting.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -491,7 +464,7 @@ mod tests {
         let limiter = seats(8);
         let all = answered(&limiter, 8).await;
         let wait = tokio::time::timeout(Duration::from_millis(1), limiter.acquire()).await;
-        assert!(wait.is_err() && !limiter.are_scarce());
+        assert!(wait.is_err() && !limiter.supply().are_scarce());
         drop(all);
         assert!(limiter.try_acquire().is_some());
     }

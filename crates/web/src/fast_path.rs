@@ -22,9 +22,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::{mpsc, watch};
 
-use crate::connection_limit::ConnectionLimiter;
 use crate::connection_socket::ConnectionSocket;
 use crate::listen::{ConnectionPeer, ListenerCounters};
+use crate::permit_supply::PermitSupply;
 
 /// Serves connections outside the runtime.
 pub trait FastPath: Send + Sync + Debug {
@@ -46,18 +46,18 @@ pub trait FastPath: Send + Sync + Debug {
 #[derive(Debug, Clone)]
 pub struct KeepAlivePolicy {
     stop_signal: watch::Receiver<bool>,
-    connection_limiter: Option<Arc<ConnectionLimiter>>,
+    permit_supply: Option<Arc<PermitSupply>>,
 }
 
 impl KeepAlivePolicy {
-    pub(crate) fn new(stopped: watch::Receiver<bool>, limiter: &Arc<ConnectionLimiter>) -> Self {
-        Self { stop_signal: stopped, connection_limiter: Some(Arc::clone(limiter)) }
+    pub(crate) fn new(stopped: watch::Receiver<bool>, supply: &Arc<PermitSupply>) -> Self {
+        Self { stop_signal: stopped, permit_supply: Some(Arc::clone(supply)) }
     }
 
     /// Creates a policy that closes connections only after the shutdown began, when `stopped` is true.
     #[must_use]
     pub fn until_stopped(stopped: watch::Receiver<bool>) -> Self {
-        Self { stop_signal: stopped, connection_limiter: None }
+        Self { stop_signal: stopped, permit_supply: None }
     }
 
     /// Returns true if a response sent now is to be the last one of its connection: the listener is shutting down, or
@@ -65,10 +65,7 @@ impl KeepAlivePolicy {
     #[must_use]
     pub fn must_close(&self) -> bool {
         *self.stop_signal.borrow()
-            || self
-                .connection_limiter
-                .as_ref()
-                .is_some_and(|limiter| limiter.must_close_connection())
+            || self.permit_supply.as_ref().is_some_and(|supply| supply.must_close_connection())
     }
 }
 

@@ -37,6 +37,7 @@ pub mod log_file;
 pub mod log_time;
 pub mod outgoing_policy;
 mod page_cache;
+mod permit_supply;
 pub mod proxy_protocol;
 pub mod rate_limit;
 pub mod reader_body;

@@ -15,17 +15,20 @@
 //! * After the shutdown future resolves no connection is accepted; open requests have `drain_timeout` to finish.
 //!
 //! This module accepts connections. `connection` waits for a permit and detects the protocol, `http1` and `http2`
-//! implement the protocols, `connection_context` calls the service, `drain` performs the shutdown.
+//! implement the protocols, `connection_context` calls the service, `connection_shutdown` performs the shutdown.
 //!
 //! Not here: chunked bodies over the limit ([`crate::body_limit`], as only the reader of a body sees them grow).
 
 mod connection;
 mod connection_context;
+mod connection_peer;
+mod connection_shutdown;
 mod drain;
 mod http1;
 mod http2;
 mod listener_counter;
 mod listener_limit;
+mod listener_option;
 mod refusal;
 mod socket;
 
@@ -46,66 +49,18 @@ use tower::Service;
 use tracing::warn;
 
 use self::connection::UnadmittedConnection;
-use self::drain::ConnectionShutdown;
+use self::connection_context::ListenBoxError;
+use self::connection_shutdown::ConnectionShutdown;
 use self::refusal::{MAX_CONCURRENT_REFUSALS, refuse_connection};
 use crate::connection_limit::ConnectionLimiter;
-use crate::fast_path::FastPath;
-use crate::ip_network::IpNetwork;
-use crate::shortcut::Shortcut;
-use crate::tls::TlsServer;
 use crate::{Error, Result};
 
+pub use self::connection_peer::ConnectionPeer;
 pub use self::drain::ListenerDrain;
 pub use self::listener_counter::ListenerCounters;
 pub use self::listener_limit::{ListenerLimits, OverflowPolicy};
+pub use self::listener_option::ListenerOptions;
 pub use self::socket::{PortReuse, bind_listener};
-
-type ListenBoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The options of one listener.
-#[derive(Debug, Clone, Default)]
-pub struct ListenerOptions {
-    /// The limits.
-    pub limits: ListenerLimits,
-    /// The certificates; without them the front uses cleartext.
-    pub tls: Option<TlsServer>,
-    /// Proxies whose connections begin with a PROXY header that names the client. Default none.
-    pub proxies: Arc<[IpNetwork]>,
-    /// The counters of the front; share one instance to sum several listeners.
-    pub counters: Arc<ListenerCounters>,
-    /// The shutdown of the front.
-    pub drain: ListenerDrain,
-    /// Handles requests on HTTP/1.1 connections before the service, where possible.
-    pub fast_path: Option<Arc<dyn FastPath>>,
-    /// Sends available responses before the service sees a request, on connections without TLS that are not on the fast
-    /// path.
-    pub shortcut: Option<Arc<dyn Shortcut>>,
-}
-
-impl From<ListenerLimits> for ListenerOptions {
-    fn from(limits: ListenerLimits) -> Self {
-        Self { limits, ..Self::default() }
-    }
-}
-
-/// The sender of a request; an extension of every request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConnectionPeer {
-    /// Address of the peer.
-    pub addr: SocketAddr,
-    /// True if the connection is encrypted.
-    pub is_tls: bool,
-    /// True if the peer is this machine.
-    pub is_loopback: bool,
-}
-
-impl ConnectionPeer {
-    /// Creates the description of the peer at `addr`.
-    #[must_use]
-    pub fn new(addr: SocketAddr, is_tls: bool) -> Self {
-        Self { addr, is_tls, is_loopback: addr.ip().to_canonical().is_loopback() }
-    }
-}
 
 /// Maximum number of connections accepted before other tasks run.
 const MAX_ACCEPT_BATCH: u64 = 1024;

@@ -14,9 +14,11 @@ use tokio::sync::{Semaphore, watch};
 use tower::Service;
 use tracing::debug;
 
+use super::connection_context::ListenBoxError;
+use super::connection_peer::ConnectionPeer;
 use super::listener_counter::ClientConnectionGuard;
+use super::listener_option::ListenerOptions;
 use super::refusal::refuse_connection;
-use super::{ConnectionPeer, ListenBoxError, ListenerOptions};
 use crate::connection_limit::{ConnectionLimiter, ConnectionPermit, ConnectionWaiter};
 use crate::connection_socket::{ConnectionSocket, LendableSocket};
 use crate::ip_network::any_network_contains;

@@ -9,12 +9,16 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tower::{Service, ServiceExt};
 
-use super::{ConnectionPeer, ListenerOptions};
+use super::connection_peer::ConnectionPeer;
+use super::listener_option::ListenerOptions;
 use crate::body_limit::BodyLimit;
 use crate::connection_limit::{ConnectionActivity, ConnectionLimiter, ConnectionPermit};
 use crate::linger::{LingeringStream, MoreInputExpected};
 use crate::shortcut::ReadyResponse;
 use crate::tls::TlsHandshake;
+
+/// The error of a service or of a body.
+pub(super) type ListenBoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The state shared by the requests of one connection.
 pub(super) struct ConnectionContext {
@@ -59,7 +63,7 @@ impl ConnectionContext {
     pub(super) fn must_close(&self) -> bool {
         self.listener_options.drain.is_stopped()
             || self.activity.is_eviction_requested()
-            || self.connection_limiter.must_close_connection()
+            || self.connection_limiter.supply().must_close_connection()
     }
 
     /// Returns a response of the shortcut, and whether it is the connection's last; counts the request.

@@ -20,8 +20,8 @@ use tokio::time::{Instant, Sleep};
 use tower::Service;
 
 use super::connection::ServedConnection;
-use super::connection_context::ConnectionContext;
-use super::{ListenBoxError, ListenerLimits};
+use super::connection_context::{ConnectionContext, ListenBoxError};
+use super::listener_limit::ListenerLimits;
 use crate::connection_limit::ConnectionActivity;
 use crate::connection_socket::ConnectionSocket;
 use crate::fast_path::{FastPath, KeepAlivePolicy, LentConnection, SingleRequestStream};
@@ -209,7 +209,7 @@ where
         let limits = front.limits.clone();
         let stopped = front.drain.subscribe_stop();
         let (builder, closing) =
-            (http1_builder(&limits), KeepAlivePolicy::new(stopped, &seated.limiter));
+            (http1_builder(&limits), KeepAlivePolicy::new(stopped, seated.limiter.supply()));
         let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
         let mut current = (wire, Vec::new());
         loop {

@@ -21,8 +21,8 @@ use tower::Service;
 use tracing::debug;
 
 use super::connection::ServedConnection;
-use super::connection_context::ConnectionContext;
-use super::{ListenBoxError, ListenerLimits};
+use super::connection_context::{ConnectionContext, ListenBoxError};
+use super::listener_limit::ListenerLimits;
 use crate::connection_socket::{ConnectionSocket, LendableSocket};
 use crate::fast_path::{
     FastPath, FastPathHttp2, HTTP2_STREAM_WINDOW, KeepAlivePolicy, LentConnection,
@@ -93,7 +93,7 @@ where
         let limits = front.limits.clone();
         // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
         let ending = front.drain.subscribe_stop();
-        let closing = KeepAlivePolicy::new(ending.clone(), &seated.limiter);
+        let closing = KeepAlivePolicy::new(ending.clone(), seated.limiter.supply());
         let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
         let (opening, mut opened) = mpsc::unbounded_channel();
         let http2 = FastPathHttp2 {
@@ -196,7 +196,7 @@ where
             }
             if is_seated
                 && !context.activity.is_eviction_requested()
-                && context.connection_limiter.must_close_connection()
+                && context.connection_limiter.supply().must_close_connection()
             {
                 context.activity.request_eviction();
             }

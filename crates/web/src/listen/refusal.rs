@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use super::ListenerOptions;
+use super::listener_option::ListenerOptions;
 
 /// Maximum number of connections that are being refused at a time; further ones are closed without a response.
 pub(super) const MAX_CONCURRENT_REFUSALS: usize = 256;
