@@ -14,46 +14,27 @@
 //!
 //! Not here: content, caching rules, templates, routes.
 
-pub mod access_log;
-pub mod body_limit;
-mod body_timeout;
-pub mod cache_path;
-pub mod client;
-mod connection_limit;
-pub mod connection_socket;
-pub mod decimal_digits;
 mod error;
-pub mod fast_path;
 pub mod flush_message;
-pub mod forwarded_client;
 pub mod html_charset;
-mod http2_monitor;
 pub mod ip_network;
-mod keep_alive;
-mod linger;
-pub mod listen;
-mod log_escape;
-pub mod log_file;
-pub mod log_time;
-pub mod outgoing_policy;
-mod page_cache;
-mod permit_supply;
-pub mod proxy_protocol;
-pub mod rate_limit;
-pub mod reader_body;
+mod log;
+mod outgoing;
 pub mod request_head;
-pub mod request_histogram;
-pub mod request_log;
-pub mod sample_mark;
-pub mod secret_parameter;
-pub mod shortcut;
-pub mod sling_url;
-pub mod slow_client_timeout;
-pub mod socket_handover;
+mod server;
 pub mod tls;
-mod write_timeout;
+mod url;
 
 pub use error::Error;
+pub use log::{
+    access_log, log_file, log_time, request_histogram, request_log, sample_mark, secret_parameter,
+};
+pub use outgoing::{client, outgoing_policy, reader_body};
+pub use server::{
+    body_limit, connection_socket, fast_path, forwarded_client, listen, proxy_protocol, rate_limit,
+    shortcut, slow_client_timeout, socket_handover,
+};
+pub use url::{cache_path, decimal_digits, sling_url};
 
 /// The result of binding, serving and opening logs.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -20,8 +20,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::connection_limit::ConnectionActivity;
-use crate::listen::ListenerCounters;
+use crate::server::connection_limit::ConnectionActivity;
+use crate::server::listen::ListenerCounters;
 
 /// Maximum time to read the rest of a peer's data.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -2,13 +2,13 @@
 //! drains.
 //!
 //! In: a bound socket, a service, [`ListenerOptions`] (limits, TLS, trusted proxies, counters), a future that ends the
-//! serving. Out: every request has the extensions [`ConnectionPeer`] and [`crate::body_limit::BodyLimit`], over TLS
-//! also [`crate::tls::TlsHandshake`].
+//! serving. Out: every request has the extensions [`ConnectionPeer`] and [`crate::server::body_limit::BodyLimit`], over
+//! TLS also [`crate::tls::TlsHandshake`].
 //!
 //! Invariants
 //! * At most `max_connections` connections are served; further ones wait, and idle connections are evicted for them
-//!   ([`crate::connection_limit`]). They wait in the kernel's backlog, or accepted and up to a limit, beyond which they
-//!   are answered with 503 and `Retry-After` and closed ([`OverflowPolicy`]).
+//!   ([`crate::server::connection_limit`]). They wait in the kernel's backlog, or accepted and up to a limit, beyond
+//!   which they are answered with 503 and `Retry-After` and closed ([`OverflowPolicy`]).
 //! * A head over `max_header_bytes` is answered with 431, a `Content-Length` over `max_body_bytes` with 413, both
 //!   before the service sees the request. A head that is not complete within `header_timeout` closes the connection.
 //! * A connection from one of [`ListenerOptions::proxies`] must begin with a PROXY header, and no other one may.
@@ -17,7 +17,8 @@
 //! This module accepts connections. `connection` waits for a permit and detects the protocol, `http1` and `http2`
 //! implement the protocols, `connection_context` calls the service, `connection_shutdown` performs the shutdown.
 //!
-//! Not here: chunked bodies over the limit ([`crate::body_limit`], as only the reader of a body sees them grow).
+//! Not here: chunked bodies over the limit ([`crate::server::body_limit`], as only the reader of a body sees them
+//! grow).
 
 mod connection;
 mod connection_context;
@@ -52,7 +53,7 @@ use self::connection::UnadmittedConnection;
 use self::connection_context::ListenBoxError;
 use self::connection_shutdown::ConnectionShutdown;
 use self::refusal::{MAX_CONCURRENT_REFUSALS, refuse_connection};
-use crate::connection_limit::ConnectionLimiter;
+use crate::server::connection_limit::ConnectionLimiter;
 use crate::{Error, Result};
 
 pub use self::connection_peer::ConnectionPeer;

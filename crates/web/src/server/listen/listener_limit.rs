@@ -31,8 +31,8 @@ pub struct ListenerLimits {
     /// 60 s. It limits idle connections as well as clients that send a head byte by byte.
     pub header_timeout: Duration,
     /// Maximum time in which a peer must read at least one byte while data is written to it, shortened if it reads less
-    /// than [`LEAST_RATE`](crate::slow_client_timeout::MIN_CLIENT_BYTES_PER_SECOND) on average. It also limits the TLS
-    /// handshake. Default 30 s.
+    /// than [`LEAST_RATE`](crate::server::slow_client_timeout::MIN_CLIENT_BYTES_PER_SECOND) on average. It also limits
+    /// the TLS handshake. Default 30 s.
     pub write_timeout: Duration,
     /// Maximum time for open requests to complete after the shutdown began; default 10 s.
     pub drain_timeout: Duration,

@@ -7,7 +7,7 @@
 //! to the initial value. So a client that reads nothing times out when the budget is spent, and one that reads less
 //! than [`MIN_CLIENT_BYTES_PER_SECOND`] somewhat later, in however small or rare pieces it reads.
 //!
-//! Not here: request bodies ([`crate::body_limit`]).
+//! Not here: request bodies ([`crate::server::body_limit`]).
 
 use std::time::Duration;
 

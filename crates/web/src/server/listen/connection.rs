@@ -19,12 +19,12 @@ use super::connection_peer::ConnectionPeer;
 use super::listener_counter::ClientConnectionGuard;
 use super::listener_option::ListenerOptions;
 use super::refusal::refuse_connection;
-use crate::connection_limit::{ConnectionLimiter, ConnectionPermit, ConnectionWaiter};
-use crate::connection_socket::{ConnectionSocket, LendableSocket};
 use crate::ip_network::any_network_contains;
-use crate::proxy_protocol;
+use crate::server::connection_limit::{ConnectionLimiter, ConnectionPermit, ConnectionWaiter};
+use crate::server::connection_socket::{ConnectionSocket, LendableSocket};
+use crate::server::proxy_protocol;
+use crate::server::write_timeout::WriteTimeoutStream;
 use crate::tls::{HTTP2_ALPN, TlsHandshake};
-use crate::write_timeout::WriteTimeoutStream;
 
 /// Maximum time that a connection waits before it is refused.
 const MAX_CONNECTION_WAIT: Duration = Duration::from_secs(5);

@@ -8,13 +8,13 @@
 
 use std::fmt;
 
-use crate::decimal_digits::DecimalDigits;
-use crate::log_escape::{
+use crate::log::log_escape::{
     EscapedLogField, LogEscapeContext, split_quoted_field, unescape_log_field,
 };
-use crate::log_file::WriteLogLine;
-use crate::log_time::LogTime;
-use crate::secret_parameter::redact_secrets;
+use crate::log::log_file::WriteLogLine;
+use crate::log::log_time::LogTime;
+use crate::log::secret_parameter::redact_secrets;
+use crate::url::decimal_digits::DecimalDigits;
 
 /// A line of an `access.log`.
 #[derive(Debug, Clone, PartialEq, Eq)]

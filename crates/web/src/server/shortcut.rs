@@ -24,10 +24,10 @@ use rustix::net::{SendFlags, send};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::connection_socket::head_send_flags;
-use crate::listen::ConnectionPeer;
-use crate::page_cache::{load_into_page_cache, would_block_on_disk};
-use crate::slow_client_timeout::SlowClientTimeout;
+use crate::server::connection_socket::head_send_flags;
+use crate::server::listen::ConnectionPeer;
+use crate::server::page_cache::{load_into_page_cache, would_block_on_disk};
+use crate::server::slow_client_timeout::SlowClientTimeout;
 
 /// Maximum length of a file that is sent this way, in bytes.
 pub const MAX_SHORTCUT_FILE_BYTES: u64 = 256 * 1024;
@@ -199,7 +199,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
-    use crate::page_cache::tests::{forgotten, is_forgotten};
+    use crate::server::page_cache::tests::{forgotten, is_forgotten};
 
     async fn pair() -> (TcpStream, std::net::TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

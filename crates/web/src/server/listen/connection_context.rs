@@ -11,10 +11,10 @@ use tower::{Service, ServiceExt};
 
 use super::connection_peer::ConnectionPeer;
 use super::listener_option::ListenerOptions;
-use crate::body_limit::BodyLimit;
-use crate::connection_limit::{ConnectionActivity, ConnectionLimiter, ConnectionPermit};
-use crate::linger::{LingeringStream, MoreInputExpected};
-use crate::shortcut::ReadyResponse;
+use crate::server::body_limit::BodyLimit;
+use crate::server::connection_limit::{ConnectionActivity, ConnectionLimiter, ConnectionPermit};
+use crate::server::linger::{LingeringStream, MoreInputExpected};
+use crate::server::shortcut::ReadyResponse;
 use crate::tls::TlsHandshake;
 
 /// The error of a service or of a body.

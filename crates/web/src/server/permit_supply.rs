@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::listen::ListenerCounters;
+use crate::server::listen::ListenerCounters;
 
 /// Permits are scarce while fewer than one in this number is free.
 const SCARCE_DIVISOR: usize = 16;

@@ -1,6 +1,6 @@
 //! A connection that times out if the peer reads nothing, or too slowly.
 //!
-//! Reads are limited elsewhere: heads by the listener's timer, bodies by [`crate::body_limit`].
+//! Reads are limited elsewhere: heads by the listener's timer, bodies by [`crate::server::body_limit`].
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::slow_client_timeout::SlowClientTimeout;
+use crate::server::slow_client_timeout::SlowClientTimeout;
 
 /// Fails a write when the wait for the peer exceeds its [`SlowClientTimeout`].
 pub(crate) struct WriteTimeoutStream<T> {

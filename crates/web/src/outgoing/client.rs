@@ -32,7 +32,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tower::Service;
 
-use crate::outgoing_policy::{OutgoingPolicy, uri_port};
+use crate::outgoing::outgoing_policy::{OutgoingPolicy, uri_port};
 use crate::tls::TlsTrust;
 
 type ClientBoxError = Box<dyn std::error::Error + Send + Sync>;

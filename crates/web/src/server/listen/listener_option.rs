@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::drain::ListenerDrain;
 use super::listener_counter::ListenerCounters;
 use super::listener_limit::ListenerLimits;
-use crate::fast_path::FastPath;
 use crate::ip_network::IpNetwork;
-use crate::shortcut::Shortcut;
+use crate::server::fast_path::FastPath;
+use crate::server::shortcut::Shortcut;
 use crate::tls::TlsServer;
 
 /// The options of one listener.

@@ -20,7 +20,7 @@ use hyper::rt::Executor;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::connection_limit::ConnectionActivity;
+use crate::server::connection_limit::ConnectionActivity;
 
 /// From this number on, requests canceled before their response count as abuse if they are the majority of all
 /// requests.

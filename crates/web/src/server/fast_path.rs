@@ -22,9 +22,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::{mpsc, watch};
 
-use crate::connection_socket::ConnectionSocket;
-use crate::listen::{ConnectionPeer, ListenerCounters};
-use crate::permit_supply::PermitSupply;
+use crate::server::connection_socket::ConnectionSocket;
+use crate::server::listen::{ConnectionPeer, ListenerCounters};
+use crate::server::permit_supply::PermitSupply;
 
 /// Serves connections outside the runtime.
 pub trait FastPath: Send + Sync + Debug {

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::listener_option::ListenerOptions;
-use crate::connection_limit::ConnectionLimiter;
+use crate::server::connection_limit::ConnectionLimiter;
 
 /// Signals the shutdown to the connections of one listener.
 pub(super) struct ConnectionShutdown {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use bytes::Buf;
 use http_body::{Body, Frame, SizeHint};
 
-pub use crate::body_timeout::{BodyIdleTimeout, BodyReadTimeout, BodyTooSlow, MinReadRate};
+pub use crate::server::body_timeout::{BodyIdleTimeout, BodyReadTimeout, BodyTooSlow, MinReadRate};
 
 type BodyLimitBoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The maximum body size of the listener; an extension of every request that came through [`crate::listen`].
+/// The maximum body size of the listener; an extension of every request that came through [`crate::server::listen`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyLimit(pub u64);
 

@@ -23,14 +23,14 @@ use tracing::debug;
 use super::connection::ServedConnection;
 use super::connection_context::{ConnectionContext, ListenBoxError};
 use super::listener_limit::ListenerLimits;
-use crate::connection_socket::{ConnectionSocket, LendableSocket};
-use crate::fast_path::{
+use crate::server::connection_socket::{ConnectionSocket, LendableSocket};
+use crate::server::fast_path::{
     FastPath, FastPathHttp2, HTTP2_STREAM_WINDOW, KeepAlivePolicy, LentConnection,
     http2_connection_window,
 };
-use crate::http2_monitor::{Http2CloseReason, StreamExecutor, StreamMonitor};
+use crate::server::http2_monitor::{Http2CloseReason, StreamExecutor, StreamMonitor};
+use crate::server::write_timeout::WriteTimeoutStream;
 use crate::tls::TlsHandshake;
-use crate::write_timeout::WriteTimeoutStream;
 
 /// Maximum number of bytes that an HTTP/2 stream buffers for its client.
 const HTTP2_STREAM_SEND_BUFFER_BYTES: usize = 128 * 1024;

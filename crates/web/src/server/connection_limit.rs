@@ -27,9 +27,9 @@ use futures_util::task::AtomicWaker;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::fast_path::FastPath;
-use crate::listen::ListenerCounters;
-use crate::permit_supply::PermitSupply;
+use crate::server::fast_path::FastPath;
+use crate::server::listen::ListenerCounters;
+use crate::server::permit_supply::PermitSupply;
 
 /// One in this number of the evictable connections is evicted in addition to the number of waiting clients, as more are
 /// likely to arrive soon.

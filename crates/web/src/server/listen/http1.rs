@@ -22,14 +22,14 @@ use tower::Service;
 use super::connection::ServedConnection;
 use super::connection_context::{ConnectionContext, ListenBoxError};
 use super::listener_limit::ListenerLimits;
-use crate::connection_limit::ConnectionActivity;
-use crate::connection_socket::ConnectionSocket;
-use crate::fast_path::{FastPath, KeepAlivePolicy, LentConnection, SingleRequestStream};
-use crate::keep_alive::{self, KeepAliveInput};
-use crate::linger::LingeringStream;
-use crate::shortcut::send_ready_response;
+use crate::server::connection_limit::ConnectionActivity;
+use crate::server::connection_socket::ConnectionSocket;
+use crate::server::fast_path::{FastPath, KeepAlivePolicy, LentConnection, SingleRequestStream};
+use crate::server::keep_alive::{self, KeepAliveInput};
+use crate::server::linger::LingeringStream;
+use crate::server::shortcut::send_ready_response;
+use crate::server::write_timeout::WriteTimeoutStream;
 use crate::tls::TlsHandshake;
-use crate::write_timeout::WriteTimeoutStream;
 
 impl<S, B> ServedConnection<S>
 where
@@ -379,7 +379,7 @@ impl Drop for ResponseInProgress<'_> {
 #[cfg(test)]
 mod tests {
     use super::{LingeringStream, ListenerLimits, SingleRequestStream, serve_single_request};
-    use crate::linger::MoreInputExpected;
+    use crate::server::linger::MoreInputExpected;
     use bytes::Bytes;
     use http::{Request, Response};
     use http_body_util::Full;

@@ -5,7 +5,7 @@
 //! 21/Nov/2026:00:50:16 +0000 [2] <- 200 text/html 98ms
 //! 21/Nov/2026:00:50:16 +0000 [3] <- 200 text/html; lab=19ab03ff2c1-17 98ms
 //! ```
-//! `docs/formats/request-log.md` has the details. Written through [`crate::log_file`], read by the lab.
+//! `docs/formats/request-log.md` has the details. Written through [`crate::log::log_file`], read by the lab.
 //!
 //! Invariants
 //! * One [`RequestLogLine`] is one line of text, whatever its values hold; what was written reads back equal.
@@ -15,12 +15,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::decimal_digits::DecimalDigits;
-use crate::log_escape::{EscapedLogField, LogEscapeContext, unescape_log_field};
-use crate::log_file::WriteLogLine;
-use crate::log_time::LogTime;
-use crate::sample_mark;
-use crate::secret_parameter::redact_secrets;
+use crate::log::log_escape::{EscapedLogField, LogEscapeContext, unescape_log_field};
+use crate::log::log_file::WriteLogLine;
+use crate::log::log_time::LogTime;
+use crate::log::sample_mark;
+use crate::log::secret_parameter::redact_secrets;
+use crate::url::decimal_digits::DecimalDigits;
 
 /// A line of a `request.log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
