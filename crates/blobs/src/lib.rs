@@ -33,8 +33,8 @@ pub use bucket::{
 pub use cached_store::CachedBlobStore;
 pub use composite_storage::{BlobDelegate, CompositeBlobCounts, CompositeBlobStorage};
 pub use error::{Error, Result};
-pub use local_store::{LocalBlobStore, SMALL_BLOB_BYTES};
+pub use local_store::LocalBlobStore;
 pub use memory_store::MemoryBlobStore;
 pub use read_only_folder::ReadOnlyBlobFolder;
-pub use storage::{DelegateIndex, ListedBlob, ReadBlobs, WriteBlobs};
+pub use storage::{DelegateIndex, ListedBlob, ReadBlobs, SMALL_BLOB_BYTES, WriteBlobs};
 pub use tympan_store::BlobId;

@@ -19,11 +19,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex as TurnMutex, Semaphore};
 use tympan_store::BlobId;
 
+use super::bucket_counts::BucketCounts;
+use super::options::BucketOptions;
 use super::read_cache::BlobReadCache;
 use super::remote_bucket::RemoteBucket;
-use super::{BucketCounts, BucketOptions};
 use crate::blob_file::{self, blob_hex_digest, disk_error, ignore_absent};
 use crate::{BlobContent, Error, Result};
+
+/// The folder, below that of the cache, for blobs that wait for their upload.
+pub(super) const UPLOAD_DIR: &str = "upload";
 
 /// The staging area of a bucket.
 pub(super) struct UploadStaging {

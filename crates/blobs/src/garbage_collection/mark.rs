@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 use tympan_store::BlobId;
 
 use super::id_sorter::{BlobIdSorter, from_unix_micros, to_unix_micros};
-use super::member::{StorageMember, malformed_note_error, read_note, write_json_note};
+use super::json_note::{malformed_note_error, read_note, write_json_note};
+use super::member::StorageMember;
 use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
 pub(super) const MARKS_NOTE_PREFIX: &str = "marks-";
