@@ -1,7 +1,8 @@
 //! Property indexes: maps from values to node paths, defined below `/oak:index`, and some built-in ones.
 //!
 //! In: definitions in Oak's form (`oak:QueryIndexDefinition` of type `property`), and documents as commits change them.
-//! Out: for each index a map beside the content map; key: the value's entry ([`crate::model::value_key`]), then the node path.
+//! Out: for each index a map beside the content map; key: the value's entry ([`crate::model::value_key`]), then the
+//! node path.
 //!
 //! Invariants
 //! * A map is complete or absent: it holds the empty key and every entry of the content at its root. While an index is
@@ -22,7 +23,7 @@ use regex::Regex;
 use tympan_store::{ChunkBatch, ChunkId, MapValue, SortedMap};
 
 use crate::document::body::{BodyNode, DocumentBody};
-use crate::document::borrowed_node::BorrowedValue;
+use crate::document::borrowed_property::BorrowedValue;
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::model::value_key::{MULTI_VALUE_MARKER, NO_VALUE_FAMILY, ValueKey};
 use crate::node_type::NodeTypes;
