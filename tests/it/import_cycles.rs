@@ -16,7 +16,6 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("lab/tympan-lab", 5, 7),
     ("render", 6, 16),
     ("render-export", 4, 6),
-    ("replicate", 9, 9),
     ("search", 4, 8),
     ("server", 4, 14),
 ];

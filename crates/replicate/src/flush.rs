@@ -28,12 +28,12 @@ use tympan_web::client::HttpClient;
 use tympan_web::flush_message::{FlushAction, FlushMessage, FlushScope};
 
 use crate::affected_url::{AffectedUrlResolver, AffectedUrlSet};
-use crate::agent::{ReplicationAgentKind, read_agents};
+use crate::agent::{ReplicationAgentKind, agent_topic, read_agents};
+use crate::blocking::run_blocking;
 use crate::flush_number::FlushNumberAllocator;
 use crate::home_pair::{HomePairs, PairKeyPurpose};
+use crate::http_request::send_request;
 use crate::message::parse_chunk_id;
-use crate::message_sender::{run_blocking, send_request};
-use crate::replicator::agent_topic;
 use crate::url_path::{
     decode_url_path, encode_url_path, is_url_of_path, node_path_candidates, owner_path_candidates,
 };

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use http::{Method, Request, header};
-use http_body::Body;
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use serde_json::Value as Json;
 use tympan_content::{BlobId, ChunkId, NodePath, Repository, Snapshot, SubtreeScope};
 use tympan_jobs::Job;
@@ -14,14 +12,16 @@ use tympan_web::client::HttpClient;
 use tympan_web::reader_body::body_from_reader;
 
 use crate::blob_bundle::{BlobBundleReader, bundle_length, split_into_bundles};
+use crate::blocking::run_blocking;
 use crate::home_pair::{HomePairs, PairKeyPurpose};
+use crate::http_request::send_request;
 use crate::message::{encode_framed_chunks, parse_chunk_id};
 use crate::on_off_time::is_due;
 use crate::replication_request::{ReplicationAction, carries_replication_stamp, is_policy};
 use crate::superseded_job::SupersedingRequests;
-use crate::tree_replication::{TreePart, parse_tree_part};
+use crate::tree_part::{TreePart, parse_tree_part};
 use crate::withdrawal::{
-    WITHDRAWAL_PROPERTY, is_still_requested, live_documents_below, retained_documents_below,
+    is_still_requested, is_withdrawal, live_documents_below, retained_documents_below,
 };
 use crate::{Error, RECEIVE_PATH, ReplicationAgent, ReplicationMessage, Result, WireDocument};
 
@@ -31,13 +31,6 @@ pub(crate) const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
 const CHUNK_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum number of times that the publisher may report missing parts before the attempt fails.
 const MAX_OFFER_ROUNDS: usize = 4;
-
-type BoxedBodyError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Returns true if a job withdraws what a commit removed, not what a user requested.
-pub(crate) fn is_withdrawal(job: &Job) -> bool {
-    job.properties.get(WITHDRAWAL_PROPERTY).and_then(Json::as_bool).unwrap_or(false)
-}
 
 /// The dependencies of a sender.
 #[derive(Debug, Clone)]
@@ -355,28 +348,6 @@ fn part_ancestor_types(snapshot: &Snapshot, part: &TreePart) -> Result<Vec<(Stri
     Ok(all)
 }
 
-/// Sends a request and returns the response's body; statuses other than 2xx are errors.
-pub(crate) async fn send_request<B>(
-    client: &HttpClient,
-    target: &str,
-    request: Request<B>,
-) -> Result<Bytes>
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxedBodyError>,
-{
-    let unreachable = |source| Error::Unreachable { target: target.to_owned(), source };
-    let response = client.send(request).await.map_err(unreachable)?;
-    let status = response.status();
-    let body = http_body_util::Limited::new(response.into_body(), 64 * 1024 * 1024).collect().await;
-    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    if status.is_success() {
-        return Ok(body);
-    }
-    let message = String::from_utf8_lossy(&body).into_owned();
-    Err(Error::Refused { target: target.to_owned(), status: status.as_u16(), message })
-}
-
 /// Parses the lists in a 409 response.
 fn parse_missing_parts(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
     let malformed = || Error::Malformed(format!("`{text}` does not list what is missing"));
@@ -391,12 +362,4 @@ fn parse_missing_parts(text: &str) -> Result<(Vec<ChunkId>, Vec<BlobId>)> {
         .map(|id| id.parse().map_err(|_| malformed()))
         .collect::<Result<_>>()?;
     Ok((chunks, blobs))
-}
-
-/// Runs blocking reads and writes of content on a thread that may block.
-pub(crate) async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T> {
-    let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| Error::Malformed(format!("the task failed: {error}")))
 }

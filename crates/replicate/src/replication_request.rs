@@ -1,22 +1,13 @@
-//! Replication requests: a user activates or deactivates, and jobs for every agent are stored.
+//! Replication requests: a user activates or deactivates, and the content records it.
 
-use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use serde_json::{Value as Json, json};
 use tympan_content::{
     CheckInOptions, CheckOutState, ChunkId, JCR_CONTENT, JcrDate, Node, NodePath, Privileges,
     Property, Repository, Session, Snapshot, SubtreeScope, Value, Viewer,
 };
-use tympan_jobs::{JobId, JobQueues, NewJob};
 
-use crate::agent::{ReplicationAgentKind, read_agents};
-use crate::message_sender::run_blocking;
-use crate::replicator::agent_topic;
-use crate::tree_replication::{
-    TREE_TOPIC, is_partwise, record_with_waiting_trees, tree_job_payload,
-};
-use crate::{Error, ReplicationAgent, Result};
+use crate::Result;
 
 /// The action that a user requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,131 +237,4 @@ pub(crate) fn carries_replication_stamp(node: &Node) -> bool {
 pub fn is_live(node: &Node) -> Result<bool> {
     let is_active = |node: &Node| node.summary().is_some_and(|summary| summary.is_activated());
     Ok(is_active(node) || node.listed_descendants()?.iter().any(is_active))
-}
-
-/// Jobs that are stored before the request is recorded in content, so that a crash between the two loses neither.
-#[derive(Debug)]
-pub struct HeldReplicationJobs {
-    jobs: Vec<(JobId, Json)>,
-    /// The indexes of the requests that are carried out in parts.
-    partwise_requests: BTreeSet<usize>,
-}
-
-/// Stores a held job for each request and each enabled agent of the author that sends to a publisher. For a tree that
-/// is carried out in parts, it stores one job for all agents.
-///
-/// # Errors
-/// [`Error::InvalidAgent`] if there is no agent for a request; errors of the queues.
-pub async fn store_held_jobs(
-    repository: &Repository,
-    queues: &JobQueues,
-    requests: &[ReplicationRequest],
-    now: SystemTime,
-) -> Result<HeldReplicationJobs> {
-    let (reading, request_copies) = (repository.clone(), requests.to_vec());
-    let (agents, in_parts) = run_blocking(move || -> Result<_> {
-        let snapshot = reading.snapshot()?;
-        let mut in_parts = BTreeSet::new();
-        for (number, request) in request_copies.iter().enumerate() {
-            if is_partwise(&snapshot, request)? {
-                in_parts.insert(number);
-            }
-        }
-        Ok((read_agents(&snapshot, "author")?, in_parts))
-    })
-    .await??;
-    record_with_waiting_trees(queues, requests).await?;
-    let agents: Vec<ReplicationAgent> = agents
-        .into_iter()
-        .filter(|agent| agent.is_enabled && agent.kind == ReplicationAgentKind::Publish)
-        .collect();
-    let nobody = |reason: String| Error::InvalidAgent { agent: "author".to_owned(), reason };
-    if agents.is_empty() {
-        let reason =
-            "no enabled agent sends to a publisher; add one below `/etc/replication/agents.author`";
-        return Err(nobody(reason.to_owned()));
-    }
-    let mut job_parts = Vec::new();
-    for (number, request) in requests.iter().enumerate() {
-        let takers: Vec<String> = agents
-            .iter()
-            .filter(|agent| is_agent_for_request(agent, request))
-            .map(|agent| agent_topic("author", &agent.name))
-            .collect();
-        if takers.is_empty() {
-            let path = &request.path;
-            return Err(nobody(format!(
-                "no enabled agent accepts `{path}`: all of them are for other paths"
-            )));
-        }
-        if in_parts.contains(&number) {
-            job_parts.push((TREE_TOPIC.to_owned(), tree_job_payload(request, now), request));
-            continue;
-        }
-        for topic in &takers {
-            let payload = json!({
-                "action": request.action.name(),
-                "path": request.path.as_str(),
-                "deep": request.depth == SubtreeScope::Subtree,
-            });
-            job_parts.push((topic.clone(), payload, request));
-        }
-    }
-    let jobs = job_parts.iter().map(|(topic, payload, request)| {
-        NewJob::new(topic.as_str(), payload.clone())
-            .with_user(request.user.as_str())
-            .with_subject_path(request.path.clone())
-    });
-    let ids = queues.add_held_jobs(jobs.collect(), now).await?;
-    let payloads = job_parts.iter().map(|(_, payload, _)| payload.clone());
-    Ok(HeldReplicationJobs {
-        jobs: ids.into_iter().zip(payloads).collect(),
-        partwise_requests: in_parts,
-    })
-}
-
-/// Returns true if an agent handles a request, or a part of it.
-fn is_agent_for_request(agent: &ReplicationAgent, request: &ReplicationRequest) -> bool {
-    if request.depth == SubtreeScope::Subtree || request.action == ReplicationAction::Deactivate {
-        agent.accepts_any_below(&request.path)
-    } else {
-        agent.accepts_path(&request.path)
-    }
-}
-
-impl HeldReplicationJobs {
-    /// Returns the requests that are recorded in content at once; the others are recorded part by part.
-    #[must_use]
-    pub fn immediate_requests(&self, requests: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
-        let requests = requests.into_iter().enumerate();
-        let at_once = requests.filter(|(number, _)| !self.partwise_requests.contains(number));
-        at_once.map(|(_, request)| request).collect()
-    }
-
-    /// Releases the jobs to the agents, to be sent from the state created since.
-    ///
-    /// # Errors
-    /// Errors of the queues.
-    pub async fn release(
-        mut self,
-        queues: &JobQueues,
-        root: ChunkId,
-        now: SystemTime,
-    ) -> Result<()> {
-        for (_, payload) in &mut self.jobs {
-            if let Some(payload) = payload.as_object_mut() {
-                payload.insert("root".to_owned(), root.to_string().into());
-            }
-        }
-        Ok(queues.release_held(&self.jobs, now).await?)
-    }
-
-    /// Removes the jobs, because the change for which they were stored did not happen.
-    ///
-    /// # Errors
-    /// Errors of the queues.
-    pub async fn discard(self, queues: &JobQueues) -> Result<()> {
-        let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
-        Ok(queues.discard_held(&ids).await?)
-    }
 }

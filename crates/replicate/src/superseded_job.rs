@@ -15,7 +15,7 @@ use tympan_content::{NodePath, Snapshot, StoredDocument, SubtreeScope};
 use tympan_jobs::{Job, JobId, JobQueues};
 
 use crate::replication_request::ReplicationAction;
-use crate::tree_replication::tree_part_paths;
+use crate::tree_part::tree_part_paths;
 use crate::{Error, Result};
 
 /// The property of a job with the requests that superseded it.

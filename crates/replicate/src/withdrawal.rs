@@ -12,23 +12,22 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use serde_json::json;
-use tokio::sync::watch;
-use tracing::info;
-use tympan_content::{
-    ChunkId, Node, NodePath, RevisionDetails, Snapshot, SubtreeScope, Withdrawal,
-};
-use tympan_jobs::{FollowerLoop, NewJob, format_error_chain};
+use serde_json::{Value as Json, json};
+use tympan_content::{Node, NodePath, Snapshot, SubtreeScope, Withdrawal};
+use tympan_jobs::{Job, NewJob};
 
-use crate::agent::{ReplicationAgentKind, read_agents};
-use crate::message_sender::run_blocking;
+use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 use crate::replication_request::{ReplicationAction, carries_replication_stamp};
 use crate::replication_status::{ReplicationStatus, stamped_status};
-use crate::replicator::{IDLE_POLL_INTERVAL, Replicator, agent_topic, root_poll_interval};
-use crate::{Error, ReplicationAgent, Result};
+use crate::{Error, Result};
 
 /// The property of a job that withdraws what a commit removed, except for what is live in the newest state.
-pub(crate) const WITHDRAWAL_PROPERTY: &str = "withdrawal";
+const WITHDRAWAL_PROPERTY: &str = "withdrawal";
+
+/// Returns true if a job withdraws what a commit removed, not what a user requested.
+pub(crate) fn is_withdrawal(job: &Job) -> bool {
+    job.properties.get(WITHDRAWAL_PROPERTY).and_then(Json::as_bool).unwrap_or(false)
+}
 
 /// A document that visitors have although it is no longer at this path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,9 +180,10 @@ fn topmost_withdrawals(due: &[Withdrawal]) -> Vec<&Withdrawal> {
 }
 
 /// Jobs, and the entries that they carry out.
-type WithdrawalPlan = (Vec<NewJob>, Vec<Withdrawal>);
+pub(crate) type WithdrawalPlan = (Vec<NewJob>, Vec<Withdrawal>);
 
-fn plan_withdrawals(snapshot: &Snapshot) -> Result<WithdrawalPlan> {
+/// Returns the jobs for what visitors still have of what commits removed.
+pub(crate) fn plan_withdrawals(snapshot: &Snapshot) -> Result<WithdrawalPlan> {
     let (mut jobs, mut done) = (Vec::new(), Vec::new());
     let entries = snapshot.withdrawals(&NodePath::root())?;
     if entries.is_empty() {
@@ -214,59 +214,4 @@ fn plan_withdrawals(snapshot: &Snapshot) -> Result<WithdrawalPlan> {
         }
     }
     Ok((jobs, done))
-}
-
-impl Replicator {
-    /// Stores jobs for what commits removed from the author and visitors still have; returns their number.
-    ///
-    /// # Errors
-    /// If content or the queues fail.
-    pub async fn store_withdrawals(&self, now: SystemTime) -> Result<usize> {
-        let turn = self.lock_requests().await;
-        let repository = self.repository().clone();
-        let (jobs, done) =
-            run_blocking(move || plan_withdrawals(&repository.snapshot()?)).await??;
-        if jobs.is_empty() {
-            return Ok(0);
-        }
-        let count = self.queues().add_jobs(jobs, now).await?.len();
-        let repository = self.repository().clone();
-        run_blocking(move || -> Result<()> {
-            let message = match done.as_slice() {
-                [withdrawal] => format!("withdraw {}", withdrawal.path),
-                all => format!("withdraw {} addresses", all.len()),
-            };
-            let revising = RevisionDetails { user: "system", message: &message, time: now };
-            Ok(repository.complete_withdrawals(&done, revising)?)
-        })
-        .await??;
-        drop(turn);
-        info!(jobs = count, "withdrawals of removed or moved content queued");
-        self.wake_agent_workers();
-        Ok(count)
-    }
-
-    /// Follows content until `stop` becomes true, so that removals by other processes and commands, and those left by
-    /// crashes, are also withdrawn.
-    pub async fn run_withdrawal_loop(self, stop: watch::Receiver<bool>) {
-        let look = root_poll_interval(self.repository());
-        let mut rounds = FollowerLoop::new("withdrawals", stop, IDLE_POLL_INTERVAL);
-        let mut last = None;
-        while !rounds.is_stopped() {
-            let round = self.withdraw_if_changed(&mut last).await.map(|()| look);
-            rounds.finish_round(round.map_err(|error| format_error_chain(&error))).await;
-        }
-    }
-
-    /// Stores withdrawals if content has changed since the last check.
-    async fn withdraw_if_changed(&self, last: &mut Option<ChunkId>) -> Result<()> {
-        let repository = self.repository().clone();
-        let head = run_blocking(move || repository.head_root()).await??;
-        if *last == Some(head) {
-            return Ok(());
-        }
-        self.store_withdrawals(SystemTime::now()).await?;
-        *last = Some(head);
-        Ok(())
-    }
 }

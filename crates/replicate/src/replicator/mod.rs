@@ -1,48 +1,47 @@
-//! The replicator: one worker per agent, which processes the jobs of the agent's queue in order.
+//! The replicator of one role: it accepts requests and manages the queues of the role's agents.
+//!
+//! Its loops are modules of their own: a worker for each agent, and followers of the content.
+
+mod agent_worker;
+mod flush_follower;
+pub(crate) mod on_off_time_job;
+pub(crate) mod tree_replication;
+mod withdrawal_follower;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
-use tracing::{debug, info, warn};
+use tokio::sync::Notify;
+use tracing::{info, warn};
 use tympan_content::{ChunkId, Repository};
-use tympan_jobs::{
-    FollowerLoop, Job, JobClaim, JobFilter, JobQueues, JobState, JobWorker, QueueSet,
-    escape_topic_part, format_error_chain,
-};
+use tympan_jobs::{JobQueues, JobWorker, QueueSet};
 use tympan_web::client::{ClientOptions, HttpClient};
 
 use crate::affected_url::{AffectedUrlResolver, UntrackedUrlResolver};
-use crate::agent::{ReplicationAgentKind, read_agents};
-use crate::flush::{
-    FlushContext, SHARED_FLUSH_FOLLOWER, flush_follower_name, send_flush, store_flushes, test_flush,
-};
+use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
+use crate::blocking::run_blocking;
+use crate::flush::{SHARED_FLUSH_FOLLOWER, flush_follower_name, test_flush};
 use crate::flush_number::FlushNumberAllocator;
+use crate::held_job::store_held_jobs;
 use crate::home_pair::HomePairs;
-use crate::message_sender::{MessageSender, is_withdrawal, run_blocking};
+use crate::message_sender::MessageSender;
 use crate::replication_request::{
-    ActivationVersioning, ReplicationRequest, mark_replicated_with_versioning, store_held_jobs,
+    ActivationVersioning, ReplicationRequest, mark_replicated_with_versioning,
 };
-use crate::superseded_job::{find_given_up_before, mark_superseded};
-use crate::tree_replication::is_tree_part_job;
-use crate::{Error, ReplicationAgent, Result};
+use crate::{Error, Result};
 
 /// The duration of a job's lease. After it, another process may send the job; it is renewed while the job is being
 /// sent.
-pub(crate) const JOB_LEASE: Duration = Duration::from_secs(60);
+const JOB_LEASE: Duration = Duration::from_secs(60);
 /// The timeout of one request to the remote side, including its body.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The interval at which agents are read again and queues are checked without a wake-up.
-pub(crate) const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which the newest state is checked; it is longer if a check costs a round trip.
 const ROOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const COSTLY_ROOT_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The maximum pause between two attempts.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-
 /// Processes the queues of one role's agents. Clones share the same workers.
 #[derive(Debug, Clone)]
 pub struct Replicator {
@@ -75,12 +74,6 @@ struct ReplicatorState {
     last_flushed_root: tokio::sync::Mutex<Option<ChunkId>>,
     /// The option to store versions of what is activated in parts.
     versioning: Mutex<ActivationVersioning>,
-}
-
-/// Returns the topic of an agent's jobs, which are in an ordered queue of their own.
-#[must_use]
-pub fn agent_topic(role: &str, agent: &str) -> String {
-    format!("com/day/cq/replication/job/{role}/{}", escape_topic_part(agent))
 }
 
 impl Replicator {
@@ -182,22 +175,22 @@ impl Replicator {
         *self.state.versioning.lock() = keeping;
     }
 
-    pub(crate) fn versioning(&self) -> ActivationVersioning {
+    fn versioning(&self) -> ActivationVersioning {
         *self.state.versioning.lock()
     }
 
     /// Returns the name under which this process claims jobs.
-    pub(crate) fn process_name(&self) -> &str {
+    fn process_name(&self) -> &str {
         &self.state.process_name
     }
 
     /// Returns the role of the instance.
-    pub(crate) fn role(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         self.state.role
     }
 
     /// Returns the signal that there may be work.
-    pub(crate) fn wake_signal(&self) -> &Notify {
+    fn wake_signal(&self) -> &Notify {
         &self.state.wake_signal
     }
 
@@ -232,177 +225,6 @@ impl Replicator {
     #[must_use]
     pub fn blocked_reason(&self, agent: &str) -> Option<String> {
         self.state.blocked_agents.lock().get(agent).cloned()
-    }
-
-    /// Runs until `stop` becomes true. Agents added later also get a worker.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut workers: BTreeMap<String, ()> = BTreeMap::new();
-        let mut tasks = JoinSet::new();
-        if self.state.role == "author" {
-            tasks.spawn(self.clone().run_tree_loop(stop.clone()));
-        }
-        while !*stop.borrow() {
-            for agent in self.load_agents().await {
-                if workers.insert(agent.name.clone(), ()).is_none() {
-                    tasks.spawn(self.clone().run_agent_worker(agent.name, stop.clone()));
-                }
-            }
-            tokio::select! {
-                () = tokio::time::sleep(IDLE_POLL_INTERVAL) => {}
-                () = self.state.wake_signal.notified() => {}
-                _ = stop.changed() => {}
-            }
-        }
-        while tasks.join_next().await.is_some() {}
-        // The worker's handlers hold this replicator, so the cycle is broken here.
-        *self.state.worker.lock() = None;
-    }
-
-    /// Processes the jobs of one agent in order.
-    async fn run_agent_worker(self, name: String, mut stop: watch::Receiver<bool>) {
-        while !*stop.borrow() {
-            // Register before checking, so that a signal between the check and the wait is not lost.
-            let wakeup = self.state.wake_signal.notified();
-            let pause = match self.process_next_job(&name).await {
-                Ok(Some(pause)) => pause,
-                Ok(None) => continue,
-                Err(error) => {
-                    warn!(agent = name, reason = %error, "cannot process a replication queue");
-                    IDLE_POLL_INTERVAL
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = wakeup => {}
-                _ = stop.changed() => {}
-            }
-        }
-    }
-
-    /// Carries out the next job, or returns how long to wait for one.
-    async fn process_next_job(&self, name: &str) -> Result<Option<Duration>> {
-        let Some(agent) = self.load_agents().await.into_iter().find(|agent| agent.name == name)
-        else {
-            return Ok(Some(IDLE_POLL_INTERVAL));
-        };
-        if !agent.is_enabled {
-            return Ok(Some(IDLE_POLL_INTERVAL));
-        }
-        if let Some(fault) = &agent.config_error {
-            self.block_agent(name, fault);
-            return Ok(Some(IDLE_POLL_INTERVAL));
-        }
-        let topic = agent_topic(self.state.role, name);
-        let paused = self.state.queues.paused_queues().await?;
-        if paused.contains(&self.queue_name_of(name)) {
-            return Ok(Some(IDLE_POLL_INTERVAL));
-        }
-        if agent.kind != ReplicationAgentKind::Publish
-            && self.state.flush_numbers.is_unnumbered(name)
-        {
-            self.skip_given_up_numbers(name, &topic).await?;
-        }
-        let claim = JobClaim { worker: &self.state.process_name, lease: JOB_LEASE };
-        let now = SystemTime::now();
-        let Some(job) = self.state.queues.claim_in_order(&[&topic], claim, now).await? else {
-            let next = self.state.queues.next_ordered_run(&topic).await?;
-            let wait =
-                next.and_then(|next| next.duration_since(now).ok()).unwrap_or(IDLE_POLL_INTERVAL);
-            return Ok(Some(wait.clamp(Duration::from_millis(1), IDLE_POLL_INTERVAL)));
-        };
-        if is_tree_part_job(&job) {
-            // The next part is created while this one is being sent.
-            self.wake_agent_workers();
-        }
-        self.run_claimed_job(&agent, &job).await?;
-        Ok(None)
-    }
-
-    /// Begins an agent's numbers with a gap if an earlier run abandoned flushes, because their dispatcher may not know
-    /// of it.
-    async fn skip_given_up_numbers(&self, name: &str, topic: &str) -> Result<()> {
-        let given_up = JobFilter {
-            state: Some(JobState::GivenUp),
-            topics: vec![topic.to_owned()],
-            ..JobFilter::default()
-        };
-        if !self.state.queues.list_jobs(&given_up, 1).await?.is_empty() {
-            self.state.flush_numbers.skip_number(name);
-        }
-        Ok(())
-    }
-
-    /// Sends one job and records the result.
-    async fn run_claimed_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
-        let started = SystemTime::now();
-        let queues = &self.state.queues;
-        let earlier = match agent.kind {
-            ReplicationAgentKind::Publish if !is_withdrawal(job) => {
-                find_given_up_before(queues, job).await?
-            }
-            // A withdrawal leaves live documents unchanged, and a repeated flush does no harm.
-            _ => Vec::new(),
-        };
-        let sending = async {
-            match agent.kind {
-                ReplicationAgentKind::Publish => {
-                    self.state.sender.send_activation(agent, job).await
-                }
-                _ => {
-                    let transport = (&self.state.flush_client, &self.state.sender.pairs);
-                    send_flush(transport, &self.state.flush_numbers, agent, job).await
-                }
-            }
-        };
-        let mut sending = std::pin::pin!(sending);
-        let outcome = loop {
-            tokio::select! {
-                outcome = &mut sending => break outcome,
-                // Stop sending a job that another process has claimed.
-                () = tokio::time::sleep(JOB_LEASE / 3) => {
-                    queues.renew_lease(job.id, &self.state.process_name, JOB_LEASE, SystemTime::now()).await?;
-                }
-            }
-        };
-        match outcome {
-            Ok(()) => {
-                let elapsed_ms = started.elapsed().unwrap_or_default().as_millis() as u64;
-                debug!(
-                    agent = agent.name,
-                    job = job.id.0,
-                    attempt = job.attempt,
-                    elapsed_ms,
-                    "job delivered"
-                );
-                if self.state.blocked_agents.lock().remove(&agent.name).is_some() {
-                    info!(agent = agent.name, "replication resumed");
-                }
-                mark_superseded(queues, &earlier, job).await?;
-                queues.finish_job(job.id, &self.state.process_name).await?;
-                if is_tree_part_job(job) {
-                    self.wake_agent_workers();
-                }
-            }
-            Err(error) => {
-                let reason = format_error_chain(&error);
-                let retry_at =
-                    error.is_transient().then(|| SystemTime::now() + retry_delay(job.attempt));
-                if retry_at.is_some() {
-                    self.block_agent(&agent.name, &reason);
-                } else {
-                    warn!(agent = agent.name, job = job.id.0, reason, "replication job given up");
-                }
-                queues
-                    .fail_job(
-                        job.id,
-                        &self.state.process_name,
-                        &reason,
-                        (retry_at, SystemTime::now()),
-                    )
-                    .await?;
-            }
-        }
-        Ok(())
     }
 
     /// Records why an agent's queue is blocked, and logs it once.
@@ -497,61 +319,6 @@ impl Replicator {
         *self.state.url_resolver.lock() = affected;
     }
 
-    /// Stores the flushes for changes since this publisher's last call, for each enabled cache agent; returns their
-    /// number. None is lost or duplicated, whenever the process ends. The very first call only stores the start
-    /// position.
-    ///
-    /// # Errors
-    /// If content or the queues fail, or the URLs cannot be resolved.
-    pub async fn flush_changes(&self, now: SystemTime) -> Result<usize> {
-        let affected = Arc::clone(&self.state.url_resolver.lock());
-        let publisher = self.state.flush_numbers.publisher();
-        let mut last = self.state.last_flushed_root.lock().await;
-        let following = FlushContext {
-            repository: self.repository(),
-            queues: &self.state.queues,
-            publisher: &publisher,
-            url_resolver: &affected,
-        };
-        let count = store_flushes(following, &mut last, now).await?;
-        drop(last);
-        self.wake_agent_workers();
-        Ok(count)
-    }
-
-    /// Follows content until `stop` becomes true, so that changes by other processes and by means other than
-    /// replication are also flushed.
-    pub async fn run_flush_loop(self, stop: watch::Receiver<bool>) {
-        let look = root_poll_interval(self.repository());
-        let mut rounds = FollowerLoop::new("flushes", stop, IDLE_POLL_INTERVAL);
-        let mut last_attempt: Option<Instant> = None;
-        while !rounds.is_stopped() {
-            // Pending URLs stay pending while there is no agent to flush.
-            let is_asked =
-                last_attempt.is_some_and(|attempt| attempt.elapsed() < IDLE_POLL_INTERVAL);
-            let is_owing = !is_asked && self.state.url_resolver.lock().has_pending_urls();
-            if is_owing {
-                last_attempt = Some(Instant::now());
-            }
-            let round = self.flush_if_needed(is_owing).await.map(|()| look);
-            rounds.finish_round(round.map_err(|error| format_error_chain(&error))).await;
-        }
-    }
-
-    /// Stores flushes if content changed or URLs are pending.
-    async fn flush_if_needed(&self, is_owing: bool) -> Result<()> {
-        let repository = self.repository().clone();
-        let head = match repository.chunks().has_costly_round_trips() {
-            true => run_blocking(move || repository.head_root()).await??,
-            false => repository.head_root()?,
-        };
-        let is_new = *self.state.last_flushed_root.lock().await != Some(head);
-        if is_new || is_owing {
-            self.flush_changes(SystemTime::now()).await?;
-        }
-        Ok(())
-    }
-
     async fn load_agents(&self) -> Vec<ReplicationAgent> {
         let (repository, role) = (self.state.sender.repository.clone(), self.state.role);
         let read = run_blocking(move || -> Result<Vec<ReplicationAgent>> {
@@ -566,7 +333,7 @@ impl Replicator {
 }
 
 /// Returns the interval at which the newest state is checked.
-pub(crate) fn root_poll_interval(repository: &Repository) -> Duration {
+fn root_poll_interval(repository: &Repository) -> Duration {
     if repository.chunks().has_costly_round_trips() {
         COSTLY_ROOT_POLL_INTERVAL
     } else {
@@ -578,10 +345,4 @@ pub(crate) fn root_poll_interval(repository: &Repository) -> Duration {
 fn unique_process_name(role: &str) -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("replicator-{role}-{}-{}", std::process::id(), since.as_nanos())
-}
-
-/// Returns the pause before the next attempt, which doubles from a quarter of a second.
-fn retry_delay(attempt: u32) -> Duration {
-    let doubled = Duration::from_millis(250).saturating_mul(1 << attempt.saturating_sub(1).min(16));
-    doubled.min(MAX_RETRY_DELAY)
 }
