@@ -14,11 +14,11 @@ use tympan_content::{NodePath, SubtreeScope};
 use tympan_jobs::workflow::{StepOutcome, StepRun, WorkflowProcess};
 use tympan_jobs::{JobContext, format_error_chain};
 
-use crate::replication_request::{
+use crate::replicator::Replicator;
+use crate::request::replication_request::{
     ActivationVersioning, ReplicationAction, ReplicationRequest, require_replicate_permission,
     viewer_of_user,
 };
-use crate::replicator::Replicator;
 use crate::{Error, Result};
 
 /// Returns the workflow processes of a replicator.

@@ -11,10 +11,10 @@ use tympan_jobs::{Job, JobClaim, JobFilter, JobState, format_error_chain};
 use super::{IDLE_POLL_INTERVAL, JOB_LEASE, Replicator};
 use crate::Result;
 use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic};
-use crate::flush::send_flush;
-use crate::superseded_job::{find_given_up_before, mark_superseded};
-use crate::tree_part::is_tree_part_job;
-use crate::withdrawal::is_withdrawal;
+use crate::flushing::flush::send_flush;
+use crate::request::superseded_job::{find_given_up_before, mark_superseded};
+use crate::request::tree_part::is_tree_part_job;
+use crate::request::withdrawal::is_withdrawal;
 
 /// The maximum pause between two attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use tympan_jobs::{FollowerLoop, format_error_chain};
 use super::{IDLE_POLL_INTERVAL, Replicator, root_poll_interval};
 use crate::Result;
 use crate::blocking::run_blocking;
-use crate::flush::{FlushContext, store_flushes};
+use crate::flushing::flush::{FlushContext, store_flushes};
 
 impl Replicator {
     /// Stores the flushes for changes since this publisher's last call, for each enabled cache agent; returns their

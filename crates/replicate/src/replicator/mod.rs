@@ -19,15 +19,15 @@ use tympan_content::{ChunkId, Repository};
 use tympan_jobs::{JobQueues, JobWorker, QueueSet};
 use tympan_web::client::{ClientOptions, HttpClient};
 
-use crate::affected_url::{AffectedUrlResolver, UntrackedUrlResolver};
 use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 use crate::blocking::run_blocking;
-use crate::flush::{SHARED_FLUSH_FOLLOWER, flush_follower_name, test_flush};
-use crate::flush_number::FlushNumberAllocator;
-use crate::held_job::store_held_jobs;
+use crate::delivery::message_sender::MessageSender;
+use crate::flushing::affected_url::{AffectedUrlResolver, UntrackedUrlResolver};
+use crate::flushing::flush::{SHARED_FLUSH_FOLLOWER, flush_follower_name, test_flush};
+use crate::flushing::flush_number::FlushNumberAllocator;
 use crate::home_pair::HomePairs;
-use crate::message_sender::MessageSender;
-use crate::replication_request::{
+use crate::request::held_job::store_held_jobs;
+use crate::request::replication_request::{
     ActivationVersioning, ReplicationRequest, mark_replicated_with_versioning,
 };
 use crate::{Error, Result};

@@ -23,8 +23,8 @@ use tympan_jobs::{
 
 use super::Replicator;
 use crate::blocking::run_blocking;
-use crate::on_off_time::read_time;
-use crate::replication_request::{
+use crate::request::on_off_time::read_time;
+use crate::request::replication_request::{
     ActivationVersioning, ReplicationAction, ReplicationRequest, is_live,
     require_replicate_permission, viewer_of_user,
 };

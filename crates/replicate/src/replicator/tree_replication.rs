@@ -11,8 +11,8 @@ use tympan_jobs::{Job, JobClaim, JobState, NewJob, format_error_chain};
 use super::{IDLE_POLL_INTERVAL, JOB_LEASE, Replicator};
 use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 use crate::blocking::run_blocking;
-use crate::requested_tree::{MAX_SCANNED_JOBS, RequestedTree, TREE_TOPIC, mark_next_part};
-use crate::tree_part::{
+use crate::request::requested_tree::{MAX_SCANNED_JOBS, RequestedTree, TREE_TOPIC, mark_next_part};
+use crate::request::tree_part::{
     ACTIVATED_SINCE_PROPERTY, CHANGED_PROPERTY, DOCUMENTS_PROPERTY, REQUESTED_ROOT_PROPERTY,
     is_tree_part_job,
 };

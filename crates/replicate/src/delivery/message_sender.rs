@@ -11,16 +11,18 @@ use tympan_jobs::Job;
 use tympan_web::client::HttpClient;
 use tympan_web::reader_body::body_from_reader;
 
-use crate::blob_bundle::{BlobBundleReader, bundle_length, split_into_bundles};
 use crate::blocking::run_blocking;
+use crate::delivery::blob_bundle::{BlobBundleReader, bundle_length, split_into_bundles};
+use crate::delivery::http_request::send_request;
+use crate::delivery::message::{encode_framed_chunks, parse_chunk_id};
 use crate::home_pair::{HomePairs, PairKeyPurpose};
-use crate::http_request::send_request;
-use crate::message::{encode_framed_chunks, parse_chunk_id};
-use crate::on_off_time::is_due;
-use crate::replication_request::{ReplicationAction, carries_replication_stamp, is_policy};
-use crate::superseded_job::SupersedingRequests;
-use crate::tree_part::{TreePart, parse_tree_part};
-use crate::withdrawal::{
+use crate::request::on_off_time::is_due;
+use crate::request::replication_request::{
+    ReplicationAction, carries_replication_stamp, is_policy,
+};
+use crate::request::superseded_job::SupersedingRequests;
+use crate::request::tree_part::{TreePart, parse_tree_part};
+use crate::request::withdrawal::{
     is_still_requested, is_withdrawal, live_documents_below, retained_documents_below,
 };
 use crate::{Error, RECEIVE_PATH, ReplicationAgent, ReplicationMessage, Result, WireDocument};

@@ -9,8 +9,10 @@ use tympan_jobs::{JobId, JobQueues, NewJob};
 
 use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 use crate::blocking::run_blocking;
-use crate::replication_request::{ReplicationAction, ReplicationRequest};
-use crate::requested_tree::{TREE_TOPIC, is_partwise, record_with_waiting_trees, tree_job_payload};
+use crate::request::replication_request::{ReplicationAction, ReplicationRequest};
+use crate::request::requested_tree::{
+    TREE_TOPIC, is_partwise, record_with_waiting_trees, tree_job_payload,
+};
 use crate::{Error, Result};
 
 /// Jobs that are stored before the request is recorded in content, so that a crash between the two loses neither.

@@ -36,13 +36,13 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::tls::TlsTrust;
 
-use crate::circuit_breaker::{CircuitDecision, StoreCircuitBreaker};
-use crate::frame_codec::{
+use crate::delivery::frame_codec::{
     MAX_FRAME_BYTES, MAX_REQUEST_IDS, MAX_RESPONSE_BYTES, decode_frames, encode_blob_ids,
     encode_chunk_ids,
 };
-use crate::message_sender::REPLICATION_KEY_HEADER;
-use crate::store_service::{
+use crate::delivery::message_sender::REPLICATION_KEY_HEADER;
+use crate::shared_store::circuit_breaker::{CircuitDecision, StoreCircuitBreaker};
+use crate::shared_store::store_service::{
     STORE_PATH, WireLease, WireLeaseRequest, WireRevision, from_unix_micros,
 };
 
@@ -508,7 +508,10 @@ impl BaseStore for RemoteStore {
     fn list_refs(&self) -> Result<Vec<(String, ChunkId)>> {
         let refs: Vec<(String, String)> = self.get_json("/refs")?;
         let parse = |(name, root): (String, String)| {
-            Ok((name, root.parse().map_err(|error: IdParseError| self.malformed_response_error(error))?))
+            Ok((
+                name,
+                root.parse().map_err(|error: IdParseError| self.malformed_response_error(error))?,
+            ))
         };
         refs.into_iter().map(parse).collect()
     }

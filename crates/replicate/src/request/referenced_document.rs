@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use tympan_content::{Node, NodePath, ReferenceKind, Snapshot, SubtreeScope};
 
 use crate::Result;
-use crate::replication_status::{
+use crate::request::replication_status::{
     ReplicatedDocument, ReplicationStatus, describe_document, document_status,
 };
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use tympan_content::{Node, NodePath, Snapshot, SubtreeScope};
 
 use crate::Result;
-use crate::replication_request::{ReplicationAction, carries_replication_stamp};
+use crate::request::replication_request::{ReplicationAction, carries_replication_stamp};
 
 /// The state of a document at visitors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use tympan_content::{ChunkId, NodePath, Repository, Snapshot, StoredDocument, Su
 use tympan_jobs::Job;
 
 use crate::Result;
-use crate::message::parse_chunk_id;
-use crate::replication_request::ReplicationRequest;
+use crate::delivery::message::parse_chunk_id;
+use crate::request::replication_request::ReplicationRequest;
 
 /// The maximum number of nodes of later requests that are recorded with a tree.
 pub(crate) const MAX_LATER_REQUESTS: usize = 1000;

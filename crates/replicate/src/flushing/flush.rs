@@ -27,16 +27,16 @@ use tympan_jobs::{Job, JobQueues, NewJob};
 use tympan_web::client::HttpClient;
 use tympan_web::flush_message::{FlushAction, FlushMessage, FlushScope};
 
-use crate::affected_url::{AffectedUrlResolver, AffectedUrlSet};
 use crate::agent::{ReplicationAgentKind, agent_topic, read_agents};
 use crate::blocking::run_blocking;
-use crate::flush_number::FlushNumberAllocator;
-use crate::home_pair::{HomePairs, PairKeyPurpose};
-use crate::http_request::send_request;
-use crate::message::parse_chunk_id;
-use crate::url_path::{
+use crate::delivery::http_request::send_request;
+use crate::delivery::message::parse_chunk_id;
+use crate::flushing::affected_url::{AffectedUrlResolver, AffectedUrlSet};
+use crate::flushing::flush_number::FlushNumberAllocator;
+use crate::flushing::url_path::{
     decode_url_path, encode_url_path, is_url_of_path, node_path_candidates, owner_path_candidates,
 };
+use crate::home_pair::{HomePairs, PairKeyPurpose};
 use crate::{Error, ReplicationAgent, Result};
 
 /// The name of the shared follower that turned changes on a publisher into flushes before each publisher had its own.

@@ -17,8 +17,8 @@ use bytes::Bytes;
 use tympan_blobs::garbage_collection::GuestNotes;
 use tympan_blobs::{BlobContent, BlobId, ListedBlob, ReadBlobs, WriteBlobs};
 
-use crate::remote_store::RemoteStore;
-use crate::store_service::to_unix_micros;
+use crate::shared_store::remote_store::RemoteStore;
+use crate::shared_store::store_service::to_unix_micros;
 use crate::{Error, Result};
 
 /// The maximum length of a note, in bytes: a part of marks has 65,536 ids.

@@ -10,8 +10,8 @@ use tympan_blobs::SMALL_BLOB_BYTES;
 use tympan_content::{ChunkId, Repository};
 use tympan_store::{ChunkBatch, Revision, RootLease};
 
-use crate::frame_codec::{decode_blob_ids, decode_chunk_ids, encode_frames};
-use crate::message::parse_chunk_id;
+use crate::delivery::frame_codec::{decode_blob_ids, decode_chunk_ids, encode_frames};
+use crate::delivery::message::parse_chunk_id;
 use crate::{Error, Result};
 
 /// The path at which the store of an instance is read; the requests are below it.

@@ -27,12 +27,12 @@ use tympan_content::{
 use tympan_jobs::{Job, JobQueues};
 
 use crate::Result;
-use crate::message::parse_chunk_id;
-use crate::replication_request::{
+use crate::delivery::message::parse_chunk_id;
+use crate::request::replication_request::{
     ActivationVersioning, ReplicationAction, ReplicationRequest, carries_replication_stamp,
     is_policy, write_replication_stamp,
 };
-use crate::tree_part::{ACTIVATED_SINCE_PROPERTY, LaterActivations, MAX_LATER_REQUESTS};
+use crate::request::tree_part::{ACTIVATED_SINCE_PROPERTY, LaterActivations, MAX_LATER_REQUESTS};
 
 /// The topic of trees that are activated or deactivated in parts.
 pub const TREE_TOPIC: &str = "com/day/cq/replication/tree/author";

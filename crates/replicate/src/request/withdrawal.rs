@@ -17,8 +17,8 @@ use tympan_content::{Node, NodePath, Snapshot, SubtreeScope, Withdrawal};
 use tympan_jobs::{Job, NewJob};
 
 use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
-use crate::replication_request::{ReplicationAction, carries_replication_stamp};
-use crate::replication_status::{ReplicationStatus, stamped_status};
+use crate::request::replication_request::{ReplicationAction, carries_replication_stamp};
+use crate::request::replication_status::{ReplicationStatus, stamped_status};
 use crate::{Error, Result};
 
 /// The property of a job that withdraws what a commit removed, except for what is live in the newest state.

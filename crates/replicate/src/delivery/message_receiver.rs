@@ -11,8 +11,10 @@ use tympan_content::{
 };
 use tympan_store::ChunkBatch;
 
-use crate::message::{decode_framed_chunks, parse_chunk_id};
-use crate::replication_request::{ReplicationAction, carries_replication_stamp, is_policy};
+use crate::delivery::message::{decode_framed_chunks, parse_chunk_id};
+use crate::request::replication_request::{
+    ReplicationAction, carries_replication_stamp, is_policy,
+};
 use crate::{Error, ReplicationMessage, Result};
 
 /// The role of the receiving instance.

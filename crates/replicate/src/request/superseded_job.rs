@@ -14,8 +14,8 @@ use serde_json::{Value as Json, json};
 use tympan_content::{NodePath, Snapshot, StoredDocument, SubtreeScope};
 use tympan_jobs::{Job, JobId, JobQueues};
 
-use crate::replication_request::ReplicationAction;
-use crate::tree_part::tree_part_paths;
+use crate::request::replication_request::ReplicationAction;
+use crate::request::tree_part::tree_part_paths;
 use crate::{Error, Result};
 
 /// The property of a job with the requests that superseded it.
