@@ -11,7 +11,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("content-package", 3, 5),
     ("content-query", 3, 5),
     ("dispatcher", 5, 14),
-    ("jobs", 6, 6),
+    ("jobs", 4, 4),
     ("lab/engine", 5, 5),
     ("lab/tympan-lab", 5, 7),
     ("render", 6, 16),

@@ -14,7 +14,7 @@ use tympan_content::{JCR_CONTENT, NodePath, Repository};
 
 use crate::error::format_error_chain;
 use crate::workflow::step_registry::ParticipantChooser;
-use crate::workflow::workflow_handler::StepRun;
+use crate::workflow::step_run::StepRun;
 
 pub(super) fn standard_choosers(repository: &Repository) -> Vec<Arc<dyn ParticipantChooser>> {
     vec![

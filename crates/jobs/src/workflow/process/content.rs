@@ -10,7 +10,7 @@ use tympan_content::{
 
 use super::{EditOutcome, edit_as_actor, into_step_outcome};
 use crate::JobContext;
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 
 const LOCKABLE_MIXIN: &str = "mix:lockable";
 const LOCK_OWNER_PROPERTY: &str = "jcr:lockOwner";

@@ -23,8 +23,8 @@ use tympan_web::tls::TlsTrust;
 
 use crate::JobContext;
 use crate::error::format_error_chain;
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 use crate::workflow::step_timeout::parse_duration;
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Default interval at which another system is polled.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(10);

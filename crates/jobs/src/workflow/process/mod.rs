@@ -38,7 +38,7 @@ use tympan_web::outgoing_policy::OutgoingPolicy;
 use crate::JobContext;
 use crate::error::format_error_chain;
 use crate::workflow::step_registry::{ParticipantChooser, StepRegistry};
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Prefix of the messages of revisions that a workflow made. Launchers ignore these, so no workflow starts itself.
 pub(crate) const WORKFLOW_MESSAGE_PREFIX: &str = "workflow step: ";

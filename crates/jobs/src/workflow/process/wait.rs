@@ -7,8 +7,8 @@ use tympan_content::JcrDate;
 
 use crate::JobContext;
 use crate::queue::sql::to_epoch_millis;
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 use crate::workflow::step_timeout::parse_duration;
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Maximum interval between checks of a waiting step, because clocks are changed and instances suspended.
 const MAX_WAIT_INTERVAL: Duration = Duration::from_hours(1);
