@@ -14,7 +14,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("jobs", 4, 4),
     ("lab/engine", 5, 5),
     ("lab/tympan-lab", 5, 7),
-    ("render", 6, 16),
+    ("render", 5, 5),
     ("render-export", 4, 6),
     ("search", 4, 8),
     ("server", 4, 14),

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use tympan_content::{BorrowedNode, JCR_CONTENT, Node, NodePath, NodeSummary, Snapshot, Viewer};
 
 use crate::Result;
-use crate::dependency::{ANY_PATH, DependencySet, PathAspects, PathDependency, hash_bytes};
+use crate::dependency::DependencySet;
+use crate::dependency::path_dependency::{ANY_PATH, PathAspects, PathDependency, hash_bytes};
 
 /// Properties that map URLs to nodes or paths to URLs: they affect any link, on any page.
 const ROUTE_PROPERTIES: [&str; 6] = [

@@ -30,8 +30,9 @@ use tympan_content::{
 use tympan_content_query::{FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest};
 
 use crate::dependency::log::{DependencyLogMark, RecordedDependencies, join_dependencies};
+use crate::dependency::path_dependency::{PathAspects, hash_path_text};
 use crate::dependency::recorder::DependencyRecorder;
-use crate::dependency::{DependencyHasher, DependencySet, PathAspects, hash_path_text};
+use crate::dependency::{DependencyHasher, DependencySet};
 use crate::page::list_query::{ListQuery, ListQueryKind};
 
 /// Selects whether a request records the paths it reads, or only counts reads.

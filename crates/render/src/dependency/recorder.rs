@@ -20,10 +20,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use tympan_content::NodePath;
 
+use crate::dependency::DependencySet;
 use crate::dependency::log::{
     DependencyLog, DependencyLogMark, RecordedDependencies, is_within, site_scope_of,
 };
-use crate::dependency::{DependencySet, PathAspects, PathDependency, hash_path_text};
+use crate::dependency::path_dependency::{PathAspects, PathDependency, hash_path_text};
 use crate::page::list_query::ListQuery;
 
 thread_local! {

@@ -11,9 +11,10 @@ use tympan_content::{ChunkId, Snapshot};
 
 use super::ghost::GhostFragmentList;
 use super::{FragmentDirectives, UncachedReason};
+use crate::dependency::DependencySet;
 use crate::dependency::changed_aspects::ChangedAspects;
 use crate::dependency::content_reader::RequestFacts;
-use crate::dependency::{DependencySet, hash_bytes};
+use crate::dependency::path_dependency::hash_bytes;
 use crate::dynamic_inclusion::DynamicChildInclusions;
 
 /// How long a request waits for another one that renders the same fragment.

@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use crate::dependency::content_reader::{ReadRecording, RequestFacts};
-use crate::dependency::{folded_multiply, mix_bits};
+use crate::dependency::path_dependency::{folded_multiply, mix_bits};
 use crate::request::{FragmentCacheOverride, RenderRequest};
 use crate::response::{RenderOutcome, RenderResponse, RenderResponseBody};
 
