@@ -6,7 +6,7 @@ use std::path::Path;
 /// Crate, the number of modules in its largest cycle, and the number of modules in all cycles. Lower them when a cycle is
 /// cut. A new cycle is a type in the wrong place: move the type down, or turn the call into a returned value.
 const LIMITS: &[(&str, usize, usize)] = &[
-    ("backup", 6, 17),
+    ("backup", 6, 8),
     ("content", 7, 7),
     ("content-package", 3, 5),
     ("content-query", 3, 5),

@@ -9,10 +9,10 @@ use std::collections::{HashMap, HashSet};
 use rayon::prelude::*;
 
 use crate::backend::VaultFileKind;
+use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result, is_data_lost};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, StoredIndex, StoredPack, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};

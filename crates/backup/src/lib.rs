@@ -11,6 +11,7 @@
 //! Not here: the origin of passwords, the command line, the presentation of content to users.
 
 mod backend;
+mod backup_progress;
 mod check;
 mod compression;
 mod copy;
@@ -54,6 +55,7 @@ pub use backend::{
     SftpOptions, StagedFile, TransferLimits, UnknownHostPolicy, VaultBackend, VaultFileKind,
     VaultFileSystem, redact_address,
 };
+pub use backup_progress::{BackupProgress, SourceReadLimits};
 pub use check::{CheckDepth, VaultCheckReport, check_vault};
 pub use compression::CompressionMode;
 pub use copy::{CopyDepth, CopyReport, CopyTarget, copy_repository};
@@ -74,9 +76,7 @@ pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
 pub use run_log::{
     BackupRunKind, BackupRunLog, BackupRunRecord, growth_bytes_per_day, upload_bytes_per_second,
 };
-pub use save::{
-    BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary, SourceReadLimits,
-};
+pub use save::{ParentSelection, SaveOptions, SaveSession, SaveSummary};
 pub use save_throttle::{BaselineSource, ThrottleReport, ThrottledSave};
 pub use selection::RestoreSelection;
 pub use source::base_store::{

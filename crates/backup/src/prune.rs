@@ -22,10 +22,10 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use crate::backend::VaultFileKind;
+use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{
     MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,

@@ -19,12 +19,12 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 
 use crate::backend::VaultFileKind;
+use crate::backup_progress::BackupProgress;
 use crate::check::{CheckDepth, pack_length};
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::prune::{ReplacementIndex, replace_index};
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{
     MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,

@@ -31,12 +31,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tracing::debug;
 
+use crate::backup_progress::BackupProgress;
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::fault::{BackupFault, FaultCollector};
 use crate::object_id::VaultObjectId;
 use crate::removal::{list_names, remove_recursively};
-use crate::save::BackupProgress;
 use crate::selection::{AppliedSelection, RestoreSelection};
 use crate::source::file_metadata::read_file_attributes;
 use crate::vault::Vault;

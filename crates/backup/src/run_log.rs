@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::save::{BackupProgress, SaveSummary};
+use crate::backup_progress::BackupProgress;
+use crate::save::SaveSummary;
 
 /// Length above which the file is truncated to the last runs.
 const MAX_LOG_BYTES: u64 = 1 << 20;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{RequestLogEvent, parse_request_log_line};
 
-use crate::save::BackupProgress;
+use crate::backup_progress::BackupProgress;
 use crate::throttle::{RunThrottle, ServedInterval, ThrottleController};
 
 /// The duration of the baseline measurement before the save begins.

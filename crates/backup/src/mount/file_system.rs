@@ -15,8 +15,8 @@ use fuser::{
 use parking_lot::Mutex;
 use tracing::warn;
 
-use super::MountAccess;
 use super::inode_table::InodeTable;
+use super::mount_access::MountAccess;
 use super::mounted_snapshots::{MountItem, MountedSnapshots};
 use crate::error::Result;
 use crate::restore::to_system_mode;
