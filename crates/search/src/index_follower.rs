@@ -15,9 +15,9 @@ use tympan_content::{NodePath, Snapshot};
 
 use crate::document_writer::{DocumentSource, IndexDocumentWriter};
 use crate::error::{Error, Result, join_causes};
-use crate::index::{SearchIndexState, ServedBuild};
 use crate::index_document::is_indexed;
 use crate::index_folder::{CurrentBuild, SearchIndexWriter};
+use crate::index_state::{SearchIndexState, ServedBuild};
 use crate::rebuild::{CompletedBuild, SearchIndexRebuild};
 use crate::unsynced_directory;
 

@@ -17,8 +17,8 @@ use crate::analyzer::all_stems_name;
 use crate::error::{Error, Result};
 use crate::excerpt::{HighlightTerms, make_excerpt};
 use crate::facet::FacetCollector;
-use crate::index::{SearchIndexState, ServedBuild, load_hit_document};
 use crate::index_document::is_indexed;
+use crate::index_state::{SearchIndexState, ServedBuild};
 use crate::query_planner::TextQueryPlanner;
 use crate::suggestion::{spellcheck, suggest_completions};
 use crate::top_hit::{ScoredHit, TopHitsCollector};
@@ -104,7 +104,7 @@ impl SearchIndexView {
         let served = &self.served_build;
         let fields = self.index_state.fields();
         let failed = |error| Error::index_access("read", &served.build.dir, error);
-        let document = load_hit_document(&served.searcher, hit).map_err(failed)?;
+        let document = hit.load_document(&served.searcher).map_err(failed)?;
         let Some(text) = document.get_first(fields.excerpt).and_then(|text| text.as_str()) else {
             return Ok(None);
         };

@@ -22,6 +22,7 @@ mod index;
 mod index_document;
 mod index_folder;
 mod index_follower;
+mod index_state;
 mod index_status;
 mod index_view;
 mod language;
@@ -30,6 +31,7 @@ mod merge_policy;
 mod query_planner;
 mod reader_vocabulary;
 mod rebuild;
+mod rebuild_control;
 mod schema;
 mod similar_query;
 mod suggestion;
@@ -39,7 +41,8 @@ mod unsynced_directory;
 mod word_expansion;
 
 pub use error::{Error, Result};
-pub use index::{SearchIndex, SearchIndexOptions};
+pub use index::SearchIndex;
+pub use index_state::SearchIndexOptions;
 pub use index_status::{
     IndexingFailure, SearchIndexCounters, SearchIndexProgress, SearchIndexStatus,
 };

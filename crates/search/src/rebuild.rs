@@ -3,16 +3,16 @@
 //! On failure: the written files are removed; the caller retries later.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use tympan_content::Snapshot;
 
 use crate::document_writer::{DocumentSource, IndexDocumentWriter};
 use crate::error::{Error, Result};
-use crate::index::SearchIndexState;
 use crate::index_folder::SearchIndexBuild;
-use crate::index_status::SearchIndexProgress;
+use crate::index_state::SearchIndexState;
+use crate::rebuild_control::SearchIndexRebuildControl;
 
 /// A rebuild that runs in its own thread.
 pub(crate) struct SearchIndexRebuild {
@@ -24,23 +24,6 @@ pub(crate) struct SearchIndexRebuild {
 pub(crate) struct CompletedBuild {
     pub(crate) build: SearchIndexBuild,
     pub(crate) snapshot: Snapshot,
-}
-
-/// The control and progress of a rebuild.
-#[derive(Debug, Default)]
-pub(crate) struct SearchIndexRebuildControl {
-    done_documents: AtomicU64,
-    total_documents: AtomicU64,
-    is_cancelled: AtomicBool,
-}
-
-impl SearchIndexRebuildControl {
-    pub(crate) fn progress(&self) -> SearchIndexProgress {
-        SearchIndexProgress {
-            done_documents: self.done_documents.load(Ordering::Relaxed),
-            total_documents: self.total_documents.load(Ordering::Relaxed),
-        }
-    }
 }
 
 impl SearchIndexRebuild {

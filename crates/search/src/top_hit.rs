@@ -12,8 +12,10 @@ use std::ops::Bound;
 use tantivy::collector::{Collector, SegmentCollector};
 use tantivy::columnar::StrColumn;
 use tantivy::query::Weight;
-
-use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader, TantivyError};
+use tantivy::{
+    DocAddress, DocId, Score, Searcher, SegmentOrdinal, SegmentReader, TantivyDocument,
+    TantivyError,
+};
 
 use crate::schema::PATH_FIELD;
 
@@ -27,6 +29,14 @@ pub(crate) struct ScoredHit {
 }
 
 impl ScoredHit {
+    /// Reads the stored fields of the document.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub(crate) fn load_document(&self, searcher: &Searcher) -> tantivy::Result<TantivyDocument> {
+        searcher.doc(DocAddress::new(self.segment, self.document))
+    }
+
     /// Compares hits by rank; the better hit is less.
     fn compare_rank(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then_with(|| self.path.cmp(&other.path))
