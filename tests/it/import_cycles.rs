@@ -16,7 +16,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("lab/tympan-lab", 5, 7),
     ("render", 5, 5),
     ("render-export", 4, 6),
-    ("search", 2, 6),
+    ("search", 2, 2),
     ("server", 4, 14),
 ];
 

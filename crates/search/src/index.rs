@@ -14,16 +14,16 @@ use tympan_content::{ChunkId, NodePath, Repository};
 use tympan_content_query::{FullTextIndex, FullTextPage, FullTextRequest, ReadableTextFn};
 
 use crate::error::{Error, Result};
-use crate::index_document::{IndexDocumentBuilder, is_indexed};
-use crate::index_folder::{OpenDirectoryFn, SearchIndexBuild, SearchIndexFolder};
-use crate::index_follower::SearchIndexFollower;
-use crate::index_state::{SearchIndexOptions, SearchIndexState, ServedBuild};
-use crate::index_status::{IndexingFailure, SearchIndexCounters, SearchIndexStatus};
-use crate::index_view::SearchIndexView;
-use crate::schema::build_schema;
+use crate::indexing::index_document::{IndexDocumentBuilder, is_indexed};
+use crate::indexing::index_folder::{OpenDirectoryFn, SearchIndexBuild, SearchIndexFolder};
+use crate::indexing::index_follower::SearchIndexFollower;
+use crate::indexing::index_state::{SearchIndexOptions, SearchIndexState, ServedBuild};
+use crate::indexing::index_status::{IndexingFailure, SearchIndexCounters, SearchIndexStatus};
+use crate::indexing::schema::build_schema;
+use crate::indexing::unsynced_directory::{self, UnsyncedDirectory};
+use crate::searching::index_view::SearchIndexView;
+use crate::searching::top_hit::TopHitsCollector;
 use crate::text_extraction::BlobTextExtractor;
-use crate::top_hit::TopHitsCollector;
-use crate::unsynced_directory::{self, UnsyncedDirectory};
 
 /// The maximum number of revisions up to which the lag is counted.
 const MAX_LAG_REVISIONS: usize = 1000;

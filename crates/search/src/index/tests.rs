@@ -128,7 +128,8 @@ fn patterns_look_at_no_more_words_than_they_may() {
     session.commit("edit", UNIX_EPOCH).unwrap();
     assert!(index.wait_until_current(Duration::from_secs(60)));
     let served = index.state.served_build().unwrap();
-    let location = crate::word_expansion::WordLocation::of_field(index.state.fields().words);
+    let location =
+        crate::searching::word_expansion::WordLocation::of_field(index.state.fields().words);
     // The name of the node is also a word.
     for (most, expected) in [(3, "axle bell"), (100, "axle bell cove")] {
         let left = std::cell::Cell::new(most);

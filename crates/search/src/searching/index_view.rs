@@ -15,14 +15,14 @@ use tympan_content_query::{
 
 use crate::analyzer::all_stems_name;
 use crate::error::{Error, Result};
-use crate::excerpt::{HighlightTerms, make_excerpt};
-use crate::facet::FacetCollector;
-use crate::index_document::is_indexed;
-use crate::index_state::{SearchIndexState, ServedBuild};
-use crate::query_planner::TextQueryPlanner;
-use crate::suggestion::{spellcheck, suggest_completions};
-use crate::top_hit::{ScoredHit, TopHitsCollector};
-use crate::word_expansion::{MAX_SCANNED_WORDS, WordLocation};
+use crate::indexing::index_document::is_indexed;
+use crate::indexing::index_state::{SearchIndexState, ServedBuild};
+use crate::searching::excerpt::{HighlightTerms, make_excerpt};
+use crate::searching::facet::FacetCollector;
+use crate::searching::query_planner::TextQueryPlanner;
+use crate::searching::suggestion::{spellcheck, suggest_completions};
+use crate::searching::top_hit::{ScoredHit, TopHitsCollector};
+use crate::searching::word_expansion::{MAX_SCANNED_WORDS, WordLocation};
 
 /// The maximum number of hits per page.
 const MAX_PAGE_HITS: usize = 10_000;

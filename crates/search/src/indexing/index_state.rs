@@ -10,11 +10,11 @@ use tantivy::Searcher;
 use tympan_content::{Repository, Snapshot};
 
 use crate::error::{Error, Result};
-use crate::index_document::IndexDocumentBuilder;
-use crate::index_folder::{SearchIndexBuild, SearchIndexFolder};
-use crate::index_status::{SearchIndexCounters, SearchIndexProgress};
-use crate::rebuild_control::SearchIndexRebuildControl;
-use crate::schema::SearchIndexFields;
+use crate::indexing::index_document::IndexDocumentBuilder;
+use crate::indexing::index_folder::{SearchIndexBuild, SearchIndexFolder};
+use crate::indexing::index_status::{SearchIndexCounters, SearchIndexProgress};
+use crate::indexing::rebuild_control::SearchIndexRebuildControl;
+use crate::indexing::schema::SearchIndexFields;
 use crate::text_extraction::PdfReader;
 
 /// The options of an index.

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tympan_content::{NodePath, Snapshot};
 
-use crate::document_writer::{DocumentSource, IndexDocumentWriter};
 use crate::error::{Error, Result, join_causes};
-use crate::index_document::is_indexed;
-use crate::index_folder::{CurrentBuild, SearchIndexWriter};
-use crate::index_state::{SearchIndexState, ServedBuild};
-use crate::rebuild::{CompletedBuild, SearchIndexRebuild};
-use crate::unsynced_directory;
+use crate::indexing::document_writer::{DocumentSource, IndexDocumentWriter};
+use crate::indexing::index_document::is_indexed;
+use crate::indexing::index_folder::{CurrentBuild, SearchIndexWriter};
+use crate::indexing::index_state::{SearchIndexState, ServedBuild};
+use crate::indexing::rebuild::{CompletedBuild, SearchIndexRebuild};
+use crate::indexing::unsynced_directory;
 
 /// The interval for checking the head without a wake-up; it is longer if a check costs a round trip.
 const HEAD_POLL_INTERVAL: Duration = Duration::from_millis(20);

@@ -7,7 +7,7 @@ use tantivy::tokenizer::TextAnalyzer;
 use tympan_content_query::{FullTextExpression, normalize_word};
 
 use crate::analyzer::{build_word_analyzer, tokenize};
-use crate::word_expansion::matches_wildcard;
+use crate::searching::word_expansion::matches_wildcard;
 
 /// The approximate length of an excerpt, in bytes.
 const EXCERPT_BYTES: usize = 220;

@@ -9,8 +9,8 @@ use tympan_content::NodePath;
 
 use crate::analyzer::{build_word_analyzer, tokenize};
 use crate::error::Result;
-use crate::query_planner::{PlannedTextQuery, TextQueryPlanner};
-use crate::top_hit::TopHitsCollector;
+use crate::searching::query_planner::{PlannedTextQuery, TextQueryPlanner};
+use crate::searching::top_hit::TopHitsCollector;
 
 /// The maximum number of words that represent a document.
 const MAX_SIGNIFICANT_WORDS: usize = 25;

@@ -17,8 +17,8 @@ use tympan_content::{
 use tympan_content_query::{Error as QueryError, is_link_text, is_searched_property};
 
 use crate::error::{Result, join_causes};
+use crate::indexing::schema::SearchIndexFields;
 use crate::language::{self, UNKNOWN_LANGUAGE};
-use crate::schema::SearchIndexFields;
 use crate::text_extraction::{
     BlobTextExtractor, MAX_EXTRACTED_BYTES, looks_like_markup, strip_markup, truncate_text,
 };

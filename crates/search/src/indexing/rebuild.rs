@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 
 use tympan_content::Snapshot;
 
-use crate::document_writer::{DocumentSource, IndexDocumentWriter};
 use crate::error::{Error, Result};
-use crate::index_folder::SearchIndexBuild;
-use crate::index_state::SearchIndexState;
-use crate::rebuild_control::SearchIndexRebuildControl;
+use crate::indexing::document_writer::{DocumentSource, IndexDocumentWriter};
+use crate::indexing::index_folder::SearchIndexBuild;
+use crate::indexing::index_state::SearchIndexState;
+use crate::indexing::rebuild_control::SearchIndexRebuildControl;
 
 /// A rebuild that runs in its own thread.
 pub(crate) struct SearchIndexRebuild {

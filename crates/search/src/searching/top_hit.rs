@@ -17,7 +17,7 @@ use tantivy::{
     TantivyError,
 };
 
-use crate::schema::PATH_FIELD;
+use crate::indexing::schema::PATH_FIELD;
 
 /// A hit.
 #[derive(Debug, Clone, PartialEq)]

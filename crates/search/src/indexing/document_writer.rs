@@ -12,10 +12,10 @@ use tantivy::{TantivyDocument, Term};
 use tympan_content::{Error as ContentError, Node, NodePath};
 
 use crate::error::{Error, Result, join_causes};
-use crate::index_document::{IndexDocumentBuilder, is_indexed};
-use crate::index_folder::SearchIndexWriter;
-use crate::index_status::SearchIndexCounters;
-use crate::memory_budget::{BudgetedDocument, IndexMemoryBudget};
+use crate::indexing::index_document::{IndexDocumentBuilder, is_indexed};
+use crate::indexing::index_folder::SearchIndexWriter;
+use crate::indexing::index_status::SearchIndexCounters;
+use crate::indexing::memory_budget::{BudgetedDocument, IndexMemoryBudget};
 
 /// The maximum size of the text waiting to be written, in bytes.
 const MAX_QUEUED_BYTES: usize = 64 << 20;

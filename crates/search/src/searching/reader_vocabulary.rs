@@ -20,8 +20,8 @@ use tympan_content_query::{ReadableText, ReadableTextFn};
 
 use crate::analyzer::{build_word_analyzer, tokenize};
 use crate::error::Result;
-use crate::query_planner::TextQueryPlanner;
-use crate::schema::PATH_FIELD;
+use crate::indexing::schema::PATH_FIELD;
+use crate::searching::query_planner::TextQueryPlanner;
 use crate::text_extraction::{looks_like_markup, strip_markup};
 
 /// The maximum number of documents that one search for words scans.

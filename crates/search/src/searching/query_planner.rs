@@ -20,9 +20,11 @@ use tympan_content_query::{FullTextExpression, FullTextRequest, normalize_word};
 
 use crate::analyzer::{all_stems_name, build_word_analyzer, tokenize};
 use crate::error::{Error, Result};
-use crate::schema::SearchIndexFields;
-use crate::similar_query;
-use crate::word_expansion::{MAX_EXPANSION, WordLocation, matches_wildcard, most_frequent};
+use crate::indexing::schema::SearchIndexFields;
+use crate::searching::similar_query;
+use crate::searching::word_expansion::{
+    MAX_EXPANSION, WordLocation, matches_wildcard, most_frequent,
+};
 
 /// The weight of a word in a title.
 const TITLE_BOOST: f32 = 3.0;

@@ -10,9 +10,9 @@ use tympan_content_query::ReadableTextFn;
 
 use crate::analyzer::{build_word_analyzer, tokenize};
 use crate::error::{Error, Result};
-use crate::query_planner::TextQueryPlanner;
-use crate::reader_vocabulary::ReaderVocabulary;
-use crate::word_expansion::{MAX_SCANNED_WORDS, WordLocation, most_frequent};
+use crate::searching::query_planner::TextQueryPlanner;
+use crate::searching::reader_vocabulary::ReaderVocabulary;
+use crate::searching::word_expansion::{MAX_SCANNED_WORDS, WordLocation, most_frequent};
 
 /// The minimum length of words that are corrected, in characters.
 const MIN_CORRECTED_CHARACTERS: usize = 3;

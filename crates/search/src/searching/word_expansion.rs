@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use tantivy::schema::Field;
 use tantivy::{Searcher, Term};
 
-use crate::index_document::{is_indexed_node_name, property_keys};
-use crate::schema::SearchIndexFields;
+use crate::indexing::index_document::{is_indexed_node_name, property_keys};
+use crate::indexing::schema::SearchIndexFields;
 
 /// The maximum number of words collected at a time; the least frequent ones are dropped.
 const MAX_COLLECTED_WORDS: usize = 4 * MAX_EXPANSION;

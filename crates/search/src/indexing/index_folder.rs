@@ -19,9 +19,11 @@ use tympan_content::ChunkId;
 
 use crate::analyzer::build_analyzers;
 use crate::error::{Error, Result};
-use crate::memory_budget::BudgetedDocument;
-use crate::merge_policy::SizeTieredMergePolicy;
-use crate::schema::{PATH_FIELD, build_schema, encode_commit_payload, parse_commit_payload};
+use crate::indexing::memory_budget::BudgetedDocument;
+use crate::indexing::merge_policy::SizeTieredMergePolicy;
+use crate::indexing::schema::{
+    PATH_FIELD, build_schema, encode_commit_payload, parse_commit_payload,
+};
 
 /// The first line of `current`.
 const CURRENT_FILE_MAGIC: &str = "tympan-search 1";

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::index_status::SearchIndexProgress;
+use crate::indexing::index_status::SearchIndexProgress;
 
 /// The control and progress of a rebuild.
 #[derive(Debug, Default)]
