@@ -45,7 +45,7 @@ pub use document::borrowed_property::{BorrowedProperty, BorrowedValue};
 pub use document::boundary::is_container_type;
 pub use document::child_listing::{ListingSort, SortPosition};
 pub use document::record::NodeSummary;
-pub use error::{Error, Result};
+pub use error::{Error, LostCursor, Result};
 pub use index::LookupIndex;
 pub use index::build::{IndexBuild, IndexStatus};
 pub use index::build_progress::IndexState;

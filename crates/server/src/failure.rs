@@ -251,7 +251,7 @@ impl IntoResponse for RequestFailure {
 
 impl From<tympan_content::Error> for RequestFailure {
     fn from(error: tympan_content::Error) -> Self {
-        use tympan_content::Error;
+        use tympan_content::{Error, LostCursor};
         let status = match &error {
             Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
             Error::NodeMissing(_) | Error::VersionMissing { .. } => StatusCode::NOT_FOUND,
@@ -289,7 +289,8 @@ impl From<tympan_content::Error> for RequestFailure {
                 };
                 Self { violations: vec![violation], ..failure }
             }
-            Error::CursorLost { oldest, newest, root, .. } => {
+            Error::CursorLost(lost) => {
+                let LostCursor { oldest, newest, root, .. } = *lost;
                 let failure = failure.with_detail("oldest", oldest).with_detail("newest", newest);
                 failure.with_detail("root", root.to_string())
             }

@@ -220,10 +220,10 @@ fn a_cursor_that_leads_nowhere_is_refused_and_says_where_to_begin() {
         &ChangeFilter::default(),
         10,
     ) {
-        Err(Error::CursorLost { reason: fault, newest, root, .. }) => {
-            assert_eq!(newest, repository.newest_cursor().unwrap().to_string());
-            assert_eq!(root, repository.head_root().unwrap());
-            fault
+        Err(Error::CursorLost(lost)) => {
+            assert_eq!(lost.newest, repository.newest_cursor().unwrap().to_string());
+            assert_eq!(lost.root, repository.head_root().unwrap());
+            lost.reason
         }
         other => panic!("{other:?}"),
     };
