@@ -98,7 +98,11 @@ pub fn format_error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        text = format!("{text}: {next}");
+        let next_text = next.to_string();
+        // Transparent errors repeat the message of their cause.
+        if !text.ends_with(&next_text) {
+            text = format!("{text}: {next_text}");
+        }
         cause = next.source();
     }
     text
