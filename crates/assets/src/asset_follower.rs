@@ -17,7 +17,7 @@ use sha1::{Digest, Sha1};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 use tympan_content::{BlobId, NodePath, Repository, Snapshot};
-use tympan_jobs::{Error, FollowerLoop, JobQueues, NewJob, Result, format_error_chain};
+use tympan_jobs::{FollowerLoop, JobQueues, NewJob, format_error_chain};
 
 use crate::asset_handler::ASSET_UPDATE_TOPIC;
 use crate::asset_processor::{ASSET_NODE_TYPE, ASSET_UPDATE_USER, original_if_due};
@@ -37,6 +37,22 @@ const FAILURE_BACKOFF: Duration = Duration::from_secs(5);
 const JOBS_PER_TRANSACTION: usize = 500;
 /// The folder whose children are the tenants of assets.
 const DAM_ROOT_PREFIX: &str = "/content/dam/";
+
+/// The reason why due assets were not found, or their jobs not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum AssetFollowerError {
+    /// Content cannot be read.
+    #[error(transparent)]
+    Content(#[from] tympan_content::Error),
+    /// The jobs, or the position of the follower, cannot be read or stored.
+    #[error(transparent)]
+    Jobs(#[from] tympan_jobs::Error),
+    /// The thread that read content ended without a result.
+    #[error("the comparison of content ended early")]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+type Result<T> = std::result::Result<T, AssetFollowerError>;
 
 /// Follows content and stores jobs for the assets that are due.
 #[derive(Debug)]
@@ -139,8 +155,7 @@ impl AssetFollower {
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Error::GroupFailed(error.to_string()))?
+    tokio::task::spawn_blocking(work).await?
 }
 
 /// Returns jobs for the assets that are due at `newest` and changed since a root; without a root, for all assets that
