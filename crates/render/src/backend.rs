@@ -19,7 +19,7 @@
 //! On failure: the cached copy is used while it is younger than `max_stale`. After that there is no value, and the
 //! template prints its own fallback.
 //!
-//! Not here: HTTP ([`BackendClient`]). Output rendered from such data is never cached as a fragment, and its response
+//! Not here: HTTP ([`BackendClient`], [`crate::HttpBackendClient`]). Output rendered from such data is never cached as a fragment, and its response
 //! states how long it may be cached ([`crate::RequestReads::max_age`]).
 
 use std::collections::{BTreeMap, HashMap};

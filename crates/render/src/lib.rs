@@ -19,6 +19,7 @@ mod dynamic_inclusion;
 mod error;
 mod fragment;
 mod html_escape;
+mod http_backend;
 mod i18n;
 mod image_address;
 pub mod ledger;
@@ -38,6 +39,7 @@ mod url_route;
 
 pub use address_reader::{AddressReader, SiteAddresses};
 pub use backend::{BackendClient, BackendConfig, BackendCounts, BackendRegistry};
+pub use http_backend::{HttpBackendClient, HttpBackendEndpoint};
 pub use client_library::ClientLibrarySource;
 pub use dependency::changed_aspects::ChangedAspects;
 pub use dependency::content_reader::{ReadRecording, RequestFacts, RequestReads};

@@ -17,6 +17,7 @@ mod edits;
 mod exact;
 mod fragments;
 mod helpers;
+mod http_backend;
 mod json;
 mod ledger;
 mod libraries;
