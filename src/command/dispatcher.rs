@@ -2,7 +2,6 @@
 
 mod config_watcher;
 mod export;
-mod socket_handover;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,8 @@ use tympan_dispatcher::config::{DispatcherConfig, LoadedConfig};
 use tympan_dispatcher::log::DispatcherLog;
 use tympan_dispatcher::{
     CertificateSettings, ComparedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings,
-    ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings,
+    ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings, ListenerAddresses,
+    ListenerSocketError, ListenerSockets,
 };
 use tympan_replicate::{HomePairs, PairKeyPurpose};
 use tympan_terminal::{
@@ -392,18 +392,22 @@ fn serve_until_signal(
         let (loaded, rest, all) = files.read_all()?;
         let front = front_from_config(&rest)?;
         let redirecting = rest.dispatcher.https_redirect.clone();
-        let others = socket_handover::ExtraListenAddresses {
+        let addresses = ListenerAddresses {
+            visitors: placement.listen_address,
             admin: rest.dispatcher.admin.address,
             https_redirect: redirecting.address,
         };
-        let sockets = socket_handover::DispatcherSockets::prepare(placement, others)?;
+        let socket_fault =
+            |error: ListenerSocketError| CommandFault::cannot_run(error_chain_text(&error));
+        let sockets = ListenerSockets::prepare(addresses, placement.handover_socket.clone())
+            .map_err(socket_fault)?;
         let dispatcher = open_dispatcher(
             loaded.config,
             &rest.dispatcher,
             (placement.log_dir.as_deref(), placement.pairs_dir.as_deref()),
         )?;
         // Only now, since the serving process must continue if one of the steps above fails.
-        let sockets = sockets.acquire().await?;
+        let sockets = sockets.acquire().await.map_err(socket_fault)?;
         let address = sockets.visitors.local_addr().unwrap_or(placement.listen_address);
         let (stop, stopped) = channel(false);
         if let Some(listener) = sockets.admin {

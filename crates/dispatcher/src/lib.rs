@@ -25,6 +25,7 @@ mod flush;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod listener_sockets;
 mod observe;
 mod request;
 pub use observe::log;
@@ -32,6 +33,7 @@ mod request_pipeline;
 mod upstream;
 
 pub use cache::export::{CacheExport, ExportSink, ExportSummary, export_cache};
+pub use cache::export_target::{export_cache_to_file, export_cache_to_folder, find_cache_farm};
 pub use cache::not_cacheable_reason::NotCacheableReason;
 pub use clock::DispatcherClock;
 pub use config::check::check_config;
@@ -54,6 +56,9 @@ pub use edge::response_body::ResponseBody;
 pub use error::Error;
 pub use flush::authorization::FlushKeys;
 pub use flush::warm_up::urls_of_line;
+pub use listener_sockets::{
+    ListenerAddresses, ListenerSocketError, ListenerSockets, OpenSocketOffer, SocketAcquisition,
+};
 pub use observe::status::DispatcherStatus;
 pub use request::decision::{RequestAction, RequestDecision, decide_request};
 pub use request::farm_selection::FarmMatch;

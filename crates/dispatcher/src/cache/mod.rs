@@ -4,6 +4,7 @@
 
 pub(crate) mod cacheability;
 pub(crate) mod export;
+pub(crate) mod export_target;
 pub(crate) mod file_response;
 pub(crate) mod freshness;
 pub(crate) mod negative_cache;

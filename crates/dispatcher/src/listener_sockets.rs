@@ -1,39 +1,73 @@
-//! The sockets of a dispatcher: bound, or taken over from the process that serves, and handed over to the next one.
+//! The listening sockets of a dispatcher: bound, or taken over from the process that serves, and handed over to the next one.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch::Sender;
-use tympan_dispatcher::Dispatcher;
-use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::listen::{ListenerDrain, PortReuse, bind_listener};
 use tympan_web::socket_handover::{InheritedSockets, SocketOffer, SuccessorProcess};
 
-use super::DispatcherPlacement;
+use crate::dispatcher::Dispatcher;
 
 /// The time for which clients may use connections to a dispatcher after a handover.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The sockets of a dispatcher.
-pub(super) struct DispatcherSockets {
-    pub(super) visitors: TcpListener,
-    pub(super) admin: Option<TcpListener>,
-    pub(super) https_redirect: Option<TcpListener>,
-    /// The offer to the next process.
-    pub(super) offer: Option<OpenSocketOffer>,
+/// The reason why a dispatcher has no sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenerSocketError {
+    /// A socket cannot be bound.
+    #[error("dispatcher")]
+    Bind(#[from] tympan_web::Error),
+    /// Another process serves, and does not hand over.
+    #[error(
+        "the dispatcher at `{}` does not hand over its sockets: {reason}; stop it, or start this one with another \
+         --hand-over",
+        path.display()
+    )]
+    Refused {
+        /// The handover socket of the process.
+        path: PathBuf,
+        /// The error of the handover.
+        reason: std::io::Error,
+    },
+    /// The process that hands over does not stop.
+    #[error("the running dispatcher did not stop")]
+    PredecessorRuns(#[source] std::io::Error),
+    /// The process that hands over kept a socket.
+    #[error("the socket for {0} was not handed over")]
+    SocketMissing(SocketAddr),
 }
 
-/// The addresses of a dispatcher's listeners besides the main one.
+/// The sockets of a dispatcher.
+#[derive(Debug)]
+pub struct ListenerSockets {
+    /// The socket for visitors.
+    pub visitors: TcpListener,
+    /// The socket of the admin listener, if any.
+    pub admin: Option<TcpListener>,
+    /// The socket that redirects to `https`, if any.
+    pub https_redirect: Option<TcpListener>,
+    /// The offer to the next process.
+    pub offer: Option<OpenSocketOffer>,
+}
+
+/// The addresses of a dispatcher's listeners.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ExtraListenAddresses {
-    pub(super) admin: Option<SocketAddr>,
-    pub(super) https_redirect: Option<SocketAddr>,
+pub struct ListenerAddresses {
+    /// The address for visitors.
+    pub visitors: SocketAddr,
+    /// The address of the admin listener, if any.
+    pub admin: Option<SocketAddr>,
+    /// The address that redirects to `https`, if any.
+    pub https_redirect: Option<SocketAddr>,
 }
 
 /// Sockets that are bound already, and those that another process still serves.
-pub(super) struct SocketAcquisition {
+#[derive(Debug)]
+pub struct SocketAcquisition {
     takeover: Option<InheritedSockets>,
     socket_path: Option<PathBuf>,
     visitors: SocketSource,
@@ -42,6 +76,7 @@ pub(super) struct SocketAcquisition {
 }
 
 /// The source of a socket.
+#[derive(Debug)]
 enum SocketSource {
     Bound(TcpListener),
     /// The other process holds the socket with this address.
@@ -49,28 +84,25 @@ enum SocketSource {
 }
 
 /// An offer with its sockets.
-pub(super) struct OpenSocketOffer {
+#[derive(Debug)]
+pub struct OpenSocketOffer {
     offer: SocketOffer,
     sockets: Vec<TcpListener>,
 }
 
-impl DispatcherSockets {
+impl ListenerSockets {
     /// Checks whether another process serves, and fails early if an unrelated process uses an address.
     ///
     /// # Errors
     /// If there is a process that does not hand over.
-    pub(super) fn prepare(
-        placement: &DispatcherPlacement,
-        others: ExtraListenAddresses,
-    ) -> Result<SocketAcquisition, CommandFault> {
-        let inherited_sockets = match &placement.handover_socket {
+    pub fn prepare(
+        addresses: ListenerAddresses,
+        handover_socket: Option<PathBuf>,
+    ) -> Result<SocketAcquisition, ListenerSocketError> {
+        let inherited_sockets = match &handover_socket {
             None => None,
             Some(path) => InheritedSockets::request_sockets(path).map_err(|error| {
-                let path = path.display();
-                CommandFault::cannot_run(format!(
-                    "the dispatcher at `{path}` does not hand over its sockets: {error}; stop it, or start \
-                     this one with another --hand-over"
-                ))
+                ListenerSocketError::Refused { path: path.clone(), reason: error }
             })?,
         };
         let inherited_addresses =
@@ -83,16 +115,14 @@ impl DispatcherSockets {
                 return Ok(SocketSource::HeldByPredecessor(address));
             }
             let bound = bind_listener(address, PortReuse::Exclusive);
-            bound.map(SocketSource::Bound).map_err(|error| {
-                CommandFault::cannot_run(format!("dispatcher: {}", error_chain_text(&error)))
-            })
+            bound.map(SocketSource::Bound).map_err(ListenerSocketError::Bind)
         };
-        let visitors = open(placement.listen_address)?;
-        let admin = others.admin.map(open).transpose()?;
-        let https_redirect = others.https_redirect.map(open).transpose()?;
+        let visitors = open(addresses.visitors)?;
+        let admin = addresses.admin.map(open).transpose()?;
+        let https_redirect = addresses.https_redirect.map(open).transpose()?;
         Ok(SocketAcquisition {
             takeover: inherited_sockets,
-            socket_path: placement.handover_socket.clone(),
+            socket_path: handover_socket,
             visitors,
             admin,
             https_redirect,
@@ -105,18 +135,14 @@ impl SocketAcquisition {
     ///
     /// # Errors
     /// If the other process does not stop.
-    pub(super) async fn acquire(self) -> Result<DispatcherSockets, CommandFault> {
+    pub async fn acquire(self) -> Result<ListenerSockets, ListenerSocketError> {
         let mut sockets = match self.takeover {
             None => Vec::new(),
             Some(inherited_sockets) => {
                 tokio::task::spawn_blocking(|| inherited_sockets.take_over())
                     .await
-                    .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?
-                    .map_err(|error| {
-                        CommandFault::cannot_run(format!(
-                            "the running dispatcher did not stop: {error}"
-                        ))
-                    })?
+                    .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+                    .map_err(ListenerSocketError::PredecessorRuns)?
             }
         };
         let mut open = |socket: SocketSource| match socket {
@@ -125,11 +151,9 @@ impl SocketAcquisition {
                 let is_it =
                     |socket: &TcpListener| socket.local_addr().is_ok_and(|own| own == address);
                 let index = sockets.iter().position(is_it);
-                index.map(|index| sockets.swap_remove(index)).ok_or_else(|| {
-                    CommandFault::cannot_run(format!(
-                        "the socket for {address} was not handed over"
-                    ))
-                })
+                index
+                    .map(|index| sockets.swap_remove(index))
+                    .ok_or(ListenerSocketError::SocketMissing(address))
             }
         };
         let visitors = open(self.visitors)?;
@@ -149,7 +173,7 @@ impl SocketAcquisition {
                 })
                 .ok()
         });
-        Ok(DispatcherSockets { visitors, admin, https_redirect, offer })
+        Ok(ListenerSockets { visitors, admin, https_redirect, offer })
     }
 }
 
@@ -158,13 +182,13 @@ struct OfferedSocketCopies(Arc<Mutex<Vec<TcpListener>>>);
 
 impl Drop for OfferedSocketCopies {
     fn drop(&mut self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.lock().clear();
     }
 }
 
 impl OpenSocketOffer {
     /// Waits for a successor process, and hands over to it.
-    pub(super) async fn hand_over(
+    pub async fn hand_over(
         self,
         dispatcher: Dispatcher,
         drain: ListenerDrain,
@@ -217,6 +241,6 @@ fn send_sockets(
     successor: &mut SuccessorProcess,
     sockets: &Mutex<Vec<TcpListener>>,
 ) -> std::io::Result<()> {
-    successor.send_sockets(&sockets.lock().unwrap_or_else(PoisonError::into_inner))?;
+    successor.send_sockets(&sockets.lock())?;
     successor.wait_ready()
 }
