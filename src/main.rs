@@ -1,7 +1,6 @@
 //! The `tympan` command: runs a content website end to end.
 
 mod args;
-mod blob_metrics;
 mod blob_sharing;
 mod blob_storage;
 mod cluster_facts;

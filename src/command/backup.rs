@@ -10,7 +10,6 @@ mod home_file;
 mod inspection;
 mod interrupt_signal;
 mod mount;
-mod read_only_base;
 mod repository_source;
 mod restore;
 mod retention;

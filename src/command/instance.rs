@@ -38,7 +38,6 @@ use tympan_web::listen::{
 };
 
 use crate::args;
-use crate::blob_metrics;
 use crate::blob_sharing::BlobSharing;
 use crate::cluster_facts;
 use crate::command::certificate::{ListenerCertificate, read_tls};
@@ -259,7 +258,10 @@ pub(crate) async fn start_instance(
     register_image_rendering(plan, &instance, configurator.worker());
     register_pool_metrics(&instance, (&state, plan.home.database.as_ref()), &front);
     add_dependency_probes(plan, &instance);
-    instance.add_metrics_source(blob_metrics::blob_metrics_source(&plan.home.blobs));
+    let (buckets, composite) = (plan.home.blobs.buckets.clone(), plan.home.blobs.composite.clone());
+    instance.add_metrics_source(move |role| {
+        tympan_blobs::format_blob_metrics(role, &buckets, composite.as_deref())
+    });
     instance.add_metrics_source(connection_metrics_source(Arc::clone(&front.counters)));
     instance.set_guest_notes(sharing.guest_note_sources());
     let exports = super::export::start_export(plan, &instance)?;

@@ -12,6 +12,7 @@
 
 mod blob_file;
 mod blob_folder;
+mod blob_metrics;
 mod blob_store;
 mod bucket;
 mod cached_store;
@@ -25,6 +26,7 @@ mod storage;
 mod verified_files;
 
 pub use blob_folder::BlobFolder;
+pub use blob_metrics::format_blob_metrics;
 pub use blob_store::{BlobContent, BlobStore, compute_blob_id};
 pub use bucket::{
     BlobBucket, BucketCounts, BucketOptions, ObjectBucket, StagedBlobs, parse_connection_string,

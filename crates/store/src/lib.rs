@@ -34,6 +34,7 @@ pub mod key;
 mod layered_store;
 mod local;
 mod postgres;
+mod read_only_base;
 mod ref_committer;
 mod repair;
 mod root_retention;
@@ -65,6 +66,7 @@ pub use local::{LocalStore, LocalStoreOptions, ReadOnlyLocalStore, RecordCompres
 pub use postgres::{
     ChunkDiskCacheOptions, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
 };
+pub use read_only_base::ReadOnlyBase;
 pub use ref_committer::RefCommitter;
 pub use repair::{
     DeriveMaps, RepairedPart, RepairedPartOutcome, RepairedRef, RepairedRevision,

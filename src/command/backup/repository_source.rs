@@ -11,14 +11,13 @@ use tympan_content::Repository;
 use tympan_replicate::{RemoteStore, RemoteStoreCredentials};
 use tympan_store::{
     BaseStore, BlobId, ByteSize, CachedBaseStore, Chunk, ChunkDiskCacheOptions, ChunkId,
-    ChunkStore, Error, LocalStoreOptions, ReadChunks, ReadOnlyLocalStore, Result, Revision,
+    ChunkStore, Error, LocalStoreOptions, ReadChunks, ReadOnlyBase, ReadOnlyLocalStore, Result, Revision,
     RootLease,
 };
 use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
 use super::document_view::ContentDocumentView;
-use super::read_only_base::ReadOnlyBase;
 use crate::args::backup::{BackupSaveArgs, RepositoryInstanceArgs};
 use crate::blob_storage;
 use crate::config;

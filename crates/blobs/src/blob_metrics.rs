@@ -3,9 +3,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use tympan_blobs::{BlobBucket, BucketCounts, CompositeBlobCounts, CompositeBlobStorage};
-
-use crate::blob_storage::HomeBlobStorage;
+use crate::bucket::{BlobBucket, BucketCounts};
+use crate::composite_storage::{CompositeBlobCounts, CompositeBlobStorage};
 
 /// A counter or gauge of buckets.
 type BucketMetricSpec = (&'static str, &'static str, &'static str, fn(&BucketCounts) -> u64);
@@ -67,18 +66,12 @@ const COMPOSITE_METRICS: &[CompositeMetricSpec] = &[
     ),
 ];
 
-/// Returns a source that writes the counters of a home's blob storages as Prometheus text.
-pub(crate) fn blob_metrics_source(
-    opened: &HomeBlobStorage,
-) -> impl Fn(&str) -> String + Send + Sync + use<> {
-    let (buckets, composite) = (opened.buckets.clone(), opened.composite.clone());
-    move |role| format_blob_metrics(role, &buckets, composite.as_ref())
-}
-
-fn format_blob_metrics(
+/// Returns the counters of the blob storages of an instance with this role as Prometheus text. Each bucket has the name
+/// of its own role.
+pub fn format_blob_metrics(
     role: &str,
     buckets: &[(String, Arc<BlobBucket>)],
-    composite: Option<&Arc<CompositeBlobStorage>>,
+    composite: Option<&CompositeBlobStorage>,
 ) -> String {
     let mut text = String::new();
     let counts: Vec<(&str, BucketCounts)> =

@@ -4,20 +4,23 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tympan_store::{
+use crate::{
     BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, CollectionHold, Error,
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport, ReadChunks,
     Result, Revision, RootLease, RootPin, RootPins,
 };
 
-/// The wrapped store. A lease there protects the data that is read from it: a pin has no effect.
-pub(super) struct ReadOnlyBase {
+/// A base that is read like any chunk store and refuses writes. A lease there protects the data that is read from it: a
+/// pin has no effect.
+#[derive(Debug)]
+pub struct ReadOnlyBase {
     base: Arc<dyn BaseStore>,
     pins: RootPins,
 }
 
 impl ReadOnlyBase {
-    pub(super) fn new(base: Arc<dyn BaseStore>) -> Self {
+    /// Wraps a base.
+    pub fn new(base: Arc<dyn BaseStore>) -> Self {
         Self { base, pins: RootPins::default() }
     }
 
