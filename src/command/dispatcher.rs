@@ -30,7 +30,8 @@ use tympan_web::tls::{TlsIdentity, TlsTrust};
 
 use crate::args;
 use crate::args::DispatcherCommand;
-use crate::command::instance::{ProcessSignals, main_front};
+use crate::command::instance::ProcessSignals;
+use crate::command::listener_options::{main_front, read_listener_certificate};
 use crate::command::{create_runtime, pair};
 use crate::home::create_private_dir;
 
@@ -450,7 +451,9 @@ fn serve_until_signal(
 
 /// Returns the options of the main listener.
 fn front_from_config(rest: &crate::config::TympanConfig) -> Result<ListenerOptions, CommandFault> {
-    let front = main_front(rest, ListenerLimits::default().max_body_bytes)?;
+    let certificate = read_listener_certificate(rest)?;
+    let body_bytes = ListenerLimits::default().max_body_bytes;
+    let front = main_front(rest, certificate.as_ref(), body_bytes);
     front_settings(rest)
         .apply_to(front)
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))

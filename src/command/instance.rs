@@ -33,16 +33,17 @@ use tympan_store::{PostgresStore, StateDatabase};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
 use tympan_web::listen::{
-    ListenerCounters, ListenerLimits, ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
+    ListenerCounters, ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
     serve_listener,
 };
+use tympan_web::listener_certificate::ListenerCertificate;
 
 use crate::args;
 use crate::blob_sharing::BlobSharing;
 use crate::cluster_facts;
-use crate::command::certificate::{ListenerCertificate, read_tls};
+use crate::command::listener_options::{admin_front, main_front, read_listener_certificate};
 use crate::command::rendition_process::{self, RenderUrgency};
-use crate::command::{create_runtime, open_file_limit};
+use crate::command::create_runtime;
 use crate::component_backend;
 use crate::config::TympanConfig;
 use crate::home::{Home, random_text, read_or_create_replication_key};
@@ -151,9 +152,9 @@ pub(crate) async fn start_instance(
     let admin_listener = plan.admin_listen.map(bound).transpose()?;
     let admin_address = admin_listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let config = &plan.home.config;
-    let mut front = main_front(config, DEFAULT_MAX_BODY_BYTES)?;
+    let certificate = read_listener_certificate(config)?;
+    let mut front = main_front(config, certificate.as_ref(), DEFAULT_MAX_BODY_BYTES);
     front.limits.overflow = OverflowPolicy::Refuse;
-    let certificate = ListenerCertificate::from_listener(&front, config);
     // Registered before another repository could collect blobs that came with the home.
     let sharing = BlobSharing::of_home(plan.home);
     sharing.register()?;
@@ -783,67 +784,6 @@ pub(super) fn create_plain_renderer(
         Some(options) => renderer.with_fragments(FragmentCache::new(options)),
         None => renderer,
     })
-}
-
-/// Returns the number of connections to serve concurrently with this limit of open files, and logs a warning if it is
-/// lower than `requested_limit`: idle connections are closed in favor of new ones, which the kernel would refuse otherwise.
-fn limit_by_open_files(requested_limit: usize, files: Option<u64>) -> usize {
-    let most = files.map_or(requested_limit, ListenerLimits::max_connections_for_files);
-    if most < requested_limit {
-        tracing::warn!(
-            requested_limit,
-            connections = most,
-            files,
-            "connection limit lowered because of the limit on open files"
-        );
-    }
-    requested_limit.min(most)
-}
-
-/// Returns the options of the main listener; a request body may have `body_bytes` bytes by default.
-///
-/// # Errors
-/// If a certificate or key cannot be read.
-pub(crate) fn main_front(
-    config: &TympanConfig,
-    body_bytes: u64,
-) -> Result<ListenerOptions, CommandFault> {
-    let section = &config.listen;
-    let mut limits = ListenerLimits { max_body_bytes: body_bytes, ..ListenerLimits::default() };
-    if let Some(max) = section.max_connections {
-        limits.max_connections = max;
-    }
-    limits.max_connections = limit_by_open_files(limits.max_connections, open_file_limit());
-    if let Some(max) = section.max_header {
-        limits.max_header_bytes = usize::try_from(max.0).unwrap_or(usize::MAX);
-    }
-    if let Some(max) = section.max_body {
-        limits.max_body_bytes = max.0;
-    }
-    if let Some(timeout) = section.header_timeout {
-        limits.header_timeout = timeout.0;
-    }
-    let tls = match (&section.tls_certificate, &section.tls_key) {
-        (Some(certificate), Some(key)) => Some(read_tls(certificate, key)?),
-        (None, None) => None,
-        _ => {
-            return Err(CommandFault::usage(
-                "tympan.toml: `tls_certificate` and `tls_key` must be set together",
-            ));
-        }
-    };
-    Ok(ListenerOptions { limits, tls, ..ListenerOptions::default() })
-}
-
-fn admin_front(config: &TympanConfig) -> ListenerOptions {
-    let max_connections = config.admin.max_connections.unwrap_or(16);
-    ListenerLimits {
-        max_connections,
-        max_header_bytes: 16 * 1024,
-        max_body_bytes: 64 * 1024,
-        ..ListenerLimits::default()
-    }
-    .into()
 }
 
 /// Runs an instance until a signal.

@@ -5,16 +5,15 @@ mod activation;
 mod assets;
 mod backup;
 mod blobs;
-mod certificate;
 mod demo;
 mod demo_portal;
 mod dispatcher;
 mod export;
-mod file_watch;
 mod index;
 mod instance;
 mod jobs;
 pub(crate) mod lab_program;
+mod listener_options;
 mod package;
 mod package_remote;
 pub(crate) mod pair;
@@ -110,9 +109,4 @@ fn raise_open_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // If it fails, connections beyond the limit wait in the kernel.
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
-}
-
-/// Returns the limit of open files of this process, after it was raised to the maximum; `None` if there is no limit.
-pub(crate) fn open_file_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

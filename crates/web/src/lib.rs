@@ -2,7 +2,8 @@
 //!
 //! A module belongs here only if it handles a byte format or a socket; this crate is not a collection of helpers.
 //!
-//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`fast_path`] and [`connection_socket`] (handlers in front of it),
+//! * Sockets: [`listen`] (bind, limits, TLS, drain), [`listener_certificate`] (reloaded with its files, by a
+//!   [`file_watch`]), [`fast_path`] and [`connection_socket`] (handlers in front of it),
 //!   [`socket_handover`] (to the successor process), [`body_limit`] (bounded bodies), [`slow_client_timeout`] (slow
 //!   readers), [`rate_limit`] (requests per client), [`proxy_protocol`] and [`forwarded_client`] (the client behind a
 //!   proxy), [`client`] (pooled HTTP/1.1).
@@ -24,6 +25,7 @@ pub mod connection_socket;
 pub mod decimal_digits;
 mod error;
 pub mod fast_path;
+pub mod file_watch;
 pub mod flush_message;
 pub mod forwarded_client;
 pub mod html_charset;
@@ -32,6 +34,7 @@ pub mod ip_network;
 mod keep_alive;
 mod linger;
 pub mod listen;
+pub mod listener_certificate;
 mod log_escape;
 pub mod log_file;
 pub mod log_time;

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The polling interval; a poll costs a few microseconds per file.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The data that detects changes: identity, length and time of each file.
 type FileFingerprints = Vec<Option<(u64, u64, i64, i64)>>;
 
 /// Files that are polled for changes.
 #[derive(Debug)]
-pub(super) struct FileWatch {
+pub struct FileWatch {
     files: Vec<PathBuf>,
     last_fingerprints: FileFingerprints,
     unsettled_fingerprints: Option<FileFingerprints>,
@@ -23,27 +23,27 @@ pub(super) struct FileWatch {
 
 impl FileWatch {
     /// Starts with the current state of the files.
-    pub(super) fn new(files: Vec<PathBuf>) -> Self {
+    pub fn new(files: Vec<PathBuf>) -> Self {
         let fingerprints = read_fingerprints(&files);
         Self { files, last_fingerprints: fingerprints, unsettled_fingerprints: None }
     }
 
     /// Polls the files; returns true if they differ from the accepted state, and already had the same state at the last
     /// poll.
-    pub(super) fn has_changed(&mut self) -> bool {
+    pub fn has_changed(&mut self) -> bool {
         let now = read_fingerprints(&self.files);
         now != self.last_fingerprints
             && self.unsettled_fingerprints.replace(now.clone()).as_ref() == Some(&now)
     }
 
     /// Accepts the current state of the files.
-    pub(super) fn accept_current(&mut self) {
+    pub fn accept_current(&mut self) {
         self.last_fingerprints = read_fingerprints(&self.files);
         self.unsettled_fingerprints = None;
     }
 
     /// Watches other files from now on, if the list differs.
-    pub(super) fn watch_files(&mut self, files: Vec<PathBuf>) {
+    pub fn watch_files(&mut self, files: Vec<PathBuf>) {
         if files != self.files {
             self.files = files;
             self.accept_current();
