@@ -26,14 +26,14 @@ use tympan_render::{
 use tympan_replicate::{HomePairs, OnOffTimeFollower, OnOffTimeHandler, Replicator};
 use tympan_search::SearchIndex;
 use tympan_server::{
-    ImageOptions, Instance, InstanceOptions, InstanceRole, InstanceShortcut, Logins, PoolState,
-    admin_router, main_router,
+    ImageOptions, Instance, InstanceOptions, InstanceRole, InstanceShortcut, LedgerUrlResolver,
+    Logins, PoolState, admin_router, connection_metrics_source, main_router, shorten_ledger_name,
 };
 use tympan_store::{PostgresStore, StateDatabase};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
 use tympan_web::listen::{
-    ListenerCounters, ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
+    ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
     serve_listener,
 };
 use tympan_web::listener_certificate::ListenerCertificate;
@@ -48,7 +48,6 @@ use crate::component_backend;
 use crate::config::TympanConfig;
 use crate::home::{Home, random_text, read_or_create_replication_key};
 use crate::home_origin;
-use crate::ledger::LedgerUrlResolver;
 use crate::maintenance;
 use crate::scheduled_backup;
 use crate::trusted_clock;
@@ -253,7 +252,7 @@ pub(crate) async fn start_instance(
         replicator.set_publisher(&crate::ledger::publisher_short_name(plan.home)?);
         let all = ledger.publisher_names().await.map_err(|error| failed(&error))?;
         let all: Vec<String> =
-            all.iter().map(|name| crate::ledger::shorten_ledger_name(name)).collect();
+            all.iter().map(|name| shorten_ledger_name(name)).collect();
         replicator.split_shared_follower(&all).await.map_err(|error| failed(&error))?;
     }
     register_image_rendering(plan, &instance, configurator.worker());
@@ -499,43 +498,6 @@ fn register_pool_metrics(
         };
         vec![connections, state]
     });
-}
-
-/// A metric that shows when more clients hold connections than allowed, as name, description and counter.
-type ConnectionMetricSpec = (&'static str, &'static str, fn(&ListenerCounters) -> &AtomicU64);
-
-const CONNECTION_METRICS: [ConnectionMetricSpec; 3] = [
-    (
-        "tympan_connections_saturated_total",
-        "Connections that arrived while all connection slots were in use; raise max_connections if this \
-         repeats.",
-        |counters| &counters.saturated,
-    ),
-    (
-        "tympan_connections_evicted_total",
-        "Idle connections closed because others were waiting; raise max_connections.",
-        |counters| &counters.evicted,
-    ),
-    (
-        "tympan_connections_released_total",
-        "Connections closed after a response because few connection slots were free; raise max_connections.",
-        |counters| &counters.closed_when_scarce,
-    ),
-];
-
-/// Returns a source that writes the counters of the main listener as Prometheus text.
-fn connection_metrics_source(
-    counters: Arc<ListenerCounters>,
-) -> impl Fn(&str) -> String + Send + Sync {
-    move |role| {
-        let line = |(name, help, read): &ConnectionMetricSpec| {
-            let value = read(&counters).load(Ordering::Relaxed);
-            format!(
-                "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
-            )
-        };
-        CONNECTION_METRICS.iter().map(line).collect()
-    }
 }
 
 /// Enables an instance to render pictures, and an author's worker to process assets.

@@ -34,12 +34,14 @@ pub use login::{
     AccountMark, LoginTokenScope, Logins, TokenInfo, TokenOwner, TokenTerms, create_user,
     set_password,
 };
+pub use observe::connection_metrics::connection_metrics_source;
 pub use observe::pool::PoolState;
 pub use page::headers::{PageHeaderError, PageHeaders};
 pub use page::image_render::ExportImageRenderer;
 pub use page::image_service::ImageOptions;
 pub use page::shortcut::InstanceShortcut;
 pub use query::budget::QueryBudgets;
+pub use replication::ledger_url_resolver::{LedgerUrlResolver, shorten_ledger_name};
 pub use route::{admin_router, main_router};
 
 /// The migrations that bring a state database to the current tables of this crate;
