@@ -15,6 +15,7 @@
 mod affected_url;
 mod agent;
 mod blob_bundle;
+mod blob_upload;
 mod circuit_breaker;
 mod error;
 mod flush;
@@ -42,6 +43,7 @@ mod workflow_process;
 pub use affected_url::{AffectedUrlResolver, AffectedUrlSet, UntrackedUrlResolver};
 pub use agent::{ReplicationAgent, ReplicationAgentKind, read_agents};
 pub use blob_bundle::store_bundle;
+pub use blob_upload::BlobUploadTarget;
 pub use error::{Error, Result};
 pub use flush::PURGE_ALL_KEY;
 pub use guest_note::{

@@ -4,30 +4,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty};
+use http::HeaderValue;
 use serde_json::json;
 use tympan_blobs::{BlobId, SMALL_BLOB_BYTES};
 use tympan_content::{NodePath, SubtreeScope};
+use tympan_replicate::BlobUploadTarget;
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
-use tympan_web::body_limit::limit_body;
-use tympan_web::client::{ClientOptions, HttpClient};
-use tympan_web::reader_body::body_from_reader;
 
 use crate::args::PromoteBlobsArgs;
 use crate::blob_storage::open_other_home_blobs_to_write;
 use crate::command::create_runtime;
-use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
 use crate::home::{Home, require_home};
 use crate::home_origin::is_instance_url;
-
-const KEY_HEADER: &str = "x-tympan-replication-key";
-/// The maximum size of a response that is read.
-const MAX_RESPONSE_BYTES: u64 = 64 * 1024;
-
-type BlobRequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// The result of a promotion.
 #[derive(Debug, Default)]
@@ -123,20 +111,13 @@ fn promote_to_instance(
     let key = std::fs::read_to_string(file).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
     })?;
-    let mut key = HeaderValue::from_str(key.trim())
+    let key = HeaderValue::from_str(key.trim())
         .map_err(|_| CommandFault::usage(format!("`{}` contains no key", file.display())))?;
-    key.set_sensitive(true);
+    let target = BlobUploadTarget::new(&promotion.to, key);
     create_runtime(4)?.block_on(async {
-        let client =
-            HttpClient::new(ClientOptions { response_timeout: None, ..ClientOptions::default() });
-        let target = PromotionTarget {
-            client,
-            url: promotion.to.trim_end_matches('/').to_owned(),
-            replication_key: key,
-        };
         let mut done = BlobPromotionReport::default();
         for id in blob_ids {
-            if target.has_blob(id).await? {
+            if target.has_blob(id).await.map_err(upload_fault)? {
                 done.present_count += 1;
                 continue;
             }
@@ -144,16 +125,7 @@ fn promote_to_instance(
             let content =
                 content.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
             let content = content.ok_or_else(|| missing_blob_fault(id))?;
-            let body = body_from_reader(content.into_reader(), id.length());
-            let url = target.blob_url("/bin/receive", id);
-            if target.send_request(Method::PUT, &url, body.boxed_unsync()).await?
-                == StatusCode::NOT_FOUND
-            {
-                return Err(CommandFault::usage(format!(
-                    "`{}` is not an instance that receives blobs",
-                    promotion.to
-                )));
-            }
+            target.send_blob(id, content.into_reader()).await.map_err(upload_fault)?;
             done.blob_count += 1;
             done.byte_count += id.length();
         }
@@ -161,51 +133,10 @@ fn promote_to_instance(
     })
 }
 
-/// The instance that receives the blobs.
-struct PromotionTarget {
-    client: HttpClient,
-    url: String,
-    replication_key: HeaderValue,
-}
-
-impl PromotionTarget {
-    fn blob_url(&self, below: &str, id: &BlobId) -> String {
-        format!("{}{below}/blob/{}", self.url, id.to_string().replace('#', "/"))
-    }
-
-    async fn has_blob(&self, id: &BlobId) -> Result<bool, CommandFault> {
-        let url = self.blob_url("/bin/store", id);
-        let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-        Ok(self.send_request(Method::HEAD, &url, body).await? != StatusCode::NOT_FOUND)
-    }
-
-    /// Sends a request; a response that is neither a success nor 404 is a fault.
-    async fn send_request(
-        &self,
-        method: Method,
-        url: &str,
-        body: BlobRequestBody,
-    ) -> Result<StatusCode, CommandFault> {
-        let request = Request::builder()
-            .method(method)
-            .uri(url)
-            .header(header::CONTENT_TYPE, "application/octet-stream")
-            .header(KEY_HEADER, &self.replication_key)
-            .body(body)
-            .map_err(|error| CommandFault::usage(format!("`{url}` is not a URL: {error}")))?;
-        let response = self.client.send(request).await;
-        let response =
-            response.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
-        let status = response.status();
-        if status.is_success() || status == StatusCode::NOT_FOUND {
-            return Ok(status);
-        }
-        let response_body = limit_body(response.into_body(), MAX_RESPONSE_BYTES)
-            .with_idle_timeout(RESPONSE_IDLE_TIMEOUT);
-        let response_body =
-            response_body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let response_text = String::from_utf8_lossy(&response_body);
-        Err(CommandFault::cannot_run(format!("{url} answered {status}: {response_text}")))
+fn upload_fault(error: tympan_replicate::Error) -> CommandFault {
+    match error {
+        tympan_replicate::Error::NoReceiver { .. } => CommandFault::usage(error.to_string()),
+        error => CommandFault::cannot_run(error_chain_text(&error)),
     }
 }
 
