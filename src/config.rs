@@ -3,7 +3,6 @@
 //! Every section configures one component. Unknown keys are refused with their position and the nearest known key;
 //! durations and sizes are strings with units, never bare numbers.
 
-mod config_value;
 mod export;
 
 use std::collections::BTreeMap;
@@ -11,16 +10,18 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tympan_content_query::QueryLimits;
+use tympan_home::{
+    BlobsSection, CollectSection, DatabaseSection, HistorySection, HomeConfig, MaintenanceSection,
+    StoreSection, VersionsSection,
+};
+use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
 use tympan_terminal::{CommandFault, PROGRAM_FILE};
 
-use tympan_content::VersionRetention;
-use tympan_content_query::QueryLimits;
-use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
-use tympan_replicate::ActivationVersioning;
-use tympan_store::RevisionRetention;
-
-pub(crate) use self::config_value::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
 pub(crate) use self::export::ExportSection;
+pub(crate) use tympan_home::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
+
+use crate::home_fault::home_fault;
 
 /// The whole file. A missing file counts as empty.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -32,7 +33,7 @@ pub(crate) struct TympanConfig {
     pub(crate) work: WorkSection,
     pub(crate) store: StoreSection,
     pub(crate) database: DatabaseSection,
-    pub(crate) blobs: crate::blob_storage::BlobsSection,
+    pub(crate) blobs: BlobsSection,
     pub(crate) history: HistorySection,
     pub(crate) collect: CollectSection,
     pub(crate) versions: VersionsSection,
@@ -40,7 +41,7 @@ pub(crate) struct TympanConfig {
     pub(crate) search: SearchSection,
     pub(crate) jobs: JobsSection,
     pub(crate) maintenance: MaintenanceSection,
-    pub(crate) backup: crate::scheduled_backup::BackupSection,
+    pub(crate) backup: tympan_home_backup::BackupSection,
     pub(crate) assets: AssetsSection,
     pub(crate) dispatcher: tympan_dispatcher::DispatcherSettings,
     pub(crate) back_ends: BTreeMap<String, BackendSection>,
@@ -54,6 +55,21 @@ pub(crate) struct TympanConfig {
     pub(crate) receive: ReceiveSection,
     pub(crate) outgoing: OutgoingSection,
     pub(crate) workflows: WorkflowsSection,
+}
+
+impl TympanConfig {
+    /// Returns the sections about the stores of the home.
+    pub(crate) fn home_config(&self) -> HomeConfig {
+        HomeConfig {
+            store: self.store.clone(),
+            database: self.database.clone(),
+            blobs: self.blobs.clone(),
+            history: self.history.clone(),
+            collect: self.collect.clone(),
+            versions: self.versions.clone(),
+            maintenance: self.maintenance.clone(),
+        }
+    }
 }
 
 /// The location of workflow models.
@@ -307,46 +323,6 @@ impl LogsSection {
     }
 }
 
-/// The chunk store.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct StoreSection {
-    /// Memory for cached chunks; default 64 MiB.
-    pub(crate) cache: Option<ConfigByteSize>,
-    /// Memory for frequently requested blobs of up to 256 KiB, such as the pictures of popular pages; default 64 MiB.
-    /// Raise it on publishers without a dispatcher; 0 disables it.
-    pub(crate) hot_blobs: Option<ConfigByteSize>,
-}
-
-/// The PostgreSQL database that instances share instead of using packs of their own.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct DatabaseSection {
-    /// `postgres://user:password@host:port/database?sslmode=…`; `--database` and `TYMPAN_DATABASE` take precedence.
-    /// Default: none, and the repository is stored in packs below the home.
-    pub(crate) url: Option<String>,
-    /// The schema of the repository's tables; default `tympan`. Each repository in one database needs its own.
-    pub(crate) schema: Option<String>,
-    /// Connections for reads and commits; default 16, and three more are used in addition. The sum of all instances
-    /// must fit the server's `max_connections`. Raise it if requests fail because all connections are in use.
-    pub(crate) max_connections: Option<u32>,
-    /// The maximum time that a request waits for a connection, for another commit on the same ref, and for the outcome
-    /// of an interrupted commit; default 5 s. After that it is answered with 503.
-    pub(crate) wait: Option<Span>,
-    /// The time after which an idle connection is closed; default 10 min. Lower it if a firewall drops idle
-    /// connections.
-    pub(crate) idle: Option<Span>,
-    /// The time after which the server cancels a statement; default 30 s.
-    pub(crate) statement_timeout: Option<Span>,
-    /// A PEM file of certificates, one of which must have signed that of the server; with it the host name is verified
-    /// as well. Default: the mode of `sslmode` in the URL, with the certificates of the system.
-    pub(crate) tls_ca: Option<PathBuf>,
-    /// The size of the local disk cache of chunks; default 1 GiB, `"0 B"` for none.
-    pub(crate) cache_size: Option<ConfigByteSize>,
-    /// The folder of this cache; default `chunks` below the home.
-    pub(crate) cache_dir: Option<PathBuf>,
-}
-
 /// The headers of the pages that a publisher renders.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -533,102 +509,6 @@ impl QuerySection {
     }
 }
 
-/// The retention of revisions.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct HistorySection {
-    /// The time for which every revision is kept; default 24 h.
-    pub(crate) all: Option<Span>,
-    /// The number of hours for which the last revision of each hour is kept; default 48.
-    pub(crate) hourly: Option<u32>,
-    /// The number of days for which the last revision of each day is kept; default 30.
-    pub(crate) daily: Option<u32>,
-    /// The number of weeks for which the last revision of each week is kept; default 52.
-    pub(crate) weekly: Option<u32>,
-    /// Folders in which clones of this home store their leases (`tympan repo clone --leases`); default none. Name one
-    /// if a staging machine must not write anything into this home.
-    pub(crate) leases: Vec<PathBuf>,
-}
-
-impl HistorySection {
-    /// Returns the retention policy.
-    pub(crate) fn retention(&self) -> RevisionRetention {
-        let default = RevisionRetention::default();
-        RevisionRetention {
-            full_period: self.all.map_or(default.full_period, |span| span.0),
-            hourly_count: self.hourly.unwrap_or(default.hourly_count),
-            daily_count: self.daily.unwrap_or(default.daily_count),
-            weekly_count: self.weekly.unwrap_or(default.weekly_count),
-        }
-    }
-}
-
-/// The retention of versions of nodes. Labeled versions, the newest of each node and the one that it is based on are
-/// always kept.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct VersionsSection {
-    /// The maximum number of versions of one node; default 50, 0 for unlimited. Raise it if editors look back further.
-    pub(crate) max_count: Option<usize>,
-    /// The maximum age of a version; default unlimited. Set it if states must not be kept for long. It then also
-    /// applies to the newest version of a deleted node.
-    pub(crate) max_age: Option<Span>,
-    /// True if an author creates a version of activated content; default true. Set it to false if editors do not look
-    /// back at published states, or if another system stores them.
-    pub(crate) on_activation: Option<bool>,
-}
-
-impl VersionsSection {
-    /// Returns whether activated content is versioned.
-    pub(crate) fn version_keeping(&self) -> ActivationVersioning {
-        match self.on_activation {
-            Some(false) => ActivationVersioning::NoVersion,
-            _ => ActivationVersioning::CreateVersion,
-        }
-    }
-
-    /// Returns the retention policy.
-    pub(crate) fn retention(&self) -> VersionRetention {
-        let default = VersionRetention::default();
-        VersionRetention {
-            max_count: self
-                .max_count
-                .map_or(default.max_count, |max| Some(max).filter(|max| *max > 0)),
-            max_age: self.max_age.map(|span| span.0).or(default.max_age),
-        }
-    }
-}
-
-/// The schedule and the speed of garbage collection.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct CollectSection {
-    /// The interval between collections of a running instance, in whole seconds or milliseconds; default 6 h, `"0s"`
-    /// for none.
-    pub(crate) every: Option<Span>,
-    /// The maximum number of bytes per second that a collection reads and writes; default 32 MiB. Lower it if
-    /// collections slow down commits.
-    pub(crate) rate: Option<ConfigByteSize>,
-}
-
-/// The schedules of cleanup tasks other than garbage collection.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct MaintenanceSection {
-    /// The schedule for removing outdated versions, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two
-    /// every night. Choose a time of low activity.
-    pub(crate) daily: Option<String>,
-    /// The schedule for marking the blobs that this home needs and sweeping unused ones, in the same notation; default
-    /// `"0 30 3 * * ?"`. All members that share a blob store must run it: blobs stored since a member's last run are
-    /// kept until its next one.
-    pub(crate) blobs: Option<String>,
-    /// The schedule for removing ended workflows, in the same notation; default `"0 0 1 ? * SAT"`.
-    pub(crate) weekly: Option<String>,
-    /// The time for which ended workflows are kept with their history; default unlimited. Set it if thousands end per
-    /// day.
-    pub(crate) workflows: Option<Span>,
-}
-
 /// The full-text index.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -727,11 +607,7 @@ impl AssetsSection {
 /// # Errors
 /// [`CommandFault::usage`] with `file:line:column` and, for an unknown key, the nearest known one.
 pub(crate) fn read_home_config(home: &Path) -> Result<TympanConfig, CommandFault> {
-    let file = home.join("tympan.toml");
-    match std::fs::exists(&file) {
-        Ok(false) => Ok(TympanConfig::default()),
-        _ => read_config_file(&file),
-    }
+    tympan_home::read_home_toml(home).map_err(home_fault)
 }
 
 /// Reads a file with the sections of `tympan.toml`.
@@ -739,14 +615,7 @@ pub(crate) fn read_home_config(home: &Path) -> Result<TympanConfig, CommandFault
 /// # Errors
 /// As [`read_home_config`], and if there is no such file.
 pub(crate) fn read_config_file(file: &Path) -> Result<TympanConfig, CommandFault> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => {
-            parse_config_text(&file.display().to_string(), &text).map_err(CommandFault::usage)
-        }
-        Err(error) => {
-            Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
-        }
-    }
+    tympan_home::read_toml_file(file).map_err(home_fault)
 }
 
 /// Parses the text of a `tympan.toml`.

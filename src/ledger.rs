@@ -12,10 +12,11 @@ use tympan_render::DirScriptSource;
 use tympan_render::ledger::{DEFAULT_MAX_URLS, DependencyLedger, LedgerOptions};
 use tympan_server::shorten_ledger_name;
 use tympan_store::StateDatabase;
+use tympan_home::{Home, create_private_dir, random_text, write_secret_file};
 use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::config::TympanConfig;
-use crate::home::{Home, create_private_dir, random_text, write_secret_file};
+use crate::home_fault::home_fault;
 
 /// A file whose content changes at each boot of the machine.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
@@ -43,7 +44,7 @@ fn rendering_fingerprint(config: &TympanConfig, key: &str, site: Option<u64>) ->
 /// # Errors
 /// If its files or tables cannot be used.
 pub(crate) async fn open_home_ledger(
-    home: &Home,
+    (home, config): (&Home, &TympanConfig),
     state: &StateDatabase,
     (key, site): (&str, Option<u64>),
 ) -> Result<DependencyLedger, CommandFault> {
@@ -60,9 +61,9 @@ pub(crate) async fn open_home_ledger(
         pool: state.pool().clone(),
         publisher: read_or_create_publisher_name(&folder.join("publisher"))?,
         // Without the boot id, every start counts as a boot of the machine.
-        boot: fs::read_to_string(BOOT_ID_FILE).ok().map_or_else(random_text, Ok)?,
-        max_urls: home.config.ledger.max_urls.unwrap_or(DEFAULT_MAX_URLS),
-        renderer_fingerprint: rendering_fingerprint(&home.config, key, site),
+        boot: fs::read_to_string(BOOT_ID_FILE).ok().map_or_else(random_text, Ok).map_err(home_fault)?,
+        max_urls: config.ledger.max_urls.unwrap_or(DEFAULT_MAX_URLS),
+        renderer_fingerprint: rendering_fingerprint(config, key, site),
         folder: folder.clone(),
     };
     DependencyLedger::open(options, SystemTime::now()).await.map_err(|error| failed(&error))
@@ -148,8 +149,8 @@ fn read_or_create_publisher_name(file: &Path) -> Result<String, CommandFault> {
     match fs::read_to_string(file) {
         Ok(name) if !name.trim().is_empty() => Ok(name.trim().to_owned()),
         _ => {
-            let name = random_text()?;
-            write_secret_file(file, &name)?;
+            let name = random_text().map_err(home_fault)?;
+            write_secret_file(file, &name).map_err(home_fault)?;
             Ok(name)
         }
     }

@@ -1,22 +1,15 @@
 //! The `tympan` command: runs a content website end to end.
 
 mod args;
-mod blob_sharing;
-mod blob_storage;
-mod cluster_facts;
 mod command;
 mod component_backend;
 mod config;
-mod garbage_collection;
 mod home;
-mod home_chunk_store;
-mod home_origin;
+mod home_fault;
 mod ledger;
-mod maintenance;
 mod mount_config;
 mod scheduled_backup;
 mod site;
-mod trusted_clock;
 
 use std::process::ExitCode;
 

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tympan_home::Span;
 use tympan_mounts::{MountConfig, MountLocation, MountSecret, MountSettings};
 use tympan_terminal::{CommandFault, error_chain_text};
+use tympan_web::outgoing_policy::OutgoingPolicy;
 use tympan_web::tls::TlsTrust;
 
-use crate::config::Span;
 
 /// Locations of files that become assets.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -66,7 +67,7 @@ impl MountsSection {
     pub(crate) fn mount_settings(
         &self,
         home: &Path,
-        outgoing: &crate::config::OutgoingSection,
+        outgoing_policy: OutgoingPolicy,
     ) -> Result<MountSettings, CommandFault> {
         let locations = self
             .place
@@ -83,12 +84,11 @@ impl MountsSection {
                 )));
             }
         }
-        let outgoing = outgoing.to_outgoing().map_err(CommandFault::usage)?;
         Ok(MountSettings {
             sync_period: self.period.map(|period| period.0),
             locations,
             mounts,
-            outgoing_policy: outgoing,
+            outgoing_policy,
         })
     }
 }

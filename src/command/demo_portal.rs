@@ -18,10 +18,11 @@ use axum::{Json, Router};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use tympan_home::{Home, random_text, write_secret_file};
 use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::config::{BackendSection, Span};
-use crate::home::{Home, random_text, write_secret_file};
+use crate::config::{BackendSection, Span, TympanConfig};
+use crate::home_fault::home_fault;
 
 /// The name of the back end in templates.
 const BACKEND_NAME: &str = "portal";
@@ -61,12 +62,12 @@ pub(crate) fn create_customers(publish: &Home, folder: &Path) -> Result<(), Comm
     let mut session = publish.repository.session("system").map_err(failed)?;
     let mut lines = Vec::new();
     for name in CUSTOMER_NAMES {
-        let password = random_text()?.get(..12).unwrap_or_default().to_owned();
+        let password = random_text().map_err(home_fault)?.get(..12).unwrap_or_default().to_owned();
         tympan_server::create_user(&mut session, name, &password).map_err(failed)?;
         lines.push(format!("{name},{password}"));
     }
     // The file is written first: otherwise a failure would leave customers with unknown passwords.
-    write_secret_file(&file, &lines.join("\n"))?;
+    write_secret_file(&file, &lines.join("\n")).map_err(home_fault)?;
     session.commit("create the customers", SystemTime::now()).map_err(failed)?;
     Ok(())
 }
@@ -77,19 +78,19 @@ pub(crate) struct BookingSystem {
 }
 
 impl BookingSystem {
-    /// Binds a free local address, and configures it as the back end of the homes unless they are configured otherwise.
+    /// Binds a free local address, and makes it the back end in the configurations that name no other one.
     ///
     /// # Errors
     /// If no address is free.
-    pub(crate) fn bind(homes: &mut [&mut Home]) -> Result<Self, CommandFault> {
+    pub(crate) fn bind(configs: &mut [&mut TympanConfig]) -> Result<Self, CommandFault> {
         let failed = |error: std::io::Error| {
             CommandFault::cannot_run(format!("the booking system cannot listen: {error}"))
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let url = format!("http://{}", listener.local_addr().map_err(failed)?);
-        for home in homes {
-            home.config.back_ends.entry(BACKEND_NAME.to_owned()).or_insert_with(|| {
+        for config in configs {
+            config.back_ends.entry(BACKEND_NAME.to_owned()).or_insert_with(|| {
                 BackendSection {
                     connections: Some(64),
                     // A new order must be visible at once.

@@ -20,6 +20,7 @@ use tympan_dispatcher::{
     ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings, ListenerAddresses,
     ListenerSocketError, ListenerSockets,
 };
+use tympan_home::create_private_dir;
 use tympan_replicate::{HomePairs, PairKeyPurpose};
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
@@ -30,10 +31,10 @@ use tympan_web::tls::{TlsIdentity, TlsTrust};
 
 use crate::args;
 use crate::args::DispatcherCommand;
-use crate::command::instance::ProcessSignals;
 use crate::command::listener_options::{main_front, read_listener_certificate};
-use crate::command::{create_runtime, pair};
-use crate::home::create_private_dir;
+use crate::command::process_signals::ProcessSignals;
+use crate::command::pair;
+use crate::command::runtime::create_runtime;
 
 /// The name of the configuration file in a home.
 pub(crate) const DISPATCHER_CONFIG_FILE: &str = "dispatcher.any";

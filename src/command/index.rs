@@ -11,12 +11,12 @@ use tympan_content::{IndexState, IndexStatus, JcrDate};
 use tympan_content_query::{
     BuilderQuery, ContentQuery, QueryEngine, QueryRequest, parse_sql2, parse_xpath,
 };
+use tympan_home::Home;
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{HomeOrInstanceArgs, IndexCommand, RemoteInstanceArgs};
-use crate::command::instance::close_home;
 use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
-use crate::home::Home;
+use crate::home::{close_home, open_existing_home};
 
 /// Runs the command.
 pub(crate) fn run_index_command(index: &IndexCommand) -> CommandOutcome {
@@ -38,7 +38,7 @@ fn remote_instance(location: &HomeOrInstanceArgs) -> Option<RemoteInstanceArgs> 
 
 fn open_index_home(location: &HomeOrInstanceArgs) -> Result<Home, CommandFault> {
     let home = location.home.as_deref().unwrap_or(Path::new("."));
-    Home::open_existing(home)
+    open_existing_home(home)
 }
 
 fn index_fault(error: &dyn std::error::Error) -> CommandFault {

@@ -17,13 +17,13 @@ use tympan_content_package::{
     InstallOptions, InstallProgress, InstallReport, PackageFilter, PackageId, PackageInstallation,
     PackageLimits, PackageSession, StoredPackage, StoredPackages,
 };
+use tympan_home::Home;
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{HomeOrInstanceArgs, PackageCommand};
 use crate::command::demo::install_progress_style;
-use crate::command::instance::close_home;
 use crate::command::package_remote::RemotePackageClient;
-use crate::home::{ADMIN_USER, Home};
+use crate::home::{ADMIN_USER, close_home, open_existing_home, open_home};
 
 /// Runs the command.
 pub(crate) fn run_package_command(package: &PackageCommand) -> CommandOutcome {
@@ -104,7 +104,7 @@ fn install_package(
     };
     let home_dir = require_home_dir(location)?;
     let (home, report) = if is_id {
-        let home = Home::open_existing(home_dir)?;
+        let home = open_existing_home(home_dir)?;
         let stored = find_package(&home.repository, package)?;
         let mut session =
             home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
@@ -134,7 +134,7 @@ fn install_package_file(
     let mut bytes = File::open(file).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
     })?;
-    let home = Home::open(home)?;
+    let home = open_home(home)?.home;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let how = PackageInstallation { options, stamp: &install_stamp(), on_progress: progress };
     let report = PackageSession::new(&mut session).install_file(&mut package, &mut bytes, how);
@@ -150,7 +150,7 @@ fn diff_package(file: &Path, location: &HomeOrInstanceArgs) -> CommandOutcome {
     }
     let mut package = ContentPackage::open(file, &PackageLimits::default())
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
-    let home = Home::open_existing(require_home_dir(location)?)?;
+    let home = open_existing_home(require_home_dir(location)?)?;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let (difference, _) = PackageSession::new(&mut session)
         .preview(&mut package, &InstallOptions::default(), usize::MAX)
@@ -167,7 +167,7 @@ fn uninstall_package(id: &str, force: bool, location: &HomeOrInstanceArgs) -> Co
         instance.print_response(&response);
         return Ok(ExitCode::SUCCESS);
     }
-    let home = Home::open_existing(require_home_dir(location)?)?;
+    let home = open_existing_home(require_home_dir(location)?)?;
     let stored = find_package(&home.repository, id)?;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let rule = if force { DependencyRule::Ignore } else { DependencyRule::Required };
@@ -184,7 +184,7 @@ fn list_packages(location: &HomeOrInstanceArgs) -> CommandOutcome {
     let packages = match RemotePackageClient::from_args(location) {
         Some(instance) => instance.list()?,
         None => {
-            let home = Home::open_existing(require_home_dir(location)?)?;
+            let home = open_existing_home(require_home_dir(location)?)?;
             let packages = StoredPackages::new(&latest_snapshot(&home.repository)?)
                 .list()
                 .map_err(|error| failure_fault(&error))?;
@@ -236,7 +236,7 @@ fn build_package(
     let said = if let Some(instance) = RemotePackageClient::from_args(location) {
         instance.build(&id, text, file.as_file_mut())?
     } else {
-        let home = Home::open_existing(require_home_dir(location)?)?;
+        let home = open_existing_home(require_home_dir(location)?)?;
         let snapshot = latest_snapshot(&home.repository)?;
         let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)
             .map_err(|error| failure_fault(&error))?;

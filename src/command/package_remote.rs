@@ -18,7 +18,7 @@ use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::reader_body::body_from_reader;
 
 use crate::args::HomeOrInstanceArgs;
-use crate::command::create_runtime;
+use crate::command::runtime::create_runtime;
 
 /// The maximum size of a response, except for a package.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024 * 1024;

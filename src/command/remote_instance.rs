@@ -13,7 +13,7 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::client::HttpClient;
 
 use crate::args::RemoteInstanceArgs;
-use crate::command::create_runtime;
+use crate::command::runtime::create_runtime;
 use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
 
 /// The maximum size of a response.

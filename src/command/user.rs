@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tympan_content::{
     JcrDate, NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Session,
 };
+use tympan_home::{Home, STATE_FILE};
 use tympan_server::{
     AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password, create_user,
     set_password,
@@ -16,9 +17,9 @@ use tympan_server::{
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{self, UserCommand, UserGroupCommand};
-use crate::command::create_runtime;
-use crate::command::instance::close_home;
-use crate::home::{Home, open_state};
+use crate::command::runtime::create_runtime;
+use crate::home::{close_home, home_access, open_existing_home, open_state};
+use crate::home_fault::home_fault;
 
 /// The privileges that `why` reports by default.
 const DEFAULT_PRIVILEGES: [&str; 10] = [
@@ -90,7 +91,7 @@ fn run_group_command(group: &UserGroupCommand) -> CommandOutcome {
             edit_accounts(home, |session| session.remove_member(group, member))
         }
         UserGroupCommand::List { home, json } => {
-            let home = Home::open_existing(home)?;
+            let home = open_existing_home(home)?;
             let groups = home.repository.groups();
             let groups =
                 groups.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
@@ -119,7 +120,7 @@ fn edit_accounts(
     home: &Path,
     edit: impl FnOnce(&mut Session) -> tympan_content::Result<()>,
 ) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let failed = |error: tympan_content::Error| match error {
         tympan_content::Error::NodeMissing(path) if path.as_str().starts_with("/home/") => {
             CommandFault::usage(format!("there is no user or group `{}`", path.name()))
@@ -140,10 +141,8 @@ fn with_state_database<T>(
     home: &Path,
     work: impl AsyncFnOnce(&tympan_store::StateDatabase) -> std::io::Result<T>,
 ) -> Result<T, CommandFault> {
-    let is_shared =
-        crate::home_chunk_store::state_database_location(&crate::config::read_home_config(home)?)
-            .is_some();
-    if !is_shared && !home.join("state.db").exists() {
+    let is_shared = home_access().has_database_configured(home).map_err(home_fault)?;
+    if !is_shared && !home.join(STATE_FILE).exists() {
         return Err(CommandFault::usage(format!(
             "`{}` is not the home of an instance that was started",
             home.display()
@@ -194,7 +193,7 @@ fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, Com
 fn create_token(name: &str, terms: TokenTerms, home: &Path) -> CommandOutcome {
     // While an instance has the home open, only the logins can be read: the token is bound to the account at its first
     // use.
-    let account = match Home::open_existing(home) {
+    let account = match open_existing_home(home) {
         Ok(home) => Some(account_mark(&home, name)?),
         Err(_) => None,
     };
@@ -278,7 +277,7 @@ fn revoke_token(id: &str, home: &Path) -> CommandOutcome {
 }
 
 fn list_users(home: &Path, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let users = home
         .repository
         .users()
@@ -312,7 +311,7 @@ fn explain_privileges(
 ) -> CommandOutcome {
     let failed = |error: tympan_content::Error| CommandFault::usage(error_chain_text(&error));
     let path = NodePath::new(path).map_err(failed)?;
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let repository = &home.repository;
     let is_known = name == "anonymous"
         || repository.users().map_err(failed)?.iter().any(|(user, _)| user == name);

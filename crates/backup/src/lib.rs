@@ -44,15 +44,17 @@ mod selection;
 mod source;
 mod stats;
 mod throttle;
+mod tuned_settings;
 mod vault;
 mod vault_key;
+mod vault_password;
 mod verify;
 
 pub use backend::{
     AppendOnlyBackend, BackendWrapper, LocalBackend, NativeFileSystem, RateLimitedBackend,
     RestAddress, RestBackend, RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend,
-    SftpOptions, StagedFile, TransferLimits, UnknownHostPolicy, VaultBackend, VaultFileKind,
-    VaultFileSystem, redact_address,
+    SftpOptions, StagedFile, TransferLimits, UnknownHostPolicy, VaultAccess, VaultBackend,
+    VaultFileKind, VaultFileSystem, open_vault_backend, redact_address,
 };
 pub use check::{CheckDepth, VaultCheckReport, check_vault};
 pub use compression::CompressionMode;
@@ -95,15 +97,20 @@ pub use source::import::{
 };
 pub use source::live_store::LiveStore;
 pub use source::repository::{BackupRepositorySource, HomeFile, save_repository};
+pub use source::source_list::{
+    SaveSources, is_repository_source, parse_folder_mark, parse_pattern_lines,
+};
 pub use source::stream::save_stream;
 pub use stats::{VaultStats, compute_vault_stats};
 pub use throttle::{RunThrottle, ServedInterval, ThrottleController};
+pub use tuned_settings::TunedSaveSettings;
 pub use vault::index::VaultIndex;
 pub use vault::lock::{UnlockScope, VaultLock, VaultLockMode};
 pub use vault::node::{ExtendedAttribute, NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
 pub use vault::pack_writer::WriteTotals;
 pub use vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
 pub use vault::{KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning};
+pub use vault_password::{VaultPassword, read_password_file};
 pub use verify::verify_snapshot;
 
 /// Joins an error's message with those of its causes.

@@ -8,17 +8,18 @@ use std::time::Instant;
 use serde_json::json;
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, BackupRunKind, BackupRunLog, BackupRunRecord,
-    CopyDepth, CopyReport, CopyTarget, VaultUser, copy_repository,
+    CopyDepth, CopyReport, CopyTarget, VaultUser, copy_repository, is_repository_source,
 };
+use tympan_home::MAIN_BRANCH;
+use tympan_home_backup::{BaseCoverage, open_source};
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-use super::repository_source::BaseCoverage;
-use super::save::is_repository_source;
+use super::instance_access::instance_access;
 use super::{
-    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, repository_source, vault_session,
+    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, home_backup_fault, vault_session,
 };
 use crate::args::backup::BackupSaveArgs;
-use crate::home_origin::MAIN_BRANCH;
+use crate::home::home_access;
 
 /// The name of the run log of copies, among those of vaults.
 pub(super) const COPY_LOG_NAME: &str = "copies";
@@ -47,7 +48,9 @@ pub(super) fn run_repository_copy(
     };
     let depth = if arguments.force { CopyDepth::Everything } else { CopyDepth::MissingOnly };
     // A copy is self-contained.
-    let opened = repository_source::open_source(name, arguments, BaseCoverage::SavedHere)?;
+    let instance = instance_access(&arguments.instance)?;
+    let opened = open_source(&home_access(), name, &instance, BaseCoverage::SavedHere);
+    let opened = opened.map_err(home_backup_fault)?;
     let source = BackupRepositorySource {
         base: &*opened.base,
         blobs: &*opened.blobs,

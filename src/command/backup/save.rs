@@ -1,6 +1,6 @@
 //! `tympan backup save`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,24 +10,28 @@ use serde_json::{Value, json};
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, BaselineSource,
     CompressionMode, DocumentView, HomeFile, OmittedCounts, ParentSelection, RateLimit,
-    SaveOptions, SaveSession, SaveSummary, SourceReadLimits, ThrottleReport, ThrottledSave, Vault,
+    SaveOptions, SaveSession, SaveSources, SaveSummary, SourceReadLimits, ThrottleReport, ThrottledSave,
+    TunedSaveSettings, Vault,
     VaultIndex, VaultLock, VaultLockMode, WriterTuning, redact_address, save_directories,
     save_repository, save_stream, source_path,
+};
+use tympan_home::MAIN_BRANCH;
+use tympan_home_backup::{
+    BaseCoverage, ContentDocumentView, OpenRepositorySource, SeparatelySavedBase,
+    StateDatabaseInclusion, open_source, read_home_files, start_save_throttle,
 };
 use tympan_store::RevisionRetention;
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-use super::document_view::ContentDocumentView;
-use super::home_file::{self, StateDatabaseInclusion};
-use super::repository_source::{BaseCoverage, SeparatelySavedBase};
-use super::source_selection::{self, SaveSources};
-use super::tuned_settings::TunedSaveSettings;
+use super::instance_access::instance_access;
+use super::source_selection;
+use super::vault_location::user_config_dir;
 use super::{
-    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, copy, repository_source, vault_session,
+    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, copy, home_backup_fault, vault_session,
 };
 use crate::args::backup::{self, BackupSaveArgs, CompressionLevel, VaultArgs};
 use crate::config;
-use crate::home_origin::{MAIN_BRANCH, is_instance_url};
+use crate::home::home_access;
 
 /// Saves all folders as one snapshot, and each repository as a snapshot of its own. An error in one source does not
 /// prevent the others from being saved.
@@ -35,9 +39,9 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     if let Some(destination) = &arguments.to {
         return copy::run_repository_copy(arguments, destination);
     }
-    let SaveSources { repositories, folders } = SaveSources::from_args(arguments)?;
+    let SaveSources { repositories, folders } = source_selection::read_sources(arguments)?;
     let options = save_options(arguments)?;
-    let tuned_settings = TunedSaveSettings::read(&arguments.vault.vault);
+    let tuned_settings = TunedSaveSettings::read(user_config_dir().as_deref(), &arguments.vault.vault);
     // The lock shows other processes who holds it, regardless of the host name in the snapshot.
     let user = tympan_backup::VaultUser::this_process();
     // Deriving the key from the password takes long; a repository is opened in parallel.
@@ -194,11 +198,6 @@ impl<'a> SaveSourcesReport<'a> {
     }
 }
 
-/// Returns true if a source is a repository; all others are folders.
-pub(super) fn is_repository_source(source: &str) -> bool {
-    source.starts_with("repo:") || is_instance_url(source)
-}
-
 /// Saves several sources into a vault, one after another.
 struct SourceSaver<'a> {
     vault: Arc<Vault>,
@@ -254,7 +253,7 @@ impl SourceSaver<'_> {
                 )
             })
             .transpose()
-            .map_err(SaveFailure::Run)?;
+            .map_err(|error| SaveFailure::Run(home_backup_fault(error)))?;
         let index = VaultIndex::load_locked(&self.vault, &self.lock);
         let mut damage = Vec::new();
         let saved =
@@ -417,7 +416,7 @@ pub(super) fn save_source(
 
 /// An opened repository, ready to be saved.
 struct OpenSaveSource {
-    repository: repository_source::OpenRepositorySource,
+    repository: OpenRepositorySource,
     view: Option<ContentDocumentView>,
     files: Vec<HomeFile>,
     /// The earlier revisions to save.
@@ -428,15 +427,17 @@ impl OpenSaveSource {
     fn open_source(source: &str, arguments: &BackupSaveArgs) -> Result<Self, CommandFault> {
         let of_base =
             if arguments.with_base { BaseCoverage::SavedHere } else { BaseCoverage::SavedByOwner };
-        let opened = repository_source::open_source(source, arguments, of_base)?;
+        let instance = instance_access(&arguments.instance)?;
+        let opened = open_source(&home_access(), source, &instance, of_base);
+        let opened = opened.map_err(home_backup_fault)?;
         let view = if arguments.no_view { None } else { opened.document_view() };
         let state = if arguments.with_state {
             StateDatabaseInclusion::Included
         } else {
             StateDatabaseInclusion::Excluded
         };
-        let files = opened.home.as_deref().map(|home| home_file::read_home_files(home, state));
-        let files = files.transpose()?.unwrap_or_default();
+        let files = opened.home.as_deref().map(|home| read_home_files(home, state));
+        let files = files.transpose().map_err(home_backup_fault)?.unwrap_or_default();
         let history = match (arguments.with_history, opened.home.as_deref()) {
             (false, _) => None,
             (true, Some(home)) => Some(config::read_home_config(home)?.history.retention()),
@@ -568,24 +569,6 @@ fn print_saved_source(
         }
     }
     is_whole
-}
-
-/// Starts to throttle a save for the visitors of the instance that uses a home.
-///
-/// # Errors
-/// If the home has no log of requests.
-pub(crate) fn start_save_throttle(
-    home: &Path,
-    baseline_and_deadline: (BaselineSource, Option<Duration>),
-    progress: &Arc<BackupProgress>,
-) -> Result<ThrottledSave, CommandFault> {
-    let log = home.join("logs").join("request.log");
-    ThrottledSave::start(&log, baseline_and_deadline, progress).map_err(|error| {
-        CommandFault::usage(format!(
-            "cannot read `{}`: {error}; name the home of an instance that serves requests",
-            log.display()
-        ))
-    })
 }
 
 fn throttle_report_json(report: &ThrottleReport) -> Value {

@@ -20,16 +20,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tympan_backup::{
     KeyDerivationCost, RestAddress, S3Address, SaveTrial, SaveTrialSeries, SftpAddress,
-    TunedSettingRange, Vault, VaultBackend, VaultFileKind, VaultObjectId, VaultUser,
+    TunedSaveSettings, TunedSettingRange, Vault, VaultBackend, VaultFileKind, VaultObjectId, VaultUser,
     search_best_setting,
 };
+use tympan_home::random_text;
 use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE, say};
 
-use super::tuned_settings::TunedSaveSettings;
 use super::{backup_fault, interrupt_signal, vault_location, vault_session};
 use crate::args::backup::{BackupTuneArgs, BackupTuneScenario, VaultArgs};
 use crate::args::vault::HostKeyCheckMode;
-use crate::home::random_text;
+use crate::home_fault::home_fault;
 
 /// The range of upload queue sizes, in MiB; the search starts at the default.
 const QUEUE_RANGE: TunedSettingRange = TunedSettingRange { start: 32, min: 1, max: 2048 };
@@ -65,8 +65,14 @@ pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
     let file = if arguments.dry_run {
         None
     } else {
+        let config_dir = vault_location::user_config_dir().ok_or_else(|| {
+            CommandFault::usage(
+                "cannot locate the settings: neither XDG_CONFIG_HOME nor HOME is set",
+            )
+        })?;
         // Settings that this scenario does not search keep the values of earlier searches.
-        Some(settings.merged_over(&TunedSaveSettings::read(location)).write(location)?)
+        let earlier = TunedSaveSettings::read(Some(&config_dir), location);
+        Some(settings.merged_over(&earlier).write(&config_dir, location).map_err(backup_fault)?)
     };
     if arguments.vault.json {
         let file = file.map(|file| file.display().to_string());
@@ -167,7 +173,7 @@ impl<'a> SaveTrialBench<'a> {
             }
         }))?;
         let by = (&VaultUser::this_process(), vault_session::current_timestamp());
-        let password = random_text()?;
+        let password = random_text().map_err(home_fault)?;
         // The password is random, so that a cheap key derivation is safe.
         Vault::init(backend.clone(), password.as_bytes(), KeyDerivationCost { log_rounds: 10 }, by)
             .map_err(backup_fault)?;

@@ -12,20 +12,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use tympan_backup::HomeFile;
-use tympan_terminal::{CommandFault, error_chain_text};
+use tympan_home::{CONFIG_FILE, HomeAccess, KEY_FILE, STATE_FILE};
 
-use crate::config::{TympanConfig, parse_config_text};
+use crate::error::{Error, Result};
 
-/// The name of the configuration file.
-const CONFIG_FILE: &str = "tympan.toml";
 /// The files that are saved of each home that has them.
-const SAVED_FILES: [&str; 2] = [CONFIG_FILE, "replication.key"];
-/// The name of the state database.
-const STATE_FILE: &str = "state.db";
+const SAVED_FILES: [&str; 2] = [CONFIG_FILE, KEY_FILE];
 
 /// Whether a save includes jobs and logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StateDatabaseInclusion {
+pub enum StateDatabaseInclusion {
     /// They are saved.
     Included,
     /// They are not saved: a restored home starts without them.
@@ -36,10 +32,10 @@ pub(crate) enum StateDatabaseInclusion {
 ///
 /// # Errors
 /// If one cannot be read.
-pub(crate) fn read_home_files(
+pub fn read_home_files(
     home: &Path,
     state: StateDatabaseInclusion,
-) -> Result<Vec<HomeFile>, CommandFault> {
+) -> Result<Vec<HomeFile>> {
     let mut files = Vec::new();
     for name in SAVED_FILES {
         match fs::read(home.join(name)) {
@@ -47,10 +43,8 @@ pub(crate) fn read_home_files(
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
                 let file = home.join(name);
-                return Err(CommandFault::cannot_run(format!(
-                    "cannot read `{}`: {error}",
-                    file.display()
-                )));
+                let action = format!("cannot read `{}`", file.display());
+                return Err(Error::File { action, source: error });
             }
         }
     }
@@ -61,26 +55,23 @@ pub(crate) fn read_home_files(
 }
 
 /// Reads a consistent copy of the state database, even while the instance writes it.
-fn read_state_database(home: &Path) -> Result<Vec<u8>, CommandFault> {
+fn read_state_database(home: &Path) -> Result<Vec<u8>> {
     let file = home.join(STATE_FILE);
-    let cannot = |reason: String| {
-        CommandFault::cannot_run(format!("cannot copy `{}`: {reason}", file.display()))
-    };
-    let dir = tempfile::tempdir().map_err(|error| cannot(error.to_string()))?;
+    let failed = |source| Error::File { action: format!("cannot copy `{}`", file.display()), source };
+    let dir = tempfile::tempdir().map_err(failed)?;
     let copy = dir.path().join(STATE_FILE);
     // The caller may run on a thread of another runtime, where a second runtime cannot be entered.
     let copied = std::thread::scope(|scope| {
         let run = || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.map_err(|error| error.to_string())?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime
                 .block_on(tympan_store::copy_state_database(&file, &copy))
-                .map_err(|error| error_chain_text(&error))
+                .map_err(std::io::Error::other)
         };
         scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    copied.map_err(cannot)?;
-    fs::read(&copy).map_err(|error| cannot(error.to_string()))
+    copied.map_err(failed)?;
+    fs::read(&copy).map_err(failed)
 }
 
 /// Writes saved files into a restored home; returns the names of the written files. A configuration that stores the
@@ -89,17 +80,18 @@ fn read_state_database(home: &Path) -> Result<Vec<u8>, CommandFault> {
 ///
 /// # Errors
 /// If one cannot be written.
-pub(super) fn write_home_files(
+pub fn write_home_files(
+    access: &HomeAccess,
     home: &Path,
     files: &[HomeFile],
-) -> Result<Vec<String>, CommandFault> {
+) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for HomeFile { name, bytes } in files {
         // File names from a vault are not trusted as paths.
         if name != STATE_FILE && !SAVED_FILES.contains(&name.as_str()) {
             continue;
         }
-        let is_elsewhere = name == CONFIG_FILE && is_stored_elsewhere(bytes);
+        let is_elsewhere = name == CONFIG_FILE && is_stored_elsewhere(access, bytes);
         let name = if is_elsewhere { format!("{name}.saved") } else { name.clone() };
         let file = home.join(&name);
         let write = || -> std::io::Result<()> {
@@ -108,8 +100,9 @@ pub(super) fn write_home_files(
             out.write_all(bytes)?;
             out.sync_all()
         };
-        write().map_err(|error| {
-            CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
+        write().map_err(|source| {
+            let action = format!("cannot write `{}`", file.display());
+            Error::File { action, source }
         })?;
         names.push(name);
     }
@@ -117,10 +110,9 @@ pub(super) fn write_home_files(
 }
 
 /// Returns true if a configuration stores the repository or its blobs outside the home, or if it cannot be parsed.
-fn is_stored_elsewhere(bytes: &[u8]) -> bool {
+fn is_stored_elsewhere(access: &HomeAccess, bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
-    let config: Result<TympanConfig, _> = parse_config_text(CONFIG_FILE, &text);
-    config.map_or(true, |config| {
+    (access.parse_config)(CONFIG_FILE, &text).map_or(true, |config| {
         config.database.url.is_some()
             || config.blobs.url.is_some()
             || !config.blobs.delegates.is_empty()
@@ -129,7 +121,33 @@ fn is_stored_elsewhere(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+    use tympan_home::{BlobsSection, CollectSection, DatabaseSection, HomeConfig, HomeProcess};
+
     use super::*;
+
+    /// Some sections of `tympan.toml`.
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    #[derive(Default)]
+    struct TestConfig {
+        blobs: BlobsSection,
+        collect: CollectSection,
+        database: DatabaseSection,
+    }
+
+    fn access() -> HomeAccess {
+        HomeAccess {
+            parse_config: |file, text| {
+                let TestConfig { blobs, collect, database } = tympan_home::parse_toml(file, text)?;
+                Ok(HomeConfig { blobs, collect, database, ..HomeConfig::default() })
+            },
+            read_bucket_settings: || Ok(Vec::new()),
+            database_url: None,
+            blob_url: None,
+            process: HomeProcess::Command,
+        }
+    }
 
     #[test]
     fn a_configuration_of_another_place_is_put_beside() {
@@ -144,13 +162,13 @@ mod tests {
             file("../outside", "no"),
         ];
         assert_eq!(
-            write_home_files(dir.path(), &files).unwrap(),
+            write_home_files(&access(), dir.path(), &files).unwrap(),
             ["tympan.toml.saved", "replication.key"]
         );
         assert!(!dir.path().join(CONFIG_FILE).exists());
         let read_again = read_home_files(dir.path(), StateDatabaseInclusion::Included).unwrap();
         assert_eq!(read_again, [file("replication.key", "key")]);
-        assert!(is_stored_elsewhere(b"nonsense ="));
-        assert!(!is_stored_elsewhere(b"[collect]\nevery = \"1h\"\n"));
+        assert!(is_stored_elsewhere(&access(), b"nonsense ="));
+        assert!(!is_stored_elsewhere(&access(), b"[collect]\nevery = \"1h\"\n"));
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tympan_blobs::ReadBlobs;
+use tympan_jobs::format_error_chain;
 use tympan_replicate::{RemoteStore, RemoteStoreCredentials};
 use tympan_store::disk::FileDisk;
 use tympan_store::{
@@ -18,11 +19,16 @@ use tympan_store::{
     Error, LayeredStore, LocalStore, LocalStoreOptions, ReadOnlyLocalStore, RefUpdate, RootLease,
     renew_lease,
 };
-use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
-use crate::config::parse_toml;
-use crate::home::{create_private_dir, random_text, write_private_file, write_secret_file};
+use crate::access::HomeAccess;
+use crate::blob_config::is_instance_url;
+use crate::blob_storage::open_other_home_blobs;
+use crate::config::read_toml_file;
+use crate::error::{Error as HomeError, Result};
+use crate::private_file::{
+    create_private_dir, random_text, sync_folder, write_file_durably, write_secret_file,
+};
 
 /// The duration of a lease without renewal: a clone that is stopped for longer must be created again.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_hours(14 * 24);
@@ -36,7 +42,7 @@ const NEAR_CACHE_BYTES: u64 = 1 << 30;
 const NEAR_CACHE_DIR: &str = "near";
 
 /// The branch that is cloned.
-pub(crate) const MAIN_BRANCH: &str = "main";
+pub const MAIN_BRANCH: &str = "main";
 const BASE_FILE: &str = "base.toml";
 const STANDBY_FILE: &str = "standby.toml";
 const SECRET_FILE: &str = "base.secret";
@@ -44,21 +50,21 @@ const SECRET_FILE: &str = "base.secret";
 /// The home that another home depends on.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HomeOrigin {
+pub struct HomeOrigin {
     /// A home's directory, or the URL of a running instance.
-    pub(crate) from: String,
+    pub from: String,
     /// The name of the lease holder.
-    pub(crate) holder: String,
+    pub holder: String,
     /// The leased root; only of a clone.
-    pub(crate) root: Option<String>,
+    pub root: Option<String>,
     /// A PEM file of certificates that an `https` URL is verified with.
-    pub(crate) ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
     /// The folder with the lease, instead of the home that is read.
-    pub(crate) leases: Option<PathBuf>,
+    pub leases: Option<PathBuf>,
 }
 
 /// A base with its large blobs.
-pub(crate) type BaseWithBlobs = (Arc<dyn BaseStore>, Arc<dyn ReadBlobs>);
+pub type BaseWithBlobs = (Arc<dyn BaseStore>, Arc<dyn ReadBlobs>);
 
 /// The packs of a clone layered over its base, and the base's large blobs.
 pub(crate) type OverlayWithBlobs = (Arc<LayeredStore>, Arc<dyn ReadBlobs>);
@@ -68,7 +74,7 @@ impl HomeOrigin {
     ///
     /// # Errors
     /// If the file cannot be read or is invalid.
-    pub(crate) fn read_clone(home: &Path) -> Result<Option<Self>, CommandFault> {
+    pub fn read_clone(home: &Path) -> Result<Option<Self>> {
         read_origin_file(&home.join(BASE_FILE))
     }
 
@@ -76,7 +82,7 @@ impl HomeOrigin {
     ///
     /// # Errors
     /// If the file cannot be read or is invalid.
-    pub(crate) fn read_standby(home: &Path) -> Result<Option<Self>, CommandFault> {
+    pub fn read_standby(home: &Path) -> Result<Option<Self>> {
         read_origin_file(&home.join(STANDBY_FILE))
     }
 
@@ -84,7 +90,7 @@ impl HomeOrigin {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(crate) fn write_clone(&self, home: &Path) -> Result<(), CommandFault> {
+    pub fn write_clone(&self, home: &Path) -> Result<()> {
         self.write_to(&home.join(BASE_FILE))
     }
 
@@ -92,11 +98,11 @@ impl HomeOrigin {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(crate) fn write_standby(&self, home: &Path) -> Result<(), CommandFault> {
+    pub fn write_standby(&self, home: &Path) -> Result<()> {
         self.write_to(&home.join(STANDBY_FILE))
     }
 
-    fn write_to(&self, file: &Path) -> Result<(), CommandFault> {
+    fn write_to(&self, file: &Path) -> Result<()> {
         // A JSON string is also a TOML string.
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let mut text =
@@ -117,30 +123,30 @@ impl HomeOrigin {
     ///
     /// # Errors
     /// If it cannot be reached, or cannot be a base.
-    pub(crate) fn open_base(&self, home: &Path) -> Result<BaseWithBlobs, CommandFault> {
+    pub fn open_base(&self, access: &HomeAccess, home: &Path) -> Result<BaseWithBlobs> {
         let (ca, leases) = (self.ca.clone(), self.leases.clone());
-        let access =
+        let base_access =
             BaseAccess { credentials: read_credentials(home)?, ca_file: ca, lease_dir: leases };
-        open_base_at(&self.from, &access, home)
+        open_base_at(access, &self.from, &base_access, home)
     }
 }
 
 /// How a home accesses the store of a running instance.
 #[derive(Debug, Default)]
-pub(crate) struct BaseAccess {
+pub struct BaseAccess {
     /// The replication key or a token.
-    pub(crate) credentials: Option<RemoteStoreCredentials>,
+    pub credentials: Option<RemoteStoreCredentials>,
     /// A PEM file of certificates that an `https` URL is verified with.
-    pub(crate) ca_file: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
     /// The folder for the lease on a home, instead of that home.
-    pub(crate) lease_dir: Option<PathBuf>,
+    pub lease_dir: Option<PathBuf>,
 }
 
 /// Stores the credentials of a home.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(crate) fn write_credentials(home: &Path, access: &BaseAccess) -> Result<(), CommandFault> {
+pub fn write_credentials(home: &Path, access: &BaseAccess) -> Result<()> {
     match &access.credentials {
         Some(RemoteStoreCredentials::Key(key)) => {
             write_secret_file(&home.join(SECRET_FILE), &format!("key {key}"))
@@ -152,50 +158,42 @@ pub(crate) fn write_credentials(home: &Path, access: &BaseAccess) -> Result<(), 
     }
 }
 
-fn read_credentials(home: &Path) -> Result<Option<RemoteStoreCredentials>, CommandFault> {
+fn read_credentials(home: &Path) -> Result<Option<RemoteStoreCredentials>> {
     let file = home.join(SECRET_FILE);
     let text = match fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(CommandFault::cannot_run(format!(
-                "cannot read `{}`: {error}",
-                file.display()
-            )));
+            return Err(HomeError::failed(format!("cannot read `{}`", file.display()), error));
         }
     };
     match text.trim().split_once(' ') {
         Some(("key", key)) => Ok(Some(RemoteStoreCredentials::Key(key.to_owned()))),
         Some(("token", token)) => Ok(Some(RemoteStoreCredentials::Token(token.to_owned()))),
-        _ => Err(CommandFault::usage(format!("`{}` contains no credentials", file.display()))),
+        _ => Err(HomeError::refused(format!("`{}` contains no credentials", file.display()))),
     }
-}
-
-/// Returns true if a base is a running instance rather than a directory.
-pub(crate) fn is_instance_url(from: &str) -> bool {
-    from.starts_with("http://") || from.starts_with("https://")
 }
 
 fn open_base_at_url(
     url: &str,
     access: &BaseAccess,
     home: &Path,
-) -> Result<BaseWithBlobs, CommandFault> {
+) -> Result<BaseWithBlobs> {
     let secret = access.credentials.as_ref().ok_or_else(|| {
-        CommandFault::usage(format!(
+        HomeError::refused(format!(
             "`{url}` does not allow reading its store without credentials: give `--key FILE` with its \
              replication key, or `--token T` with a token of `tympan user token admin`"
         ))
     })?;
     let read_ca = |file: &PathBuf| {
         let pem = fs::read(file).map_err(|error| {
-            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+            HomeError::refused(format!("cannot read `{}`: {error}", file.display()))
         })?;
-        TlsTrust::from_pem(&pem).map_err(|error| CommandFault::usage(error_chain_text(&error)))
+        TlsTrust::from_pem(&pem).map_err(|error| HomeError::refused(format_error_chain(&error)))
     };
     let trust = access.ca_file.as_ref().map(read_ca).transpose()?;
     let store = RemoteStore::new(url, secret, trust, &home.join("spool"));
-    let store = Arc::new(store.map_err(|error| CommandFault::usage(error_chain_text(&error)))?);
+    let store = Arc::new(store.map_err(|error| HomeError::refused(format_error_chain(&error)))?);
     Ok((store.clone(), store))
 }
 
@@ -203,33 +201,34 @@ fn open_base_at_url(
 ///
 /// # Errors
 /// If it cannot be reached, or cannot be a base.
-pub(crate) fn open_base_at(
+pub fn open_base_at(
+    access: &HomeAccess,
     from: &str,
-    access: &BaseAccess,
+    base_access: &BaseAccess,
     home: &Path,
-) -> Result<BaseWithBlobs, CommandFault> {
+) -> Result<BaseWithBlobs> {
     if is_instance_url(from) {
-        return open_base_at_url(from, access, home);
+        return open_base_at_url(from, base_access, home);
     }
     let dir = PathBuf::from(from);
     if HomeOrigin::read_clone(&dir)?.is_some() {
-        return Err(CommandFault::usage(format!(
+        return Err(HomeError::refused(format!(
             "`{from}` is itself a clone and contains only what differs from its base; clone the base"
         )));
     }
-    let leases = access.lease_dir.as_deref();
+    let leases = base_access.lease_dir.as_deref();
     let followed = ReadOnlyLocalStore::open_with_lease_dir(
         &dir.join("store"),
         leases,
         LocalStoreOptions::default(),
     );
     let followed = followed.map_err(|error| {
-        CommandFault::usage(format!(
+        HomeError::refused(format!(
             "`{from}` is not a home with readable packs: {}",
-            error_chain_text(&error)
+            format_error_chain(&error)
         ))
     })?;
-    Ok((Arc::new(followed), crate::blob_storage::open_other_home_blobs(&dir, home)?))
+    Ok((Arc::new(followed), open_other_home_blobs(access, &dir, home)?))
 }
 
 /// Layers the packs of a clone over its base and renews the lease; `None` if the home is no clone. A running instance
@@ -238,25 +237,22 @@ pub(crate) fn open_base_at(
 /// # Errors
 /// If the directory of the base is missing, or if the base no longer keeps the root that the clone depends on.
 pub(crate) fn open_clone_overlay(
+    access: &HomeAccess,
     home: &Path,
     own: &Arc<LocalStore>,
-) -> Result<Option<OverlayWithBlobs>, CommandFault> {
+) -> Result<Option<OverlayWithBlobs>> {
     let Some(origin) = HomeOrigin::read_clone(home)? else {
         return Ok(None);
     };
-    let failed = |error: &Error| {
-        CommandFault::cannot_run(format!(
-            "cannot open `{}`, a clone of `{}`: {}",
-            home.display(),
-            origin.from,
-            error_chain_text(error)
-        ))
+    let failed = |error: Error| {
+        let action = format!("cannot open `{}`, a clone of `{}`", home.display(), origin.from);
+        HomeError::failed(action, error)
     };
     let root: Option<ChunkId> = origin.root.as_deref().and_then(|root| root.parse().ok());
     let root = root.ok_or_else(|| {
-        CommandFault::usage(format!("`{}` contains no root", home.join(BASE_FILE).display()))
+        HomeError::refused(format!("`{}` contains no root", home.join(BASE_FILE).display()))
     })?;
-    let (mut base, blobs) = origin.open_base(home)?;
+    let (mut base, blobs) = origin.open_base(access, home)?;
     if is_instance_url(&origin.from) {
         let cache = ChunkDiskCacheOptions {
             dir: home.join(NEAR_CACHE_DIR),
@@ -267,20 +263,20 @@ pub(crate) fn open_clone_overlay(
     let lease = match base.find_lease(&origin.holder) {
         // Until then, own and cached data is served.
         Err(error) if error.is_transient() => None,
-        lease => lease.map_err(|error| failed(&error))?,
+        lease => lease.map_err(failed)?,
     };
     // A missing lease counts as expired: it is granted again if the base still has the root.
     let expired =
         RootLease { holder: origin.holder.clone(), root, expires_at: Some(SystemTime::UNIX_EPOCH) };
     let lease = lease.filter(|lease| lease.root == root).unwrap_or(expired);
-    let store = LayeredStore::new(Arc::clone(own), base, lease).map_err(|error| failed(&error))?;
+    let store = LayeredStore::new(Arc::clone(own), base, lease).map_err(failed)?;
     match store.renew_lease(SystemTime::now(), LEASE_DURATION) {
         Err(error) if error.is_transient() => {
-            tracing::warn!(reason = error_chain_text(&error), "cannot renew the lease; will retry");
+            tracing::warn!(reason = format_error_chain(&error), "cannot renew the lease; will retry");
         }
-        renewed => renewed.map_err(|error| failed(&error))?,
+        renewed => renewed.map_err(failed)?,
     }
-    start_clone_branch(&store, &origin.from).map_err(|error| failed(&error))?;
+    start_clone_branch(&store, &origin.from).map_err(failed)?;
     Ok(Some((Arc::new(store), blobs)))
 }
 
@@ -289,7 +285,7 @@ pub(crate) fn open_clone_overlay(
 ///
 /// # Errors
 /// [`Error::LeaseLost`] if the base no longer keeps the root; or an error of the base.
-pub(crate) fn lease_saved_root(
+pub fn lease_saved_root(
     base: &dyn BaseStore,
     (holder, former): (&str, &str),
     root: ChunkId,
@@ -316,27 +312,22 @@ pub(crate) fn lease_saved_root(
 ///
 /// # Errors
 /// If another process has them open, or they are damaged.
-pub(crate) fn open_own_packs(home: &Path) -> Result<Arc<LocalStore>, CommandFault> {
-    let failed = |error: &dyn std::error::Error| {
-        CommandFault::cannot_run(format!(
-            "cannot open the home `{}`: {}",
-            home.display(),
-            error_chain_text(error)
-        ))
-    };
+pub fn open_own_packs(home: &Path) -> Result<Arc<LocalStore>> {
+    let action = || format!("cannot open the home `{}`", home.display());
     create_home_dir(home)?;
-    let disk = FileDisk::open(home.join("store")).map_err(|error| failed(&error))?;
+    let disk = FileDisk::open(home.join("store"));
+    let disk = disk.map_err(|error| HomeError::failed(action(), error))?;
     let store = LocalStore::open(Arc::new(disk), LocalStoreOptions::default());
-    store.map(Arc::new).map_err(|error| failed(&error))
+    store.map(Arc::new).map_err(|error| HomeError::failed(action(), error))
 }
 
 /// Creates the folder of a home.
 ///
 /// # Errors
 /// If the system refuses.
-pub(crate) fn create_home_dir(home: &Path) -> Result<(), CommandFault> {
+pub fn create_home_dir(home: &Path) -> Result<()> {
     create_private_dir(home).map_err(|error| {
-        CommandFault::cannot_run(format!("cannot create `{}`: {error}", home.display()))
+        HomeError::failed(format!("cannot create `{}`", home.display()), error)
     })
 }
 
@@ -344,7 +335,7 @@ pub(crate) fn create_home_dir(home: &Path) -> Result<(), CommandFault> {
 ///
 /// # Errors
 /// If the system provides no random bytes.
-pub(crate) fn lease_holder_name(home: &Path) -> Result<String, CommandFault> {
+pub fn lease_holder_name(home: &Path) -> Result<String> {
     let mut unique = random_text()?;
     unique.truncate(12);
     let name = home.file_name().unwrap_or_default().to_string_lossy();
@@ -373,7 +364,7 @@ pub(crate) fn start_clone_branch(store: &LayeredStore, from: &str) -> Result<(),
 }
 
 /// Renews the lease of a clone until the instance stops.
-pub(crate) async fn renew_lease_until_stopped(
+pub async fn renew_lease_until_stopped(
     store: Arc<LayeredStore>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -397,7 +388,7 @@ pub(crate) async fn renew_lease_until_stopped(
             }
             Ok(Err(error)) => {
                 tracing::warn!(
-                    reason = error_chain_text(&error),
+                    reason = format_error_chain(&error),
                     "cannot renew the lease; will retry"
                 );
             }
@@ -409,11 +400,11 @@ pub(crate) async fn renew_lease_until_stopped(
 /// Refuses a home that follows another one.
 ///
 /// # Errors
-/// [`CommandFault::usage`] with the remedy.
-pub(crate) fn refuse_standby(home: &Path) -> Result<(), CommandFault> {
+/// [`HomeError::Refused`] with the remedy.
+pub(crate) fn refuse_standby(home: &Path) -> Result<()> {
     match HomeOrigin::read_standby(home)? {
         None => Ok(()),
-        Some(origin) => Err(CommandFault::usage(format!(
+        Some(origin) => Err(HomeError::refused(format!(
             "`{home}` is a standby of `{}`; to let it take over, run `tympan repo promote --home {home}`",
             origin.from,
             home = home.display()
@@ -425,40 +416,15 @@ pub(crate) fn refuse_standby(home: &Path) -> Result<(), CommandFault> {
 ///
 /// # Errors
 /// If the file cannot be removed.
-pub(crate) fn promote_standby_home(home: &Path) -> Result<(), CommandFault> {
+pub(crate) fn promote_standby_home(home: &Path) -> Result<()> {
     let file = home.join(STANDBY_FILE);
     let removed = fs::remove_file(&file).and_then(|()| sync_folder(home));
-    removed.map_err(|error| write_fault(&file, &error))
+    removed.map_err(|error| HomeError::failed(format!("cannot write `{}`", file.display()), error))
 }
 
-/// Writes a file atomically: after a crash it is complete or absent.
-pub(crate) fn write_file_durably(file: &Path, text: &str) -> Result<(), CommandFault> {
-    let unfinished = file.with_extension("tmp");
-    let write = || -> std::io::Result<()> {
-        write_private_file(&unfinished, text.as_bytes())?;
-        fs::File::open(&unfinished)?.sync_all()?;
-        fs::rename(&unfinished, file)?;
-        file.parent().map_or(Ok(()), sync_folder)
-    };
-    write().map_err(|error| write_fault(file, &error))
-}
-
-fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    fs::File::open(folder)?.sync_all()
-}
-
-fn write_fault(file: &Path, error: &std::io::Error) -> CommandFault {
-    CommandFault::cannot_run(format!("cannot write `{}`: {error}", file.display()))
-}
-
-fn read_origin_file(file: &Path) -> Result<Option<HomeOrigin>, CommandFault> {
-    match fs::read_to_string(file) {
-        Ok(text) => {
-            parse_toml(&file.display().to_string(), &text).map(Some).map_err(CommandFault::usage)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
-        }
+fn read_origin_file(file: &Path) -> Result<Option<HomeOrigin>> {
+    match fs::exists(file) {
+        Ok(false) => Ok(None),
+        _ => read_toml_file(file).map(Some),
     }
 }

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use tympan_jobs::JobQueues;
-use tympan_mounts::MountSettings;
-use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::blob_storage::NewBlobDestination;
-use crate::config::{self, TympanConfig};
-use crate::home::{Home, random_text, write_secret_file};
-use crate::home_chunk_store::effective_blob_section;
+use crate::access::HomeAccess;
+use crate::blob_config::NewBlobDestination;
+use crate::config::HomeConfig;
+use crate::error::{Error, Result};
+use crate::opened_home::Home;
+use crate::private_file::{random_text, write_secret_file};
 
 /// The file with the folder's name.
 const FOLDER_ID_FILE: &str = "folder.id";
@@ -29,16 +29,15 @@ const MOUNTS_FACT: &str = "mounts";
 /// Refuses a home whose folder `blobs` does not belong to an author, before anything is created in it.
 ///
 /// # Errors
-/// [`CommandFault::usage`], which explains how to share the folder.
-pub(crate) fn require_own_blob_folder(home: &Path) -> Result<(), CommandFault> {
-    let NewBlobDestination::Folder(folder) =
-        blob_destination(home, &config::read_home_config(home)?)?
-    else {
+/// [`Error::Refused`], which explains how to share the folder.
+pub fn require_own_blob_folder(access: &HomeAccess, home: &Path) -> Result<()> {
+    let config = access.read_config(home)?;
+    let NewBlobDestination::Folder(folder) = blob_destination(access, home, &config)? else {
         return Ok(());
     };
     match read_folder_id(&folder)? {
         Some(_) => Ok(()),
-        None => Err(CommandFault::usage(format!(
+        None => Err(Error::refused(format!(
             "`{}` is not the blob folder of an author: start the author first, then mount or link its folder \
              there, such as by `ln -s /srv/author/blobs {0}`; or use one bucket for both, with `--blobs \
              s3://BUCKET`",
@@ -47,16 +46,17 @@ pub(crate) fn require_own_blob_folder(home: &Path) -> Result<(), CommandFault> {
     }
 }
 
-/// Returns the facts that this process and the others on the database must have in common. Assigns a name to an
-/// author's folder.
+/// Returns the facts that this process and the others on the database must have in common; `mounts` is the fingerprint of
+/// the section `[mounts]`. Assigns a name to an author's folder.
 ///
 /// # Errors
 /// If the folder cannot be read or written.
-pub(crate) fn cluster_facts(
+pub fn cluster_facts(
+    access: &HomeAccess,
     home: &Home,
-    mounts: Option<&MountSettings>,
-) -> Result<BTreeMap<String, String>, CommandFault> {
-    let name = match blob_destination(&home.dir, &home.config)? {
+    mounts: Option<String>,
+) -> Result<BTreeMap<String, String>> {
+    let name = match blob_destination(access, &home.dir, &home.config)? {
         NewBlobDestination::Bucket(url) => url,
         NewBlobDestination::Folder(folder) => match read_folder_id(&folder)? {
             Some(name) => name,
@@ -68,7 +68,7 @@ pub(crate) fn cluster_facts(
         },
     };
     let mut facts = BTreeMap::from([(BLOBS_FACT.to_owned(), name)]);
-    facts.extend(mounts.map(|mounts| (MOUNTS_FACT.to_owned(), mounts.fingerprint())));
+    facts.extend(mounts.map(|mounts| (MOUNTS_FACT.to_owned(), mounts)));
     Ok(facts)
 }
 
@@ -76,14 +76,14 @@ pub(crate) fn cluster_facts(
 /// this folder.
 ///
 /// # Errors
-/// [`CommandFault::usage`]; otherwise if the database fails.
-pub(crate) async fn require_same_blob_folder(
+/// [`Error::Refused`]; otherwise if the database fails.
+pub async fn require_same_blob_folder(
+    access: &HomeAccess,
     home: &Home,
     facts: &BTreeMap<String, String>,
     queues: &JobQueues,
-) -> Result<(), CommandFault> {
-    let failed = |error: tympan_jobs::Error| CommandFault::cannot_run(error_chain_text(&error));
-    let workers = queues.live_workers(SystemTime::now()).await.map_err(failed)?;
+) -> Result<()> {
+    let workers = queues.live_workers(SystemTime::now()).await?;
     let mut authors = workers.iter().filter_map(|worker| worker.shared_facts.get(BLOBS_FACT));
     let own_folder = facts.get(BLOBS_FACT);
     if authors.clone().next().is_none()
@@ -91,27 +91,26 @@ pub(crate) async fn require_same_blob_folder(
     {
         return Ok(());
     }
-    Err(CommandFault::usage(format!(
+    Err(Error::refused(format!(
         "`{}` is not the blob storage of the author on this database: mount or link the author's folder \
          there, or name the author's bucket",
-        blob_destination(&home.dir, &home.config)?
+        blob_destination(access, &home.dir, &home.config)?
     )))
 }
 
 fn blob_destination(
+    access: &HomeAccess,
     home: &Path,
-    config: &TympanConfig,
-) -> Result<NewBlobDestination, CommandFault> {
-    effective_blob_section(home, config)?.new_blob_destination(home)
+    config: &HomeConfig,
+) -> Result<NewBlobDestination> {
+    access.effective_blob_section(home, config)?.new_blob_destination(home)
 }
 
-fn read_folder_id(folder: &Path) -> Result<Option<String>, CommandFault> {
+fn read_folder_id(folder: &Path) -> Result<Option<String>> {
     let file = folder.join(FOLDER_ID_FILE);
     match fs::read_to_string(&file) {
         Ok(name) => Ok(Some(name.trim().to_owned()).filter(|name| !name.is_empty())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
-        }
+        Err(error) => Err(Error::failed(format!("cannot read `{}`", file.display()), error)),
     }
 }

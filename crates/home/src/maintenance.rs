@@ -24,17 +24,20 @@ use tympan_content::{Repository, VersionPurgeReport};
 use tympan_jobs::workflow::WorkflowEngine;
 use tympan_jobs::{
     Job, JobContext, JobHandler, JobOutcome, JobQueues, JobWorker, MAINTENANCE_TOPIC, NewJob,
+    format_error_chain,
 };
 use tympan_store::GarbageCollectionReport;
-use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::blob_sharing::{BlobMarkOutcome, BlobSharing};
-use crate::config::TympanConfig;
+use crate::config::HomeConfig;
+use crate::error::{Error, Result};
 use crate::garbage_collection::{
-    self, COLLECTION_INTERVAL, CollectionPacer, DEFAULT_BYTES_PER_SECOND, collect_paced,
+    COLLECTION_INTERVAL, CollectionPacer, DEFAULT_BYTES_PER_SECOND, collect_options, collect_paced,
+    purge_versions,
 };
-use crate::home::Home;
+use crate::opened_home::Home;
 use crate::trusted_clock::trusted_now;
+
 
 const BLOBS_SCHEDULE: &str = "0 30 3 * * ?";
 const DAILY_SCHEDULE: &str = "0 0 2 * * ?";
@@ -72,7 +75,7 @@ impl MaintenanceTask {
     }
 
     /// Returns the schedule of the task; `None` if it has none.
-    fn schedule_rule(self, config: &TympanConfig) -> Option<String> {
+    fn schedule_rule(self, config: &HomeConfig) -> Option<String> {
         let section = &config.maintenance;
         let or = |rule: &Option<String>, default: &str| {
             Some(rule.clone().unwrap_or_else(|| default.to_owned()))
@@ -93,10 +96,7 @@ impl MaintenanceTask {
 ///
 /// # Errors
 /// With the key if a schedule of the configuration is invalid; if the state database fails.
-pub(crate) async fn register_maintenance(
-    worker: &JobWorker,
-    home: &Home,
-) -> Result<(), CommandFault> {
+pub async fn register_maintenance(worker: &JobWorker, home: &Home) -> Result<()> {
     let (repository, config) = (&home.repository, &home.config);
     let queues = worker.queues();
     for task in MaintenanceTask::ALL {
@@ -106,7 +106,7 @@ pub(crate) async fn register_maintenance(
             repository: repository.clone(),
             queues: queues.clone(),
             dir: home.dir.clone(),
-            sharing: BlobSharing::of_home(home),
+            sharing: home.blob_sharing(),
             config: config.clone(),
             runtime: Handle::current(),
         }));
@@ -122,11 +122,11 @@ pub(crate) async fn register_maintenance(
             None => queues.remove_schedule(task.default_schedule()).await.map(|_| ()),
         };
         done.map_err(|error| match error {
-            tympan_jobs::Error::InvalidSchedule { .. } => CommandFault::usage(format!(
+            tympan_jobs::Error::InvalidSchedule { .. } => Error::refused(format!(
                 "tympan.toml: [maintenance]: {}",
-                error_chain_text(&error)
+                format_error_chain(&error)
             )),
-            error => CommandFault::cannot_run(error_chain_text(&error)),
+            error => Error::Jobs(error),
         })?;
     }
     Ok(())
@@ -140,7 +140,7 @@ struct MaintenanceJob {
     repository: Repository,
     queues: JobQueues,
     sharing: BlobSharing,
-    config: TympanConfig,
+    config: HomeConfig,
     runtime: Handle,
 }
 
@@ -174,12 +174,12 @@ impl MaintenanceJob {
     }
 
     fn collect_garbage(&self, context: &JobContext) -> Result<(), String> {
-        let options = self.runtime.block_on(garbage_collection::collect_options(
+        let options = self.runtime.block_on(collect_options(
             &self.config,
             &self.queues,
             self.trusted_now(),
         ));
-        let options = options.map_err(|fault| fault.message().to_owned())?;
+        let options = options.map_err(|error| format_error_chain(&error))?;
         let rate = self.config.collect.rate.map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.0.max(1));
         let is_stopped = || context.is_cancelled();
         match collect_paced(&**self.repository.chunks(), &options, rate, &is_stopped) {
@@ -205,7 +205,7 @@ impl MaintenanceJob {
                 tracing::debug!("another process is collecting garbage");
                 Ok(())
             }
-            Err(error) => Err(error_chain_text(&error)),
+            Err(error) => Err(format_error_chain(&error)),
         }
     }
 
@@ -219,7 +219,7 @@ impl MaintenanceJob {
             pace.throttle(progress);
             go_on()
         });
-        let failed = |fault: CommandFault| fault.message().to_owned();
+        let failed = |error: Error| format_error_chain(&error);
         let Some(BlobMarkOutcome { blob_count: count, unreachable_owners: untold }) =
             marked.map_err(failed)?
         else {
@@ -245,9 +245,9 @@ impl MaintenanceJob {
 
     fn purge_versions(&self) -> Result<(), String> {
         let purged =
-            garbage_collection::purge_versions(&self.repository, &self.config, self.trusted_now());
+            purge_versions(&self.repository, &self.config, self.trusted_now());
         let VersionPurgeReport { version_count: versions, removed_count: removed } =
-            purged.map_err(|error| error_chain_text(&error))?;
+            purged.map_err(|error| format_error_chain(&error))?;
         if removed > 0 {
             tracing::info!(versions, removed, "outdated versions removed");
         }
@@ -259,7 +259,7 @@ impl MaintenanceJob {
         let Some(before) = self.trusted_now().checked_sub(age) else { return Ok(()) };
         let purging = WorkflowEngine::new(self.queues.clone());
         let removed = self.runtime.block_on(purging.purge_ended(before, None));
-        let removed = removed.map_err(|error| error_chain_text(&error))?;
+        let removed = removed.map_err(|error| format_error_chain(&error))?;
         if removed > 0 {
             tracing::info!(removed, "ended workflows removed");
         }

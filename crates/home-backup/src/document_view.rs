@@ -11,8 +11,9 @@ use tympan_content::{
     Value,
 };
 use tympan_content_package::docview::{self, DocviewNamespaces};
+use tympan_jobs::format_error_chain;
 use tympan_store::ChunkStore;
-use tympan_terminal::error_chain_text;
+
 
 /// The name of the file with a document's nodes and values.
 const DOCVIEW_FILE: &str = ".content.xml";
@@ -23,11 +24,12 @@ const ORIGINAL_PATH: &str = "jcr:content/renditions/original";
 const MAX_FILE_NAME_BYTES: usize = 200;
 
 /// The documents of a repository.
-pub(crate) struct ContentDocumentView(Repository);
+#[derive(Debug)]
+pub struct ContentDocumentView(Repository);
 
 impl ContentDocumentView {
     /// Creates the view of a repository that this process has open.
-    pub(crate) const fn from_repository(repository: Repository) -> Self {
+    pub const fn from_repository(repository: Repository) -> Self {
         Self(repository)
     }
 
@@ -35,7 +37,7 @@ impl ContentDocumentView {
     ///
     /// # Errors
     /// If the store contains no content.
-    pub(crate) fn new(chunks: Arc<dyn ChunkStore>) -> tympan_content::Result<Self> {
+    pub fn new(chunks: Arc<dyn ChunkStore>) -> tympan_content::Result<Self> {
         // The view names blobs, and does not read them.
         Ok(Self(Repository::open(chunks, Arc::new(MemoryBlobStore::default()))?))
     }
@@ -121,7 +123,7 @@ fn document_error(path: &str, error: tympan_content::Error) -> Error {
         // The document is not damaged: it only cannot be read at the moment.
         return Error::Source { path: path.into(), source: std::io::Error::other(error) };
     }
-    Error::Document { path: path.to_owned(), reason: error_chain_text(&error) }
+    Error::Document { path: path.to_owned(), reason: format_error_chain(&error) }
 }
 
 /// Adds the files of a node, whose path in its document is `relative`, and of its descendants.

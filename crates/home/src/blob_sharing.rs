@@ -2,27 +2,29 @@
 //! that no member needs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fmt;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tympan_blobs::garbage_collection::{
-    GuestNotes, HomeIdentity, IdentityStatus, MarkWriter, RepositoryIdentity, SharedBlobStorage,
-    StorageMember, SweepMode, SweepOptions, SweepReport, register_member, sweep_storage,
+    GuestNotes, MarkWriter, SharedBlobStorage, SweepMode, SweepOptions, SweepReport,
+    register_member, sweep_storage,
 };
 use tympan_blobs::{BlobId, ReadBlobs, WriteBlobs};
+use tympan_jobs::format_error_chain;
 use tympan_store::{
     ChunkStore, GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionProgress,
-    GarbageCollectionReport, LiveBlobVisitor, PostgresStore, RevisionRetention,
+    GarbageCollectionReport, LiveBlobVisitor, RevisionRetention,
 };
-use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::blob_storage::HomeBlobStorage;
-use crate::home::{Home, create_private_dir, random_text};
+use crate::error::{Error, Result};
+use crate::private_file::create_private_dir;
+use crate::storage_membership::{StorageMembership, new_identifier};
 
 /// A blob storage with its display name.
 pub(crate) type RoleBlobStorage = (String, Arc<SharedBlobStorage>);
@@ -36,102 +38,9 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) type ContentWalkPacer<'a> =
     &'a mut dyn FnMut(&GarbageCollectionProgress) -> ControlFlow<()>;
 
-/// The identity of a home among those that share its blobs.
-#[derive(Debug, Clone)]
-pub(crate) struct StorageMembership {
-    dir: PathBuf,
-    /// The database that stores the repository, if any: all homes on it are one repository.
-    database: Option<Arc<PostgresStore>>,
-}
-
-/// A name, and the place that stores it.
-enum MemberIdentity {
-    Home(HomeIdentity),
-    Database(RepositoryIdentity, String),
-}
-
-impl StorageMembership {
-    /// Returns the membership of a home.
-    pub(crate) fn new(dir: &Path, database: Option<Arc<PostgresStore>>) -> Self {
-        Self { dir: dir.to_owned(), database }
-    }
-
-    /// Returns the name of the repository for programs and for display. Creates one if it has none.
-    ///
-    /// # Errors
-    /// If its name cannot be read or written.
-    pub(crate) fn member(&self) -> tympan_blobs::Result<StorageMember> {
-        Ok(self.member_of(&self.identity()?))
-    }
-
-    fn identity(&self) -> tympan_blobs::Result<MemberIdentity> {
-        let fresh = new_identifier()?;
-        let Some(database) = &self.database else {
-            let identity = HomeIdentity::open(&self.dir, &machine_name(), &fresh)?;
-            warn_if_copied_home(identity.status, &identity.id);
-            return Ok(MemberIdentity::Home(identity));
-        };
-        let identity = RepositoryIdentity::new(database.clone(), database.repository_identity()?);
-        let (id, kinship) = identity.open(&fresh)?;
-        warn_if_copied_home(kinship, &id);
-        Ok(MemberIdentity::Database(identity, id))
-    }
-
-    fn member_of(&self, naming: &MemberIdentity) -> StorageMember {
-        match naming {
-            MemberIdentity::Home(identity) => {
-                StorageMember { id: identity.id.clone(), name: display_name_of_dir(&self.dir) }
-            }
-            MemberIdentity::Database(_, id) => {
-                StorageMember { id: id.clone(), name: "a database".to_owned() }
-            }
-        }
-    }
-}
-
-impl MemberIdentity {
-    /// Makes sure that the last marks in a storage are those of this repository, before it marks again with `turn`.
-    fn begin_mark_round(
-        &mut self,
-        storage: &dyn WriteBlobs,
-        turn: &str,
-    ) -> tympan_blobs::Result<()> {
-        let fresh = new_identifier()?;
-        match self {
-            Self::Home(identity) => {
-                let before = identity.id.clone();
-                identity.begin_mark_round(storage, (&machine_name(), &fresh), turn)?;
-                if identity.id != before {
-                    warn_if_copied_home(identity.status, &identity.id);
-                }
-            }
-            Self::Database(identity, id) => {
-                let (now, kinship) = identity.begin_mark_round(storage, &fresh, turn)?;
-                warn_if_copied_home(kinship, &now);
-                *id = now;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns a unique identifier of letters and digits.
-fn new_identifier() -> tympan_blobs::Result<String> {
-    short_host_name().map_err(|fault| {
-        tympan_blobs::Error::Source(std::io::Error::other(fault.message().to_owned()))
-    })
-}
-
-/// Returns a display name of a folder that identifies it on other machines as well.
-fn display_name_of_dir(dir: &Path) -> String {
-    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", host.trim(), dir.display())
-}
-
 /// The sharing of a home's blobs with other members.
 #[derive(Clone)]
-pub(crate) struct BlobSharing {
+pub struct BlobSharing {
     membership: StorageMembership,
     /// The storages that the home writes to.
     storages: Vec<RoleBlobStorage>,
@@ -145,19 +54,21 @@ pub(crate) struct BlobSharing {
 
 /// The result of marking.
 #[derive(Debug, Default)]
-pub(crate) struct BlobMarkOutcome {
+pub struct BlobMarkOutcome {
     /// The number of blobs that the repository needs.
-    pub(crate) blob_count: u64,
+    pub blob_count: u64,
     /// Owners of read-only blobs that could not be notified; their last notification remains valid.
-    pub(crate) unreachable_owners: Vec<String>,
+    pub unreachable_owners: Vec<String>,
+}
+
+impl fmt::Debug for BlobSharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles: Vec<&str> = self.storages.iter().map(|(role, _)| role.as_str()).collect();
+        f.debug_struct("BlobSharing").field("roles", &roles).finish_non_exhaustive()
+    }
 }
 
 impl BlobSharing {
-    /// Returns the blob sharing of a home.
-    pub(crate) fn of_home(home: &Home) -> Self {
-        Self::new(StorageMembership::new(&home.dir, home.database.clone()), &home.blobs)
-    }
-
     /// Returns the blob sharing of a member with these storages.
     pub(crate) fn new(membership: StorageMembership, blobs: &HomeBlobStorage) -> Self {
         let far = blobs.buckets.iter().map(|(role, _)| role.clone());
@@ -171,7 +82,7 @@ impl BlobSharing {
     }
 
     /// Returns the sources of the notes of members that read these blobs over HTTP.
-    pub(crate) fn guest_note_sources(&self) -> GuestNotes {
+    pub fn guest_note_sources(&self) -> GuestNotes {
         let storage = |(_, storage): &RoleBlobStorage| storage.clone() as Arc<dyn WriteBlobs>;
         GuestNotes::new(self.storages.iter().map(storage).collect())
     }
@@ -181,16 +92,16 @@ impl BlobSharing {
     ///
     /// # Errors
     /// If a folder fails.
-    pub(crate) fn register(&self) -> Result<(), CommandFault> {
+    pub fn register(&self) -> Result<()> {
         for (role, storage) in
             self.storages.iter().filter(|(role, _)| !self.remote_roles.contains(role))
         {
-            storage.register().map_err(|error| storage_fault(role, &error))?;
+            storage.register().map_err(|error| storage_error(role, error))?;
         }
         for (role, notes) in
             self.owner_note_folders.iter().filter(|(role, _)| !self.remote_roles.contains(role))
         {
-            self.register_as_guest(&**notes).map_err(|error| storage_fault(role, &error))?;
+            self.register_as_guest(&**notes).map_err(|error| storage_error(role, error))?;
         }
         Ok(())
     }
@@ -201,7 +112,7 @@ impl BlobSharing {
 
     /// Registers the home in its buckets and at the instances whose blobs it reads, which may be unreachable, without
     /// waiting for them. Returns the obstacle, if any.
-    pub(crate) fn register_remotely(
+    pub fn register_remotely(
         &self,
         stopped: &watch::Receiver<bool>,
     ) -> impl Fn() -> Option<String> + Send + Sync + use<> {
@@ -238,15 +149,13 @@ impl BlobSharing {
     ///
     /// # Errors
     /// If the repository or a storage that it writes to fails; then the former marks remain valid.
-    pub(crate) fn mark_needed_blobs(
+    pub fn mark_needed_blobs(
         &self,
         chunks: &dyn ChunkStore,
         pace: ContentWalkPacer<'_>,
-    ) -> Result<Option<BlobMarkOutcome>, CommandFault> {
-        let cannot_run =
-            |error: tympan_blobs::Error| CommandFault::cannot_run(error_chain_text(&error));
-        let mut naming = self.membership.identity().map_err(cannot_run)?;
-        let turn = short_host_name()?;
+    ) -> Result<Option<BlobMarkOutcome>> {
+        let mut naming = self.membership.identity()?;
+        let turn = new_identifier()?;
         let mut marked = BlobMarkOutcome::default();
         let mut destinations = self.mark_destinations();
         self.try_all_storages(&mut destinations, &mut marked, |storage| {
@@ -290,7 +199,7 @@ impl BlobSharing {
         destinations: &mut Vec<(String, Arc<dyn WriteBlobs>)>,
         marked: &mut BlobMarkOutcome,
         mut act: impl FnMut(&dyn WriteBlobs) -> tympan_blobs::Result<()>,
-    ) -> Result<(), CommandFault> {
+    ) -> Result<()> {
         let mut done = Vec::with_capacity(destinations.len());
         for (role, storage) in destinations.drain(..) {
             let is_guest = self.owner_note_folders.iter().any(|(guest, _)| *guest == role);
@@ -299,9 +208,9 @@ impl BlobSharing {
                 Err(error) if is_guest && self.remote_roles.contains(&role) => {
                     marked
                         .unreachable_owners
-                        .push(storage_fault(&role, &error).message().to_owned());
+                        .push(format_error_chain(&storage_error(&role, error)));
                 }
-                Err(error) => return Err(storage_fault(&role, &error)),
+                Err(error) => return Err(storage_error(&role, error)),
             }
         }
         *destinations = done;
@@ -321,15 +230,15 @@ impl BlobSharing {
     ///
     /// # Errors
     /// If a storage fails.
-    pub(crate) fn sweep(
+    pub fn sweep(
         &self,
         options: &SweepOptions,
         pace: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<Vec<(String, SweepReport)>, CommandFault> {
+    ) -> Result<Vec<(String, SweepReport)>> {
         let mut done = Vec::new();
         for (role, storage) in &self.storages {
             let swept = sweep_storage(&**storage, options, pace)
-                .map_err(|error| storage_fault(role, &error))?;
+                .map_err(|error| storage_error(role, error))?;
             done.push((role.clone(), swept));
         }
         Ok(done)
@@ -340,11 +249,11 @@ impl BlobSharing {
     ///
     /// # Errors
     /// If there is no folder for temporary files.
-    pub(crate) fn sweep_options(
+    pub fn sweep_options(
         &self,
         mode: SweepMode,
         now: SystemTime,
-    ) -> Result<SweepOptions, CommandFault> {
+    ) -> Result<SweepOptions> {
         // A home has one process at a time; a database has several.
         let sweeper = match &self.membership.database {
             Some(_) => None,
@@ -363,10 +272,10 @@ impl BlobSharing {
     ///
     /// # Errors
     /// If it cannot be created.
-    pub(crate) fn scratch_dir(&self) -> Result<PathBuf, CommandFault> {
+    pub fn scratch_dir(&self) -> Result<PathBuf> {
         let dir = self.membership.dir.join("spool");
         create_private_dir(&dir).map_err(|error| {
-            CommandFault::cannot_run(format!("cannot create `{}`: {error}", dir.display()))
+            Error::failed(format!("cannot create `{}`", dir.display()), error)
         })?;
         Ok(dir)
     }
@@ -379,7 +288,7 @@ fn register_with_retries(
     stopped: &watch::Receiver<bool>,
 ) {
     while let Err(error) = register() {
-        let reason = error_chain_text(&error);
+        let reason = format_error_chain(&error);
         tracing::warn!(role, reason, "cannot register this home in the shared blob storage");
         let fault =
             format!("this home is not registered in the shared blob storage `{role}`: {reason}");
@@ -406,7 +315,7 @@ pub(crate) fn visit_referenced_blobs<C: Send + 'static>(
     context: C,
     pace: ContentWalkPacer<'_>,
     see: impl Fn(&mut C, &BlobId) -> tympan_blobs::Result<()> + Send + Sync + 'static,
-) -> Result<Option<C>, CommandFault> {
+) -> Result<Option<C>> {
     struct Seen<C> {
         context: C,
         failed: Option<tympan_blobs::Error>,
@@ -435,40 +344,17 @@ pub(crate) fn visit_referenced_blobs<C: Send + 'static>(
     let Seen { context, failed } = match Arc::try_unwrap(state) {
         Ok(state) => state.into_inner(),
         Err(_) => {
-            return Err(CommandFault::cannot_run("the traversal of the content did not finish"));
+            return Err(Error::failed_alone("the traversal of the content did not finish"));
         }
     };
     if let Some(error) = failed {
-        return Err(CommandFault::cannot_run(error_chain_text(&error)));
+        return Err(error.into());
     }
-    let GarbageCollectionReport { is_stopped, .. } =
-        walked.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
+    let GarbageCollectionReport { is_stopped, .. } = walked?;
     Ok((!is_stopped).then_some(context))
 }
 
-fn warn_if_copied_home(kinship: IdentityStatus, id: &str) {
-    if kinship != IdentityStatus::Copy {
-        return;
-    }
-    tracing::warn!(
-        id,
-        "this repository is a copy of another one; it was assigned a new id in the blob storage"
-    );
-}
-
-/// Returns a name that identifies this machine.
-fn machine_name() -> String {
-    let id = fs::read_to_string(Path::new("/etc/machine-id")).unwrap_or_default();
-    id.trim().to_owned()
-}
-
-fn short_host_name() -> Result<String, CommandFault> {
-    let mut text = random_text()?;
-    text.truncate(20);
-    Ok(text)
-}
-
 /// Returns an error that names the storage.
-pub(crate) fn storage_fault(role: &str, error: &tympan_blobs::Error) -> CommandFault {
-    CommandFault::cannot_run(format!("blobs, `{role}`: {}", error_chain_text(error)))
+pub(crate) fn storage_error(role: &str, error: tympan_blobs::Error) -> Error {
+    Error::failed(format!("blobs, `{role}`"), error)
 }

@@ -24,10 +24,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tympan_store::ChunkStore;
 
-use crate::home_origin::MAIN_BRANCH;
+use crate::origin::MAIN_BRANCH;
 
 /// The interval at which a running instance checks the clock.
-pub(crate) const CLOCK_CHECK_INTERVAL: Duration = Duration::from_mins(10);
+pub const CLOCK_CHECK_INTERVAL: Duration = Duration::from_mins(10);
 /// A longer step between two checks is a jump, or a period without checks.
 const MAX_STEADY_STEP: Duration = Duration::from_hours(1);
 /// The time that a clock must continue from where it jumped to before it is trusted.
@@ -146,7 +146,7 @@ impl ClockRecord {
 
 /// Records the clock of a home, and returns the time that expiry is measured against. A home without a record starts at
 /// the time when most of its last revisions were made.
-pub(crate) fn trusted_now(home: &Path, store: &dyn ChunkStore, now: SystemTime) -> SystemTime {
+pub fn trusted_now(home: &Path, store: &dyn ChunkStore, now: SystemTime) -> SystemTime {
     trusted_at_reading(home, store, &ClockReading::at_time(now))
 }
 
@@ -161,7 +161,7 @@ fn trusted_at_reading(home: &Path, store: &dyn ChunkStore, reading: &ClockReadin
 
 /// Returns the time that expiry in a home is measured against, from the last record of a running instance. Without a
 /// record nothing counts as expired. Costs reading one small file.
-pub(crate) fn recorded_trusted_now(home: &Path, now: SystemTime) -> SystemTime {
+pub fn recorded_trusted_now(home: &Path, now: SystemTime) -> SystemTime {
     let reading = ClockReading::at_time(now);
     let note = read_clock_record(&home.join(CLOCK_RECORD_FILE)).map(|note| note.advance(&reading));
     note.map_or(UNIX_EPOCH, |note| note.trusted_time(&reading))
@@ -172,7 +172,7 @@ pub(crate) fn recorded_trusted_now(home: &Path, now: SystemTime) -> SystemTime {
 ///
 /// # Errors
 /// Those of `snapshots`.
-pub(crate) fn trusted_for_vault<E>(
+pub fn trusted_for_vault<E>(
     file: Option<&Path>,
     snapshots: impl FnOnce() -> Result<Vec<SystemTime>, E>,
     now: SystemTime,

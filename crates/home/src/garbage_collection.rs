@@ -10,25 +10,24 @@ use tympan_store::{
     ChunkId, ChunkStore, GarbageCollectionOptions, GarbageCollectionPhase,
     GarbageCollectionProgress, GarbageCollectionReport,
 };
-use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::config::TympanConfig;
+use crate::config::HomeConfig;
+use crate::error::Result;
 
 pub(crate) const COLLECTION_INTERVAL: Duration = Duration::from_hours(6);
 pub(crate) const DEFAULT_BYTES_PER_SECOND: u64 = 32 << 20;
 
 /// Returns the options of a collection for this configuration, for a time that
-/// [`trusted_now`](crate::trusted_clock::trusted_now) returned; the states that followers have seen last are kept.
+/// [`trusted_now`](crate::trusted_now) returned; the states that followers have seen last are kept.
 ///
 /// # Errors
 /// If the state database fails.
-pub(crate) async fn collect_options(
-    config: &TympanConfig,
+pub async fn collect_options(
+    config: &HomeConfig,
     queues: &JobQueues,
     now: SystemTime,
-) -> Result<GarbageCollectionOptions, CommandFault> {
-    let digested = queues.follower_roots().await;
-    let digested = digested.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
+) -> Result<GarbageCollectionOptions> {
+    let digested = queues.follower_roots().await?;
     let keep: BTreeSet<ChunkId> = digested.iter().filter_map(|root| root.parse().ok()).collect();
     let retention = config.history.retention();
     Ok(GarbageCollectionOptions {
@@ -42,9 +41,9 @@ pub(crate) async fn collect_options(
 ///
 /// # Errors
 /// If the store fails.
-pub(crate) fn purge_versions(
+pub fn purge_versions(
     repository: &Repository,
-    config: &TympanConfig,
+    config: &HomeConfig,
     now: SystemTime,
 ) -> tympan_content::Result<VersionPurgeReport> {
     let (user, message) = ("system", "remove outdated versions");

@@ -6,11 +6,11 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 
 /// A number of bytes, written as `"64 MiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConfigByteSize(pub(crate) u64);
+pub struct ConfigByteSize(pub u64);
 
 /// A duration, written as `"30s"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span(pub(crate) Duration);
+pub struct Span(pub Duration);
 
 impl<'de> Deserialize<'de> for ConfigByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for Span {
 }
 
 /// Parses a size such as `64 MiB`.
-pub(crate) fn parse_size(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split_unit(text)?;
     let factor = match unit {
         "B" => 1,
@@ -45,7 +45,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// Parses a duration such as `30s`.
-pub(crate) fn parse_span(text: &str) -> Option<Duration> {
+pub fn parse_span(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     Some(match unit {
         "ms" => Duration::from_millis(number),
@@ -65,7 +65,7 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
 }
 
 /// Parses TOML; an error has the form `file:line:column: message`, with the nearest key for an unknown one.
-pub(crate) fn parse_toml<T: serde::de::DeserializeOwned>(
+pub fn parse_toml<T: serde::de::DeserializeOwned>(
     file: &str,
     text: &str,
 ) -> Result<T, String> {

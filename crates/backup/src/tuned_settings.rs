@@ -2,18 +2,19 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tympan_backup::VaultObjectId;
-use tympan_terminal::CommandFault;
+
+use crate::error::{Error, Result};
+use crate::object_id::VaultObjectId;
 
 const BYTES_PER_MIB: u64 = 1 << 20;
 
 /// The settings that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct TunedSaveSettings {
+pub struct TunedSaveSettings {
     /// `--upload-queue`, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     upload_queue_mib: Option<u64>,
@@ -26,7 +27,9 @@ pub(crate) struct TunedSaveSettings {
 }
 
 impl TunedSaveSettings {
-    pub(super) fn set_value(&mut self, name: &str, value: u64) {
+    /// Sets the value of an option of `tympan backup save` by its name: `connections`, `tree-cache` in MiB, or the
+    /// upload queue in MiB.
+    pub fn set_value(&mut self, name: &str, value: u64) {
         match name {
             "connections" => self.connections = u8::try_from(value).ok(),
             "tree-cache" => self.tree_cache_mib = Some(value),
@@ -35,7 +38,7 @@ impl TunedSaveSettings {
     }
 
     /// Returns these settings, with missing values taken from `before`.
-    pub(super) fn merged_over(&self, before: &Self) -> Self {
+    pub fn merged_over(&self, before: &Self) -> Self {
         Self {
             upload_queue_mib: self.upload_queue_mib.or(before.upload_queue_mib),
             connections: self.connections.or(before.connections),
@@ -44,27 +47,27 @@ impl TunedSaveSettings {
     }
 
     /// Returns the maximum number of bytes that may wait to be written.
-    pub(crate) fn queue_bytes(&self) -> Option<u64> {
+    pub fn queue_bytes(&self) -> Option<u64> {
         self.upload_queue_mib.map(|mib| mib.saturating_mul(BYTES_PER_MIB))
     }
 
     /// Returns the number of concurrent requests.
-    pub(crate) fn connection_count(&self) -> Option<u8> {
+    pub fn connection_count(&self) -> Option<u8> {
         self.connections.filter(|count| (1..=64).contains(count))
     }
 
     /// Returns the size of the local cache of a vault on another machine.
-    pub(crate) fn tree_cache_bytes(&self) -> Option<u64> {
+    pub fn tree_cache_bytes(&self) -> Option<u64> {
         self.tree_cache_mib.map(|mib| mib.saturating_mul(BYTES_PER_MIB))
     }
 
     /// Returns the name of the cache folder of trials with these settings.
-    pub(super) fn trial_cache_name(&self) -> String {
+    pub fn trial_cache_name(&self) -> String {
         self.tree_cache_mib.map_or_else(|| "cache".to_owned(), |mib| format!("cache-{mib}"))
     }
 
     /// Returns the settings as command-line options.
-    pub(super) fn to_command_options(&self) -> Vec<String> {
+    pub fn to_command_options(&self) -> Vec<String> {
         let mut options = Vec::new();
         if let Some(mib) = self.upload_queue_mib {
             options.extend(["--upload-queue".to_owned(), format!("{mib} MiB")]);
@@ -78,9 +81,11 @@ impl TunedSaveSettings {
         options
     }
 
-    /// Reads the settings of a vault; empty if there was no search.
-    pub(crate) fn read(location: &str) -> Self {
-        let Some(file) = settings_file(location) else { return Self::default() };
+    /// Reads the settings of a vault from a user's folder for configuration; empty if there was no search.
+    pub fn read(config_dir: Option<&Path>, location: &str) -> Self {
+        let Some(file) = config_dir.map(|dir| settings_file(dir, location)) else {
+            return Self::default();
+        };
         match fs::read(&file) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
                 tracing::warn!(%error, file = %file.display(), "cannot parse the settings of the vault");
@@ -95,29 +100,24 @@ impl TunedSaveSettings {
         }
     }
 
-    /// Stores the settings of a vault; returns the file.
-    pub(super) fn write(&self, location: &str) -> Result<PathBuf, CommandFault> {
-        let file = settings_file(location).ok_or_else(|| {
-            CommandFault::usage(
-                "cannot locate the settings: neither XDG_CONFIG_HOME nor HOME is set",
-            )
-        })?;
+    /// Stores the settings of a vault in a user's folder for configuration; returns the file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, config_dir: &Path, location: &str) -> Result<PathBuf> {
+        let file = settings_file(config_dir, location);
         let json = serde_json::to_vec_pretty(self).unwrap_or_default();
         let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
-        folder.and_then(|()| fs::write(&file, json)).map_err(|error| {
-            CommandFault::with_code(format!("cannot write `{}`: {error}", file.display()), 1)
-        })?;
+        let written = folder.and_then(|()| fs::write(&file, json));
+        written.map_err(|source| Error::Target { path: file.clone(), source })?;
         Ok(file)
     }
 }
 
 /// Returns the settings file of a vault location: the connection determines which settings are fast.
-fn settings_file(location: &str) -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let config = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
-    let config = config.or_else(|| Some(variable("HOME")?.join(".config")))?;
+fn settings_file(config_dir: &Path, location: &str) -> PathBuf {
     let name = VaultObjectId::of(location.trim_end_matches('/').as_bytes()).short();
-    config.is_absolute().then(|| config.join(format!("tympan/backup/{name}.json")))
+    config_dir.join(format!("tympan/backup/{name}.json"))
 }
 
 #[cfg(test)]
