@@ -15,7 +15,9 @@ use tympan_home::Home;
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{HomeOrInstanceArgs, IndexCommand, RemoteInstanceArgs};
-use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
+use crate::command::remote_instance::{
+    json_list, json_member, json_text, print_response, send_form,
+};
 use crate::home::{close_home, open_existing_home};
 
 /// Runs the command.
@@ -55,29 +57,26 @@ fn print_index_status(location: &HomeOrInstanceArgs) -> CommandOutcome {
             json!({ "indexes": statuses.iter().map(index_status_json).collect::<Vec<_>>() })
         }
     };
-    if location.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for index in json_list(&response, "indexes") {
-        let detail = json_member(index, "detail");
-        let detail = match json_text(index, "state") {
-            "ready" => format!("{} entries", json_member(detail, "entries")),
-            "building" => {
-                format!(
-                    "{} of {} documents",
-                    json_member(detail, "done"),
-                    json_member(detail, "total")
-                )
-            }
-            "failed" => json_text(detail, "reason").to_owned(),
-            _ => String::new(),
-        };
-        let (name, property, state) =
-            (json_text(index, "name"), json_text(index, "property"), json_text(index, "state"));
-        say!("{name} [{property}] {state} {detail}");
-    }
-    Ok(ExitCode::SUCCESS)
+    print_response(location.json, &response, || {
+        for index in json_list(&response, "indexes") {
+            let detail = json_member(index, "detail");
+            let detail = match json_text(index, "state") {
+                "ready" => format!("{} entries", json_member(detail, "entries")),
+                "building" => {
+                    format!(
+                        "{} of {} documents",
+                        json_member(detail, "done"),
+                        json_member(detail, "total")
+                    )
+                }
+                "failed" => json_text(detail, "reason").to_owned(),
+                _ => String::new(),
+            };
+            let (name, property, state) =
+                (json_text(index, "name"), json_text(index, "property"), json_text(index, "state"));
+            say!("{name} [{property}] {state} {detail}");
+        }
+    })
 }
 
 fn index_status_json(status: &IndexStatus) -> Value {
@@ -154,12 +153,9 @@ fn explain_query(
             response
         }
     };
-    if location.json {
-        say!("{response}");
-    } else {
+    print_response(location.json, &response, || {
         say!("{}", json_text(&response, "text").trim_end());
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Parses a query; a map of predicates is written as URL parameters.
@@ -184,22 +180,19 @@ fn print_slow_queries(location: &HomeOrInstanceArgs) -> CommandOutcome {
         ));
     };
     let response = send_form(&remote, Method::GET, "/api/v1/query/slow", "")?;
-    if location.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for statement in json_list(&response, "statements") {
-        say!(
-            "{} times, {:.1} ms in total, {:.1} ms at most, plan {}, component {}: {}",
-            json_member(statement, "count"),
-            json_member(statement, "total_ms").as_f64().unwrap_or(0.0),
-            json_member(statement, "max_ms").as_f64().unwrap_or(0.0),
-            json_text(statement, "plan"),
-            json_text(statement, "component"),
-            json_text(statement, "statement")
-        );
-    }
-    Ok(ExitCode::SUCCESS)
+    print_response(location.json, &response, || {
+        for statement in json_list(&response, "statements") {
+            say!(
+                "{} times, {:.1} ms in total, {:.1} ms at most, plan {}, component {}: {}",
+                json_member(statement, "count"),
+                json_member(statement, "total_ms").as_f64().unwrap_or(0.0),
+                json_member(statement, "max_ms").as_f64().unwrap_or(0.0),
+                json_text(statement, "plan"),
+                json_text(statement, "component"),
+                json_text(statement, "statement")
+            );
+        }
+    })
 }
 
 fn percent_encode(text: &str) -> String {

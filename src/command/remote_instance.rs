@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
@@ -13,8 +14,8 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::client::HttpClient;
 
 use crate::args::RemoteInstanceArgs;
-use crate::command::runtime::create_runtime;
 use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
+use crate::command::runtime::create_runtime;
 
 /// The maximum size of a response.
 const MAX_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;
@@ -58,6 +59,28 @@ pub(crate) fn json_list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item 
 
 pub(crate) fn json_text<'a>(value: &'a Value, name: &str) -> &'a str {
     json_member(value, name).as_str().unwrap_or_default()
+}
+
+/// Prints a response: as JSON if requested, else as the text that `print_text` prints.
+pub(crate) fn print_response(
+    is_json: bool,
+    response: &Value,
+    print_text: impl FnOnce(),
+) -> CommandOutcome {
+    if is_json {
+        say!("{response}");
+    } else {
+        print_text();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Encodes fields as a form, which is also the query of a URL.
+pub(crate) fn encode_form<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let pairs = fields
+        .into_iter()
+        .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// The response of an instance.
