@@ -38,6 +38,7 @@ mod retention;
 #[cfg(test)]
 mod rewritten_snapshot_tests;
 mod run_log;
+mod run_snapshots;
 mod save;
 mod save_throttle;
 mod selection;
@@ -54,7 +55,7 @@ pub use backend::{
     AppendOnlyBackend, BackendWrapper, LocalBackend, NativeFileSystem, RateLimitedBackend,
     RestAddress, RestBackend, RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend,
     SftpOptions, StagedFile, TransferLimits, UnknownHostPolicy, VaultAccess, VaultBackend,
-    VaultFileKind, VaultFileSystem, open_vault_backend, redact_address,
+    VaultFileKind, VaultFileSystem, open_vault_backend, redact_address, trial_location_beside,
 };
 pub use check::{CheckDepth, VaultCheckReport, check_vault};
 pub use compression::CompressionMode;
@@ -76,6 +77,7 @@ pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
 pub use run_log::{
     BackupRunKind, BackupRunLog, BackupRunRecord, growth_bytes_per_day, upload_bytes_per_second,
 };
+pub use run_snapshots::{find_repository_snapshot, find_restorable_parts};
 pub use save::{
     BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary, SourceReadLimits,
 };

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tympan_backup::{
-    BackupProgress, BaseStoreReference, Error, ExcludeRules, ExistingFilePolicy, ImportOptions,
+    BackupProgress, BaseStoreReference, ExcludeRules, ExistingFilePolicy, ImportOptions,
     ImportReport, MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport,
-    RestoreSelection, SnapshotNode, Vault, VaultIndex, VaultSnapshot, find_folder_base, find_path,
-    find_snapshot_base, import_folder, import_snapshot, read_home_files,
+    RestoreSelection, Vault, VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot,
+    find_restorable_parts, find_snapshot_base, import_folder, import_snapshot, read_home_files,
 };
 use tympan_blobs::BlobStore;
 use tympan_home::{BaseAccess, MAIN_BRANCH};
@@ -77,7 +77,7 @@ fn restore_to_home_from_repository(
     let json = arguments.vault.json;
     let progress = Arc::new(BackupProgress::default());
     let mut watch = Some(ProgressDisplay::start(&progress, json));
-    let snapshot = repository_snapshot(together)?;
+    let snapshot = find_repository_snapshot(together).map_err(backup_fault)?;
     let reference = find_snapshot_base((from.0, from.1), snapshot).map_err(backup_fault)?;
     let code = restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
         let imported = import_snapshot(from, snapshot, target, (options, &progress));
@@ -106,7 +106,8 @@ fn restore_to_folder(
     };
     let selection = restore_selection(arguments)?;
     let mut options = RestoreOptions { existing, selection, path: PathBuf::from(&arguments.path) };
-    let parts = restorable_parts((vault, index), together, &arguments.path)?;
+    let parts = find_restorable_parts((vault, index), together, &arguments.path);
+    let parts = parts.map_err(backup_fault)?;
     if parts.len() > 1 && existing == ExistingFilePolicy::Mirror {
         return Err(CommandFault::usage(
             "several snapshots were saved together, and each would remove the files of the others: name one \
@@ -195,61 +196,6 @@ fn restore_selection(arguments: &BackupRestoreArgs) -> Result<RestoreSelection, 
         return Ok(RestoreSelection::NotMatching(patterns(exclude, iexclude)?));
     }
     Ok(RestoreSelection::Everything)
-}
-
-/// Finds the snapshot of a repository among the snapshots of one save.
-fn repository_snapshot(together: &[VaultSnapshot]) -> Result<&VaultSnapshot, CommandFault> {
-    let mut repositories = together.iter().filter(|snapshot| snapshot.repository_root().is_some());
-    match (repositories.next(), repositories.next(), together) {
-        (Some(snapshot), None, _) | (None, _, [snapshot]) => Ok(snapshot),
-        (Some(_), Some(_), _) => {
-            let named = together.iter().filter(|snapshot| snapshot.repository_root().is_some());
-            let named: Vec<String> = named
-                .map(|snapshot| {
-                    format!("`{}` of {}", snapshot.id.short(), snapshot.paths.join(", "))
-                })
-                .collect();
-            Err(CommandFault::usage(format!(
-                "several repositories were saved together: name one of {}",
-                named.join("; ")
-            )))
-        }
-        (None, ..) => Err(CommandFault::usage(
-            "no repository was saved in this run; restore its folders with `--to`",
-        )),
-    }
-}
-
-/// Finds the parts of the snapshots of one save to restore, and the folder of each below the target. If there are
-/// several, a repository gets a folder named after its path: all repositories have the same names inside.
-fn restorable_parts(
-    (vault, index): RestoreVault<'_>,
-    together: &[VaultSnapshot],
-    path: &str,
-) -> Result<Vec<(SnapshotNode, PathBuf)>, CommandFault> {
-    let mut parts = Vec::new();
-    let is_whole = path.trim_matches('/').is_empty();
-    let mut missing = None;
-    for snapshot in together {
-        let node = match find_path(vault, index, snapshot, path) {
-            Ok(node) => node,
-            Err(error @ Error::PathMissing { .. }) => {
-                missing = Some(error);
-                continue;
-            }
-            Err(error) => return Err(backup_fault(error)),
-        };
-        let is_apart = together.len() > 1 && is_whole && snapshot.repository_root().is_some();
-        let apart = snapshot.paths.first().filter(|_| is_apart);
-        let folder = apart.map_or("", |path| path.trim_start_matches('/'));
-        parts.push((node, PathBuf::from(folder)));
-    }
-    // A path applies to one snapshot; folders come first, because users name files in these.
-    parts.truncate(if is_whole { parts.len() } else { 1 });
-    match (parts.is_empty(), missing) {
-        (true, Some(error)) => Err(backup_fault(error)),
-        _ => Ok(parts),
-    }
 }
 
 /// Prints the files that a restored home has besides its repository.
@@ -405,10 +351,8 @@ fn verify_findings(
         let repository = repository.map_err(home_backup_fault)?;
         let refs = repository.base.list_refs();
         let refs = refs.map_err(|error| CommandFault::with_code(error_chain_text(&error), 1))?;
-        let live = refs
-            .iter()
-            .find(|(name, _)| name == MAIN_BRANCH)
-            .map(|(_, root)| root.to_string());
+        let live =
+            refs.iter().find(|(name, _)| name == MAIN_BRANCH).map(|(_, root)| root.to_string());
         if live.as_deref() != Some(saved) {
             let live = live.unwrap_or_else(|| "none".to_owned());
             findings.push(format!("{path}: the root is {live}, but {saved} was saved"));

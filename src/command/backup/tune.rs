@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tympan_backup::{
-    KeyDerivationCost, RestAddress, S3Address, SaveTrial, SaveTrialSeries, SftpAddress,
-    TunedSaveSettings, TunedSettingRange, Vault, VaultBackend, VaultFileKind, VaultObjectId, VaultUser,
-    search_best_setting,
+    KeyDerivationCost, SaveTrial, SaveTrialSeries, TunedSaveSettings, TunedSettingRange, Vault,
+    VaultBackend, VaultFileKind, VaultObjectId, VaultUser, search_best_setting,
+    trial_location_beside,
 };
 use tympan_home::random_text;
 use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE, say};
@@ -302,21 +302,6 @@ impl<'a> SaveTrialBench<'a> {
     }
 }
 
-/// Returns a location for trials next to a vault; below it if the vault is a whole bucket, the root of a server, or a
-/// home directory there.
-fn trial_location_beside(vault: &str, process: u32) -> String {
-    let vault = vault.trim_end_matches('/');
-    let is_home = SftpAddress::parse(vault)
-        .is_some_and(|address| address.is_ok_and(|address| address.path == "."));
-    let is_top = is_home
-        || S3Address::parse(vault)
-            .is_some_and(|address| address.is_ok_and(|address| address.prefix.is_empty()))
-        || RestAddress::parse(vault).is_some_and(|address| {
-            address.is_ok_and(|address| address.url.matches('/').count() == 3)
-        });
-    format!("{vault}{}tune-{process}", if is_top { '/' } else { '-' })
-}
-
 impl Drop for SaveTrialBench<'_> {
     fn drop(&mut self) {
         let kinds = [
@@ -339,28 +324,6 @@ impl Drop for SaveTrialBench<'_> {
                 place = self.backend.location(),
                 "cannot remove the temporary vault of the trials"
             );
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::trial_location_beside;
-
-    #[test]
-    fn trials_stay_in_the_bucket_and_on_the_server() {
-        for (vault, trials) in [
-            ("/backup/site/", "/backup/site-tune-7"),
-            ("sftp://ann@host/~/repo", "sftp://ann@host/~/repo-tune-7"),
-            ("sftp://ann@host/~", "sftp://ann@host/~/tune-7"),
-            ("sftp:ann@host:~", "sftp:ann@host:~/tune-7"),
-            ("sftp:ann@host:site", "sftp:ann@host:site-tune-7"),
-            ("s3:host/bucket/site", "s3:host/bucket/site-tune-7"),
-            ("s3:http://host:9000/bucket/", "s3:http://host:9000/bucket/tune-7"),
-            ("rest:https://ann@host:8000/site/", "rest:https://ann@host:8000/site-tune-7"),
-            ("rest:https://ann@host:8000/", "rest:https://ann@host:8000/tune-7"),
-        ] {
-            assert_eq!(trial_location_beside(vault, 7), trials);
         }
     }
 }

@@ -90,15 +90,16 @@ fn open_rest_server(
     connections: usize,
 ) -> Result<Arc<dyn VaultBackend>> {
     let user = address.user.clone().or_else(|| access.rest_user.clone());
-    let password = match &access.rest_password_file {
-        Some(file) => {
-            let text = String::from_utf8(read_password_file(file)?);
-            Some(text.map_err(|_| {
-                Error::InvalidRequest(format!("`{}` is not UTF-8", file.display()))
-            })?)
-        }
-        None => access.rest_password.clone(),
-    };
+    let password =
+        match &access.rest_password_file {
+            Some(file) => {
+                let text = String::from_utf8(read_password_file(file)?);
+                Some(text.map_err(|_| {
+                    Error::InvalidRequest(format!("`{}` is not UTF-8", file.display()))
+                })?)
+            }
+            None => access.rest_password.clone(),
+        };
     let login = user.map(|user| RestLogin { user, password: password.unwrap_or_default() });
     let trust = match &access.rest_ca {
         Some(file) => {
@@ -152,4 +153,41 @@ fn open_bucket(address: S3Address, access: &VaultAccess) -> Result<ObjectBucket>
     }
     options.settings.push(("AWS_ENDPOINT_URL".to_owned(), address.endpoint));
     ObjectBucket::open(&options).map_err(|error| Error::InvalidRequest(join_error_causes(&error)))
+}
+
+/// Returns a location for trials next to a vault; below it if the vault is a whole bucket, the root of a server, or a
+/// home directory there.
+pub fn trial_location_beside(vault: &str, process: u32) -> String {
+    let vault = vault.trim_end_matches('/');
+    let is_home = SftpAddress::parse(vault)
+        .is_some_and(|address| address.is_ok_and(|address| address.path == "."));
+    let is_top = is_home
+        || S3Address::parse(vault)
+            .is_some_and(|address| address.is_ok_and(|address| address.prefix.is_empty()))
+        || RestAddress::parse(vault).is_some_and(|address| {
+            address.is_ok_and(|address| address.url.matches('/').count() == 3)
+        });
+    format!("{vault}{}tune-{process}", if is_top { '/' } else { '-' })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_stay_in_the_bucket_and_on_the_server() {
+        for (vault, trials) in [
+            ("/backup/site/", "/backup/site-tune-7"),
+            ("sftp://ann@host/~/repo", "sftp://ann@host/~/repo-tune-7"),
+            ("sftp://ann@host/~", "sftp://ann@host/~/tune-7"),
+            ("sftp:ann@host:~", "sftp:ann@host:~/tune-7"),
+            ("sftp:ann@host:site", "sftp:ann@host:site-tune-7"),
+            ("s3:host/bucket/site", "s3:host/bucket/site-tune-7"),
+            ("s3:http://host:9000/bucket/", "s3:http://host:9000/bucket/tune-7"),
+            ("rest:https://ann@host:8000/site/", "rest:https://ann@host:8000/site-tune-7"),
+            ("rest:https://ann@host:8000/", "rest:https://ann@host:8000/tune-7"),
+        ] {
+            assert_eq!(trial_location_beside(vault, 7), trials);
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub use address::redact_address;
 pub use append_only::AppendOnlyBackend;
 pub(crate) use dry_run::DryRunBackend;
 pub use local::{LocalBackend, NativeFileSystem, VaultFileSystem};
-pub use location::{VaultAccess, open_vault_backend};
+pub use location::{VaultAccess, open_vault_backend, trial_location_beside};
 pub use rate_limited::{RateLimitedBackend, TransferLimits};
 pub use rest::{RestAddress, RestBackend, RestLogin};
 pub use s3::{S3Address, S3Backend};

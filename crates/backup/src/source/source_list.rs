@@ -93,7 +93,9 @@ fn sources_from_zero_terminated(bytes: &[u8], file: &Path) -> Result<Vec<OsStrin
     bytes
         .split(|byte| *byte == 0)
         .map(|name| match name {
-            [] => Err(Error::InvalidRequest(format!("`{}` contains an empty name", file.display()))),
+            [] => {
+                Err(Error::InvalidRequest(format!("`{}` contains an empty name", file.display())))
+            }
             name => Ok(OsStr::from_bytes(name).to_owned()),
         })
         .collect()
@@ -174,8 +176,7 @@ mod tests {
         let read = |bytes: &[u8]| sources_from_zero_terminated(bytes, Path::new("list"));
         assert_eq!(
             read(b"a\nb\0\xff\0").unwrap(),
-            [b"a\nb".as_slice(), b"\xff"]
-                .map(|name| { OsStr::from_bytes(name).to_owned() })
+            [b"a\nb".as_slice(), b"\xff"].map(|name| { OsStr::from_bytes(name).to_owned() })
         );
         assert!(read(b"").unwrap().is_empty());
         assert!(read(b"a\0b").is_err());
