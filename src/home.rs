@@ -155,7 +155,7 @@ fn create_content_roots(session: &mut Session) -> tympan_content::Result<()> {
             session.add_node(&path, node_type)?;
         }
     }
-    crate::site::put_indexes(session)
+    tympan_site::put_indexes(session)
 }
 
 /// Returns the settings of a bucket client from the usual files and the environment.
@@ -183,4 +183,3 @@ pub(crate) fn default_bucket_settings() -> Result<Vec<(String, String)>, String>
     settings.extend(std::env::vars().filter(|(name, value)| is_ours(name) && !value.is_empty()));
     Ok(settings)
 }
-

@@ -9,7 +9,6 @@ mod home_fault;
 mod ledger;
 mod mount_config;
 mod scheduled_backup;
-mod site;
 
 use std::process::ExitCode;
 

@@ -13,17 +13,18 @@ use tympan_home::{
     Home, create_private_dir, read_or_create_replication_key, write_private_file, write_secret_file,
 };
 use tympan_server::InstanceRole;
+use tympan_site::SiteNeighbors;
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use crate::args::DemoArgs;
-use crate::command::runtime::create_runtime;
 use crate::command::demo_portal::{BookingSystem, USERS_FILE, create_customers};
 use crate::command::dispatcher::{self as dispatching, DISPATCHER_CONFIG_FILE};
 use crate::command::instance::{InstancePlan, RunningInstance, start_instance};
 use crate::command::process_signals::ProcessSignals;
+use crate::command::runtime::create_runtime;
+use crate::command::site::{check_page_headers, site_fault};
 use crate::home::{ADMIN_USER, ConfiguredHome, close_home, create_admin, open_home};
 use crate::home_fault::home_fault;
-use crate::site::{self, SiteNeighbors};
 
 /// The maximum number of threads for rendering and editing in both instances together, and for files.
 const MAX_BLOCKING_THREADS: usize = 512;
@@ -45,7 +46,7 @@ pub(crate) fn run_demo(arguments: &DemoArgs) -> CommandOutcome {
     let password = create_admin(&author.home)?;
     let config = write_dispatcher_config(arguments)?;
     // Other sites have their own back ends.
-    let is_sample = site::home_page_path(arguments.site.as_deref())? == site::home_page_path(None)?;
+    let is_sample = home_page(arguments.site.as_deref())? == home_page(None)?;
     let booking = match is_sample {
         false => None,
         true => {
@@ -99,12 +100,13 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
         publish_url: format!("http://{}", arguments.publish),
         dispatcher_url: format!("http://{}", arguments.dispatcher),
     };
-    let home_page = site::home_page_path(arguments.site.as_deref())?;
+    let home_page = home_page(arguments.site.as_deref())?;
     for home in homes {
         if has_content(home)? {
             continue;
         }
-        let mut package = site::read_site_package(arguments.site.as_deref())?;
+        let package = tympan_site::read_site_package(arguments.site.as_deref());
+        let mut package = package.map_err(site_fault)?;
         let name = home
             .dir
             .file_name()
@@ -112,7 +114,7 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
             .unwrap_or_default();
         let bar = ProgressBar::new(1).with_style(install_progress_style());
         bar.set_message(format!("importing the site into {name}"));
-        site::import_site(
+        let imported = tympan_site::import_site(
             &home.repository,
             &mut package,
             &neighbors,
@@ -121,11 +123,16 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
                 bar.set_length(total as u64);
                 bar.set_position(done as u64);
             },
-        )?;
+        );
+        imported.map_err(site_fault)?;
         bar.finish_and_clear();
         say!("{name}: imported the site");
     }
     Ok(())
+}
+
+fn home_page(site: Option<&Path>) -> Result<Option<String>, CommandFault> {
+    tympan_site::home_page_path(site).map_err(site_fault)
 }
 
 /// Returns the progress style of an installation.
@@ -138,7 +145,8 @@ pub(super) fn install_progress_style() -> ProgressStyle {
 fn write_publisher_config(arguments: &DemoArgs) -> Result<(), CommandFault> {
     let home = arguments.home.join("publish");
     let is_new = std::fs::read_dir(&home).map_or(true, |mut entries| entries.next().is_none());
-    let Some(text) = site::publisher_config(arguments.site.as_deref())?.filter(|_| is_new) else {
+    let text = tympan_site::publisher_config(arguments.site.as_deref(), &check_page_headers);
+    let Some(text) = text.map_err(site_fault)?.filter(|_| is_new) else {
         return Ok(());
     };
     let file = home.join("tympan.toml");

@@ -53,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "web",
         ],
     ),
+    ("site", &["content", "content-package", "home", "render", "replicate", "web"]),
     ("store", &[]),
     ("terminal", &[]),
     ("testkit", &["blobs", "store"]),

@@ -10,7 +10,7 @@ use tympan_content_package::{ContentPackage, PackageLimits};
 
 use crate::site::file;
 
-#[path = "../../../../src/site_archive.rs"]
+#[path = "../../../site/src/archive.rs"]
 mod archive;
 
 /// Draws everything that a node holds, and what stands around a page.

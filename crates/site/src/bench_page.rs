@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tympan_content::{NodePath, PRIMARY_TYPE, Property, Session, Subtree};
-use tympan_terminal::{CommandFault, error_chain_text};
+
+use crate::error::{Error, Result};
 
 /// `site/bench/bench.json`; `README.md` next to it explains the fields.
 #[derive(Debug, Deserialize)]
@@ -21,12 +22,12 @@ struct BenchSiteSpec {
 ///
 /// # Errors
 /// If the description is malformed or content refuses the pages.
-pub(crate) fn import_bench_pages(session: &mut Session, json: &str) -> Result<(), CommandFault> {
+pub(crate) fn import_bench_pages(session: &mut Session, json: &str) -> Result<()> {
     let malformed = |error: serde_json::Error| {
-        CommandFault::usage(format!("bench.json:{}:{}: {error}", error.line(), error.column()))
+        Error::Refused(format!("bench.json:{}:{}: {error}", error.line(), error.column()))
     };
     let bench: BenchSiteSpec = serde_json::from_str(json).map_err(malformed)?;
-    let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
+    let failed = Error::Import;
     let root = NodePath::new(&bench.root).map_err(failed)?;
     if session.node(&root).map_err(failed)?.is_none() {
         session.add_node(&root, "sling:Folder").map_err(failed)?;
@@ -38,8 +39,9 @@ pub(crate) fn import_bench_pages(session: &mut Session, json: &str) -> Result<()
         let mut tree = bench_node(&name, &bench.folder, folder);
         for number in folder * bench.pages..(folder + 1) * bench.pages {
             let template = bench.page.get(number % bench.page.len().max(1));
-            let template = template
-                .ok_or_else(|| CommandFault::usage("bench.json: `page` contains no template"))?;
+            let template = template.ok_or_else(|| {
+                Error::Refused("bench.json: `page` contains no template".to_owned())
+            })?;
             tree.children.push(bench_node(&format!("p{number}"), template, number));
         }
         session.put_node(&root.child(&name).map_err(failed)?, tree).map_err(failed)?;
