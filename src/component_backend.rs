@@ -42,7 +42,8 @@ pub(crate) fn create_backends(
             outgoing_policy: outgoing.for_configured_host(&uri),
         });
     }
-    let configs = configured.iter().map(|(name, backend)| (name.clone(), backend.to_backend_config()));
+    let configs =
+        configured.iter().map(|(name, backend)| (name.clone(), backend.to_backend_config()));
     let client = Box::new(HttpBackendClient::new(endpoints, runtime));
     Ok(Some(Arc::new(BackendRegistry::new(configs.collect(), client))))
 }

@@ -4,15 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-
 use http::HeaderName;
 use tokio::sync::watch;
 use tympan_content::BlobId;
+use tympan_home::{Home, create_private_dir, random_text, write_secret_file};
 use tympan_render::DirScriptSource;
 use tympan_render::ledger::{DEFAULT_MAX_URLS, DependencyLedger, LedgerOptions};
 use tympan_server::shorten_ledger_name;
 use tympan_store::StateDatabase;
-use tympan_home::{Home, create_private_dir, random_text, write_secret_file};
 use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::config::TympanConfig;
@@ -61,7 +60,10 @@ pub(crate) async fn open_home_ledger(
         pool: state.pool().clone(),
         publisher: read_or_create_publisher_name(&folder.join("publisher"))?,
         // Without the boot id, every start counts as a boot of the machine.
-        boot: fs::read_to_string(BOOT_ID_FILE).ok().map_or_else(random_text, Ok).map_err(home_fault)?,
+        boot: fs::read_to_string(BOOT_ID_FILE)
+            .ok()
+            .map_or_else(random_text, Ok)
+            .map_err(home_fault)?,
         max_urls: config.ledger.max_urls.unwrap_or(DEFAULT_MAX_URLS),
         renderer_fingerprint: rendering_fingerprint(config, key, site),
         folder: folder.clone(),

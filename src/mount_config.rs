@@ -9,7 +9,6 @@ use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::outgoing_policy::OutgoingPolicy;
 use tympan_web::tls::TlsTrust;
 
-
 /// Locations of files that become assets.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -26,8 +26,7 @@ pub(crate) async fn register_save_job(
 ) -> Result<(), CommandFault> {
     // Registered even if no saves are scheduled any more: the log lists earlier ones.
     let log = scheduled_save_log(&home.dir);
-    instance
-        .set_backup_run_source(move || Ok(log.read()?.into_iter().map(to_api_run).collect()));
+    instance.set_backup_run_source(move || Ok(log.read()?.into_iter().map(to_api_run).collect()));
     let location = VaultLocationArgs {
         ssh_key: section.ssh_keys.clone(),
         ssh_known_hosts: section.ssh_known_hosts.clone(),
@@ -78,4 +77,3 @@ fn to_api_run(run: BackupRunRecord) -> BackupRun {
         error: run.error,
     }
 }
-

@@ -27,8 +27,8 @@ use serde_json::{Value, json};
 use tympan_backup::{BackupProgress, UnlockScope, VaultObjectId, VaultUser};
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-pub(crate) use self::vault_location::{user_config_dir, vault_access, vault_cache_dir};
 use self::fault::{backup_fault, home_backup_fault};
+pub(crate) use self::vault_location::{user_config_dir, vault_access, vault_cache_dir};
 use self::vault_session::VaultSession;
 use crate::args::backup::{BackupCommand, NewPasswordArgs, VaultArgs, VaultKeyCommand};
 
@@ -117,8 +117,9 @@ fn init_vault(arguments: &VaultArgs) -> CommandOutcome {
 fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandOutcome {
     let mut vault = vault_session::open_vault_exclusively(arguments)?;
     let (user, now) = (VaultUser::this_process(), vault_session::current_timestamp());
-    let password =
-        |new: &NewPasswordArgs| tympan_backup::read_password_file(&new.new_password_file).map_err(backup_fault);
+    let password = |new: &NewPasswordArgs| {
+        tympan_backup::read_password_file(&new.new_password_file).map_err(backup_fault)
+    };
     let cost = tympan_backup::KeyDerivationCost::default();
     match command {
         VaultKeyCommand::List => {

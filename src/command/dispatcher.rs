@@ -32,8 +32,8 @@ use tympan_web::tls::{TlsIdentity, TlsTrust};
 use crate::args;
 use crate::args::DispatcherCommand;
 use crate::command::listener_options::{main_front, read_listener_certificate};
-use crate::command::process_signals::ProcessSignals;
 use crate::command::pair;
+use crate::command::process_signals::ProcessSignals;
 use crate::command::runtime::create_runtime;
 
 /// The name of the configuration file in a home.

@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tympan_content::Repository;
 use tympan_content_query::QueryEngine;
-use tympan_home_backup::LiveHomeContent;
 use tympan_home::{Home, is_home_locked, read_or_create_replication_key, require_home};
+use tympan_home_backup::LiveHomeContent;
 use tympan_render::{ImageSigningKey, RenderMode, Renderer};
 use tympan_render_export::{
     ExportEnvironment, ExportError, ExportFinding, ExportListEntry, ExportReport, ExportWriteMode,
@@ -22,9 +22,9 @@ use tympan_terminal::{
 };
 
 use crate::args::{ExportArgs, ExportMode};
-use crate::command::runtime::create_runtime;
 use crate::command::renderer::{create_plain_renderer, image_options};
 use crate::command::rendition_process::RenderUrgency;
+use crate::command::runtime::create_runtime;
 use crate::config::{self, TympanConfig};
 use crate::home::{ConfiguredHome, close_home, home_access, open_home};
 use crate::home_fault::home_fault;
@@ -78,11 +78,12 @@ pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
 /// Exports while an instance has the home open, without its full-text index.
 fn run_export_beside_instance(arguments: &ExportArgs) -> CommandOutcome {
     let config = config::read_home_config(&arguments.home)?;
-    let beside = LiveHomeContent::open(&home_access(), &arguments.home).map_err(|error| match error {
-        tympan_home_backup::Error::Refused(reason) => CommandFault::usage(reason),
-        tympan_home_backup::Error::Home(error) => home_fault(error),
-        error => CommandFault::cannot_run(error_chain_text(&error)),
-    })?;
+    let beside =
+        LiveHomeContent::open(&home_access(), &arguments.home).map_err(|error| match error {
+            tympan_home_backup::Error::Refused(reason) => CommandFault::usage(reason),
+            tympan_home_backup::Error::Home(error) => home_fault(error),
+            error => CommandFault::cannot_run(error_chain_text(&error)),
+        })?;
     ExportSession::open(&beside.repository, (&arguments.home, &config), None)?.run_export(arguments)
 }
 

@@ -27,25 +27,24 @@ use tympan_render::{RenderMode, Renderer};
 use tympan_replicate::{HomePairs, OnOffTimeFollower, OnOffTimeHandler, Replicator};
 use tympan_search::SearchIndex;
 use tympan_server::{
-    Instance, InstanceOptions, InstanceRole, InstanceShortcut, LedgerUrlResolver, Logins, PoolState,
-    admin_router, connection_metrics_source, main_router, shorten_ledger_name,
+    Instance, InstanceOptions, InstanceRole, InstanceShortcut, LedgerUrlResolver, Logins,
+    PoolState, admin_router, connection_metrics_source, main_router, shorten_ledger_name,
 };
 use tympan_store::{PostgresStore, StateDatabase};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
 use tympan_web::listen::{
-    ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
-    serve_listener,
+    ListenerOptions, OverflowPolicy, PortReuse, bind_listener, serve_listener,
 };
 use tympan_web::listener_certificate::ListenerCertificate;
 
 use crate::args;
+use crate::command::export::start_export;
 use crate::command::listener_options::{admin_front, main_front, read_listener_certificate};
 use crate::command::process_signals::ProcessSignals;
 use crate::command::renderer::{create_plain_renderer, image_options};
 use crate::command::rendition_process::{self, RenderUrgency};
 use crate::command::runtime::create_runtime;
-use crate::command::export::start_export;
 use crate::config::TympanConfig;
 use crate::home::{ConfiguredHome, close_home, create_admin, home_access, open_home, open_state};
 use crate::home_fault::home_fault;
@@ -256,8 +255,7 @@ pub(crate) async fn start_instance(
         replicator.set_url_resolver(Arc::new(LedgerUrlResolver::new(ledger.clone(), &instance)));
         replicator.set_publisher(&crate::ledger::publisher_short_name(plan.home)?);
         let all = ledger.publisher_names().await.map_err(|error| failed(&error))?;
-        let all: Vec<String> =
-            all.iter().map(|name| shorten_ledger_name(name)).collect();
+        let all: Vec<String> = all.iter().map(|name| shorten_ledger_name(name)).collect();
         replicator.split_shared_follower(&all).await.map_err(|error| failed(&error))?;
     }
     register_image_rendering(plan, &instance, configurator.worker());
@@ -274,7 +272,12 @@ pub(crate) async fn start_instance(
         start_export(&instance, (plan.home, config), &key)?
     };
     if !plan.is_asset_worker {
-        scheduled_backup::register_save_job(configurator.worker(), (plan.home, &config.backup), &instance).await?;
+        scheduled_backup::register_save_job(
+            configurator.worker(),
+            (plan.home, &config.backup),
+            &instance,
+        )
+        .await?;
     }
     if role == InstanceRole::Publish {
         // Flush changes that a crash prevented from being flushed.
@@ -533,7 +536,8 @@ fn create_job_configurator(
 ) -> Result<(OsgiConfigWatcher, Option<MountService>), CommandFault> {
     let section = &plan.config.jobs;
     let role = if plan.is_asset_worker { ASSET_WORKER_ROLE } else { plan.role.name() };
-    let name = format!("{role}-{}", random_text().map_err(home_fault)?.get(..12).unwrap_or_default());
+    let name =
+        format!("{role}-{}", random_text().map_err(home_fault)?.get(..12).unwrap_or_default());
     let mut options = JobWorkerOptions::new(role, name);
     if let Some(threads) = section.threads {
         options.threads = threads;
@@ -593,8 +597,7 @@ fn register_workflow_steps(
     replicator: &Replicator,
 ) -> Result<(), CommandFault> {
     let runtime = tokio::runtime::Handle::current();
-    let studio =
-        rendition_process::create_process_pool(plan.config, RenderUrgency::Background);
+    let studio = rendition_process::create_process_pool(plan.config, RenderUrgency::Background);
     let write_back =
         WriteBackProcess::new(plan.home.repository.clone()).with_rendition_pool(studio);
     let mut steps =

@@ -188,12 +188,7 @@ impl Drop for OfferedSocketCopies {
 
 impl OpenSocketOffer {
     /// Waits for a successor process, and hands over to it.
-    pub async fn hand_over(
-        self,
-        dispatcher: Dispatcher,
-        drain: ListenerDrain,
-        stop: Sender<bool>,
-    ) {
+    pub async fn hand_over(self, dispatcher: Dispatcher, drain: ListenerDrain, stop: Sender<bool>) {
         let (sender, mut successors) = tokio::sync::mpsc::channel(1);
         let Self { offer, sockets } = self;
         let copies = OfferedSocketCopies(Arc::new(Mutex::new(sockets)));

@@ -14,7 +14,6 @@ use tympan_content_package::docview::{self, DocviewNamespaces};
 use tympan_jobs::format_error_chain;
 use tympan_store::ChunkStore;
 
-
 /// The name of the file with a document's nodes and values.
 const DOCVIEW_FILE: &str = ".content.xml";
 const JCR_DATA: &str = "jcr:data";

@@ -32,10 +32,7 @@ pub enum StateDatabaseInclusion {
 ///
 /// # Errors
 /// If one cannot be read.
-pub fn read_home_files(
-    home: &Path,
-    state: StateDatabaseInclusion,
-) -> Result<Vec<HomeFile>> {
+pub fn read_home_files(home: &Path, state: StateDatabaseInclusion) -> Result<Vec<HomeFile>> {
     let mut files = Vec::new();
     for name in SAVED_FILES {
         match fs::read(home.join(name)) {
@@ -57,7 +54,8 @@ pub fn read_home_files(
 /// Reads a consistent copy of the state database, even while the instance writes it.
 fn read_state_database(home: &Path) -> Result<Vec<u8>> {
     let file = home.join(STATE_FILE);
-    let failed = |source| Error::File { action: format!("cannot copy `{}`", file.display()), source };
+    let failed =
+        |source| Error::File { action: format!("cannot copy `{}`", file.display()), source };
     let dir = tempfile::tempdir().map_err(failed)?;
     let copy = dir.path().join(STATE_FILE);
     // The caller may run on a thread of another runtime, where a second runtime cannot be entered.

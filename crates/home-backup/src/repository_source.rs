@@ -214,22 +214,20 @@ fn open_home_source(
         BaseCoverage::SavedByOwner => SeparatelySavedBase::of_home(access, home)?,
         BaseCoverage::SavedHere => None,
     };
-    let base: Arc<dyn BaseStore> =
-        if has_database_mark(home) {
-            let store = HomeChunkStore::open_beside_instance(access, home, &config)?;
-            Arc::new(LiveStore::new(store))
-        } else {
-            let own =
-                ReadOnlyLocalStore::open_dir(&home.join("store"), LocalStoreOptions::default())
-                    .map_err(|error| read_error(home, error))?;
-            match HomeOrigin::read_clone(home)?.filter(|_| of_base == BaseCoverage::SavedHere) {
-                None => Arc::new(own),
-                Some(origin) => {
-                    let (base, _) = origin.open_base(access, home)?;
-                    Arc::new(SavedCloneStore::new(own, base, leased_root(&origin, home)?))
-                }
+    let base: Arc<dyn BaseStore> = if has_database_mark(home) {
+        let store = HomeChunkStore::open_beside_instance(access, home, &config)?;
+        Arc::new(LiveStore::new(store))
+    } else {
+        let own = ReadOnlyLocalStore::open_dir(&home.join("store"), LocalStoreOptions::default())
+            .map_err(|error| read_error(home, error))?;
+        match HomeOrigin::read_clone(home)?.filter(|_| of_base == BaseCoverage::SavedHere) {
+            None => Arc::new(own),
+            Some(origin) => {
+                let (base, _) = origin.open_base(access, home)?;
+                Arc::new(SavedCloneStore::new(own, base, leased_root(&origin, home)?))
             }
-        };
+        }
+    };
     let spool = new_spool_dir()?;
     let own = open_other_home_blobs(access, home, spool.path())?;
     let blobs: Arc<dyn ReadBlobs> = match HomeOrigin::read_clone(home)?.filter(|_| below.is_none())

@@ -311,8 +311,8 @@ impl ScheduledSaveJob {
         let (user, since) = (VaultUser::this_process(), current_timestamp());
         if opened.is_none() {
             let vault = self.open_vault();
-            let vault = vault
-                .map_err(|error| self.record_failure(since, format_error_chain(&error)))?;
+            let vault =
+                vault.map_err(|error| self.record_failure(since, format_error_chain(&error)))?;
             *opened = Some((Arc::new(vault), Arc::default()));
         }
         let Some((vault, index)) = opened else { return Err("the vault is not open".to_owned()) };
@@ -404,7 +404,8 @@ impl ScheduledSaveJob {
         let start = current_timestamp();
         let progress = Arc::new(BackupProgress::default());
         let stopping = JobCancelWatch::start(context, &progress);
-        let giving_way = if self.options.is_throttled { self.start_throttle(&progress) } else { None };
+        let giving_way =
+            if self.options.is_throttled { self.start_throttle(&progress) } else { None };
         let done = VaultIndex::catch_up_locked(index, vault, lock).and_then(|()| {
             let session = SaveSession::new((vault, index), lock, &progress);
             // All snapshots of one save have the same time.

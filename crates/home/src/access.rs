@@ -68,7 +68,11 @@ impl HomeAccess {
     ///
     /// # Errors
     /// If the home's record cannot be read.
-    pub(crate) fn effective_blob_section(&self, dir: &Path, config: &HomeConfig) -> Result<BlobsSection> {
+    pub(crate) fn effective_blob_section(
+        &self,
+        dir: &Path,
+        config: &HomeConfig,
+    ) -> Result<BlobsSection> {
         let url = match &self.blob_url {
             Some(url) => Some(url.clone()),
             // An instance without the argument uses the configuration again.
@@ -115,5 +119,54 @@ fn recorded_blob_url(dir: &Path) -> Result<Option<String>> {
         Ok(url) => Ok(Some(url.trim().to_owned()).filter(|url| !url.is_empty())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::failed(format!("cannot read `{}`", file.display()), error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(process: HomeProcess, blob_url: Option<&str>) -> HomeAccess {
+        HomeAccess {
+            parse_config: |_, _| Ok(HomeConfig::default()),
+            read_bucket_settings: || Ok(Vec::new()),
+            database_url: None,
+            blob_url: blob_url.map(str::to_owned),
+            process,
+        }
+    }
+
+    #[test]
+    fn commands_use_the_bucket_of_the_last_instance() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = HomeConfig::default();
+        let url = |access: &HomeAccess, config: &HomeConfig| {
+            access.effective_blob_section(dir.path(), config).unwrap().url
+        };
+        let command = access(HomeProcess::Command, None);
+        assert_eq!(url(&command, &config), None);
+        let started = access(HomeProcess::Instance, Some("s3://site"));
+        started.record_blob_url(dir.path(), &config).unwrap();
+        assert_eq!(url(&command, &config).as_deref(), Some("s3://site"));
+        let other = access(HomeProcess::Command, Some("s3://other"));
+        assert_eq!(url(&other, &config).as_deref(), Some("s3://other"));
+        // An instance without the argument, but with a configuration, ends the effect of the record.
+        let mut configured = config.clone();
+        configured.blobs.url = Some("s3://configured".to_owned());
+        let plain = access(HomeProcess::Instance, None);
+        assert_eq!(url(&plain, &configured).as_deref(), Some("s3://configured"));
+        plain.record_blob_url(dir.path(), &configured).unwrap();
+        assert_eq!(url(&command, &configured).as_deref(), Some("s3://configured"));
+    }
+
+    #[test]
+    fn a_database_on_the_command_line_takes_precedence() {
+        let mut config = HomeConfig::default();
+        let mut access = access(HomeProcess::Command, None);
+        assert_eq!(access.database_url(&config), None);
+        config.database.url = Some("postgres://configured".to_owned());
+        assert_eq!(access.database_url(&config).unwrap(), "postgres://configured");
+        access.database_url = Some("postgres://named".to_owned());
+        assert_eq!(access.database_url(&config).unwrap(), "postgres://named");
     }
 }

@@ -62,8 +62,12 @@ pub fn check_blobs(home: &Home, rehash: bool) -> Result<BlobCheckReport> {
         fault.map_or(Ok(()), Err)?;
     }
     let blobs = home.repository.blobs();
-    let (missing_ids, count) =
-        find_missing_blobs(&mut |id| blobs.contains(id), needed, present, MAX_LISTED_MISSING_BLOBS)?;
+    let (missing_ids, count) = find_missing_blobs(
+        &mut |id| blobs.contains(id),
+        needed,
+        present,
+        MAX_LISTED_MISSING_BLOBS,
+    )?;
     let mut report = BlobCheckReport { missing_count: count, ..BlobCheckReport::default() };
     let reason = "is missing; restore it from a backup, or recover it with `tympan blobs undelete`";
     report.faults.extend(missing_ids.into_iter().map(|id| (id, reason.to_owned())));
@@ -106,15 +110,9 @@ fn blob_damage(home: &Home, id: &BlobId) -> Option<String> {
 fn find_referrers(home: &Home, report: &mut BlobCheckReport) -> Result<()> {
     for branch in home.repository.branches()? {
         let snapshot = home.repository.snapshot_at(branch.root)?;
-        for document in
-            snapshot.stored_documents(&NodePath::root(), SubtreeScope::Subtree)?
-        {
-            let needs: BTreeSet<BlobId> = snapshot
-                .document_requirements(&document)
-                ?
-                .blobs
-                .into_iter()
-                .collect();
+        for document in snapshot.stored_documents(&NodePath::root(), SubtreeScope::Subtree)? {
+            let needs: BTreeSet<BlobId> =
+                snapshot.document_requirements(&document)?.blobs.into_iter().collect();
             for id in needs.into_iter().filter(|id| report.faults.contains_key(id)) {
                 let location = match branch.name.as_str() {
                     MAIN_BRANCH => document.path.to_string(),

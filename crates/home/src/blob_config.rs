@@ -204,10 +204,7 @@ impl BlobsSection {
     ///
     /// # Errors
     /// [`Error::Refused`] if the delegates contradict each other.
-    pub fn new_blob_destination(
-        &self,
-        home: &Path,
-    ) -> Result<NewBlobDestination> {
+    pub fn new_blob_destination(&self, home: &Path) -> Result<NewBlobDestination> {
         let delegates = self.delegate_sections()?;
         let first = delegates.iter().find(|delegate| !delegate.read_only.0);
         let folder =
@@ -221,8 +218,7 @@ impl BlobsSection {
     /// Returns the storages, and checks that they are consistent: an instance that starts with a missing role would
     /// lack its blobs.
     pub(crate) fn delegate_sections(&self) -> Result<Vec<BlobDelegateSection>> {
-        let wrong =
-            |reason: String| Err(Error::refused(format!("tympan.toml: [blobs]: {reason}")));
+        let wrong = |reason: String| Err(Error::refused(format!("tympan.toml: [blobs]: {reason}")));
         let is_composite = !self.roles.0.is_empty() || !self.delegates.is_empty();
         match (&self.url, is_composite) {
             (Some(_), true) => {
@@ -308,8 +304,7 @@ mod tests {
     }
 
     fn places(text: &str) -> Result<Vec<String>, String> {
-        let delegates =
-            read(text)?.delegate_sections().map_err(|error| error.to_string())?;
+        let delegates = read(text)?.delegate_sections().map_err(|error| error.to_string())?;
         let name = |delegate: &BlobDelegateSection| {
             format!("{}{}", delegate.role, if delegate.read_only.0 { " (read)" } else { "" })
         };

@@ -249,11 +249,7 @@ impl BlobSharing {
     ///
     /// # Errors
     /// If there is no folder for temporary files.
-    pub fn sweep_options(
-        &self,
-        mode: SweepMode,
-        now: SystemTime,
-    ) -> Result<SweepOptions> {
+    pub fn sweep_options(&self, mode: SweepMode, now: SystemTime) -> Result<SweepOptions> {
         // A home has one process at a time; a database has several.
         let sweeper = match &self.membership.database {
             Some(_) => None,
@@ -274,9 +270,8 @@ impl BlobSharing {
     /// If it cannot be created.
     pub fn scratch_dir(&self) -> Result<PathBuf> {
         let dir = self.membership.dir.join("spool");
-        create_private_dir(&dir).map_err(|error| {
-            Error::failed(format!("cannot create `{}`", dir.display()), error)
-        })?;
+        create_private_dir(&dir)
+            .map_err(|error| Error::failed(format!("cannot create `{}`", dir.display()), error))?;
         Ok(dir)
     }
 }

@@ -166,7 +166,8 @@ pub(crate) fn open_other_home_blobs_to_write(
     work: &Path,
 ) -> Result<Arc<dyn WriteBlobs>> {
     let section = access.blob_section_of_other_home(dir)?;
-    let mut opening = BlobStorageOpener::new(access, dir, (work, work.join(BLOB_CACHE_DIR).join("other")));
+    let mut opening =
+        BlobStorageOpener::new(access, dir, (work, work.join(BLOB_CACHE_DIR).join("other")));
     let first = section.delegate_sections()?.into_iter().find(|delegate| !delegate.read_only.0);
     // There is at least one, or the configuration would have been refused. Without staging, the blobs are uploaded by
     // the time this ends.
@@ -174,8 +175,8 @@ pub(crate) fn open_other_home_blobs_to_write(
         first.map(|delegate| BlobDelegateSection { staging_split_percentage: None, ..delegate });
     first.map_or(Ok(()), |delegate| opening.open_delegate(&delegate))?;
     let storage = opening.write_storages.pop();
-    let storage = storage
-        .ok_or_else(|| Error::refused("the other home has no writable blob storage"))?;
+    let storage =
+        storage.ok_or_else(|| Error::refused("the other home has no writable blob storage"))?;
     let members = list_members(&*storage)?;
     let name = read_home_id(dir)?;
     let is_known = members.iter().any(|member| Some(&member.member.id) == name.as_ref());
@@ -208,11 +209,7 @@ struct BlobStorageOpener<'a> {
 }
 
 impl<'a> BlobStorageOpener<'a> {
-    fn new(
-        access: &'a HomeAccess,
-        dir: &'a Path,
-        (work, caches): (&'a Path, PathBuf),
-    ) -> Self {
+    fn new(access: &'a HomeAccess, dir: &'a Path, (work, caches): (&'a Path, PathBuf)) -> Self {
         Self {
             access,
             home_dir: dir,
@@ -251,11 +248,7 @@ impl<'a> BlobStorageOpener<'a> {
     }
 
     /// Opens the folder in which the owner of a storage looks for the blobs that others need.
-    fn open_owner_notes(
-        &mut self,
-        delegate: &BlobDelegateSection,
-        folder: &Path,
-    ) -> Result<()> {
+    fn open_owner_notes(&mut self, delegate: &BlobDelegateSection, folder: &Path) -> Result<()> {
         if !folder.is_dir() {
             let reason = format!(
                 "`marks`: there is no folder `{}`; check that its disk is mounted",
@@ -288,11 +281,7 @@ impl<'a> BlobStorageOpener<'a> {
         self.writable.push((delegate.role.clone(), shared));
     }
 
-    fn open_folder(
-        &mut self,
-        delegate: &BlobDelegateSection,
-        path: &Path,
-    ) -> Result<()> {
+    fn open_folder(&mut self, delegate: &BlobDelegateSection, path: &Path) -> Result<()> {
         if delegate.read_only.0 {
             if !path.is_dir() {
                 let reason = format!(
@@ -310,11 +299,7 @@ impl<'a> BlobStorageOpener<'a> {
         Ok(())
     }
 
-    fn open_bucket(
-        &mut self,
-        delegate: &BlobDelegateSection,
-        url: String,
-    ) -> Result<()> {
+    fn open_bucket(&mut self, delegate: &BlobDelegateSection, url: String) -> Result<()> {
         let cache = self.cache_dir.join(role_dir_name(&delegate.role));
         let memory = cache.join("registered");
         let size = delegate.cache_size.map_or(DEFAULT_BLOB_CACHE_BYTES, |size| size.0);
@@ -352,11 +337,7 @@ impl<'a> BlobStorageOpener<'a> {
         Ok(())
     }
 
-    fn open_instance(
-        &mut self,
-        delegate: &BlobDelegateSection,
-        url: &str,
-    ) -> Result<()> {
+    fn open_instance(&mut self, delegate: &BlobDelegateSection, url: &str) -> Result<()> {
         if !delegate.read_only.0 {
             return Err(
                 delegate.section_error("another instance is read-only: add `readOnly = true`")

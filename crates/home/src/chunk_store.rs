@@ -60,7 +60,8 @@ impl HomeChunkStore {
         if let Some(cache) = config.store.cache {
             options.cache_size = ByteSize::from_bytes(cache.0);
         }
-        let store = LocalStore::open(Arc::new(disk), options).map_err(|error| open_error(dir, error))?;
+        let store =
+            LocalStore::open(Arc::new(disk), options).map_err(|error| open_error(dir, error))?;
         let store = Arc::new(store);
         for folder in &config.history.leases {
             // A missing folder, such as one that is not mounted, may contain leases.
@@ -121,11 +122,7 @@ impl HomeChunkStore {
         Ok(Arc::new(store))
     }
 
-    fn open_database(
-        dir: &Path,
-        disk: &FileDisk,
-        options: PostgresOptions,
-    ) -> Result<Self> {
+    fn open_database(dir: &Path, disk: &FileDisk, options: PostgresOptions) -> Result<Self> {
         let files = disk.list_folder("").map_err(|error| open_error(dir, error))?;
         if files.iter().any(|file| file.starts_with("pack-")) {
             return Err(Error::refused(format!(

@@ -96,8 +96,7 @@ pub fn copy_home(
     let (standby, own) = open_standby(access, (to, &config), base, &lease_holder_name(to)?)?;
     own.sharing.register()?;
     let copied = standby.catch_up(SystemTime::now());
-    let copied =
-        copied.map_err(|error| Error::failed(format!("cannot copy `{from}`"), error))?;
+    let copied = copied.map_err(|error| Error::failed(format!("cannot copy `{from}`"), error))?;
     Ok(HomeCopyReport { root: standby.local_root().ok().flatten(), copied })
 }
 

@@ -65,10 +65,7 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
 }
 
 /// Parses TOML; an error has the form `file:line:column: message`, with the nearest key for an unknown one.
-pub fn parse_toml<T: serde::de::DeserializeOwned>(
-    file: &str,
-    text: &str,
-) -> Result<T, String> {
+pub fn parse_toml<T: serde::de::DeserializeOwned>(file: &str, text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or_default();

@@ -51,7 +51,9 @@ pub use config_value::{ConfigByteSize, Span, parse_size, parse_span, parse_toml}
 pub use error::{Error, Result};
 pub use garbage_collection::{collect_options, purge_versions};
 pub use maintenance::register_maintenance;
-pub use opened_home::{Home, KEY_FILE, is_home_locked, read_or_create_replication_key, require_home};
+pub use opened_home::{
+    Home, KEY_FILE, is_home_locked, read_or_create_replication_key, require_home,
+};
 pub use origin::{
     BaseAccess, BaseWithBlobs, HomeOrigin, MAIN_BRANCH, create_home_dir, lease_holder_name,
     lease_saved_root, open_base_at, open_own_packs, renew_lease_until_stopped, write_credentials,
@@ -59,9 +61,7 @@ pub use origin::{
 pub use private_file::{
     create_private_dir, has_database_mark, random_text, write_private_file, write_secret_file,
 };
-pub use standby::{
-    PromotedStandby, StandbyEvent, StandbyHome, StandbyStatus, promote_standby,
-};
+pub use standby::{PromotedStandby, StandbyEvent, StandbyHome, StandbyStatus, promote_standby};
 pub use state::{STATE_FILE, StateTableGroup, open_state_database};
 pub use store_check::{HomeStoreCheck, RepairMode};
 pub use trusted_clock::{

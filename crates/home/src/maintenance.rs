@@ -38,7 +38,6 @@ use crate::garbage_collection::{
 use crate::opened_home::Home;
 use crate::trusted_clock::trusted_now;
 
-
 const BLOBS_SCHEDULE: &str = "0 30 3 * * ?";
 const DAILY_SCHEDULE: &str = "0 0 2 * * ?";
 const WEEKLY_SCHEDULE: &str = "0 0 1 ? * SAT";
@@ -174,11 +173,8 @@ impl MaintenanceJob {
     }
 
     fn collect_garbage(&self, context: &JobContext) -> Result<(), String> {
-        let options = self.runtime.block_on(collect_options(
-            &self.config,
-            &self.queues,
-            self.trusted_now(),
-        ));
+        let options =
+            self.runtime.block_on(collect_options(&self.config, &self.queues, self.trusted_now()));
         let options = options.map_err(|error| format_error_chain(&error))?;
         let rate = self.config.collect.rate.map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.0.max(1));
         let is_stopped = || context.is_cancelled();
@@ -244,8 +240,7 @@ impl MaintenanceJob {
     }
 
     fn purge_versions(&self) -> Result<(), String> {
-        let purged =
-            purge_versions(&self.repository, &self.config, self.trusted_now());
+        let purged = purge_versions(&self.repository, &self.config, self.trusted_now());
         let VersionPurgeReport { version_count: versions, removed_count: removed } =
             purged.map_err(|error| format_error_chain(&error))?;
         if removed > 0 {

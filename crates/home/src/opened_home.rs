@@ -20,9 +20,7 @@ use crate::chunk_store::{HomeChunkStore, open_error};
 use crate::config::HomeConfig;
 use crate::error::{Error, Result};
 use crate::origin::{MAIN_BRANCH, refuse_standby};
-use crate::private_file::{
-    DATABASE_MARK_FILE, create_private_dir, random_text, write_secret_file,
-};
+use crate::private_file::{DATABASE_MARK_FILE, create_private_dir, random_text, write_secret_file};
 use crate::storage_membership::StorageMembership;
 
 /// The file with the key that author and publish share.
@@ -135,9 +133,7 @@ pub fn require_home(dir: &Path) -> Result<()> {
     // Opening an empty store would create a new one, which would be taken for the missing one.
     let is_store = |name: &str| name.starts_with("pack-") || name.starts_with("live-");
     let mut names = store.flatten().map(|entry| entry.file_name());
-    if names.any(|name| {
-        name == DATABASE_MARK_FILE || name.to_str().is_some_and(is_store)
-    }) {
+    if names.any(|name| name == DATABASE_MARK_FILE || name.to_str().is_some_and(is_store)) {
         return Ok(());
     }
     Err(Error::refused(format!(
@@ -204,4 +200,3 @@ fn restrict_private_folders(home: &Path) {
         }
     }
 }
-

@@ -174,11 +174,7 @@ fn read_credentials(home: &Path) -> Result<Option<RemoteStoreCredentials>> {
     }
 }
 
-fn open_base_at_url(
-    url: &str,
-    access: &BaseAccess,
-    home: &Path,
-) -> Result<BaseWithBlobs> {
+fn open_base_at_url(url: &str, access: &BaseAccess, home: &Path) -> Result<BaseWithBlobs> {
     let secret = access.credentials.as_ref().ok_or_else(|| {
         HomeError::refused(format!(
             "`{url}` does not allow reading its store without credentials: give `--key FILE` with its \
@@ -272,7 +268,10 @@ pub(crate) fn open_clone_overlay(
     let store = LayeredStore::new(Arc::clone(own), base, lease).map_err(failed)?;
     match store.renew_lease(SystemTime::now(), LEASE_DURATION) {
         Err(error) if error.is_transient() => {
-            tracing::warn!(reason = format_error_chain(&error), "cannot renew the lease; will retry");
+            tracing::warn!(
+                reason = format_error_chain(&error),
+                "cannot renew the lease; will retry"
+            );
         }
         renewed => renewed.map_err(failed)?,
     }
@@ -326,9 +325,8 @@ pub fn open_own_packs(home: &Path) -> Result<Arc<LocalStore>> {
 /// # Errors
 /// If the system refuses.
 pub fn create_home_dir(home: &Path) -> Result<()> {
-    create_private_dir(home).map_err(|error| {
-        HomeError::failed(format!("cannot create `{}`", home.display()), error)
-    })
+    create_private_dir(home)
+        .map_err(|error| HomeError::failed(format!("cannot create `{}`", home.display()), error))
 }
 
 /// Returns the holder name for the lease of a home.

@@ -50,9 +50,7 @@ pub fn write_secret_file(file: &Path, secret: &str) -> Result<()> {
         writeln!(out, "{secret}")?;
         out.sync_all()
     };
-    write().map_err(|error| {
-        Error::failed(format!("cannot write `{}`", file.display()), error)
-    })
+    write().map_err(|error| Error::failed(format!("cannot write `{}`", file.display()), error))
 }
 
 /// Returns a random string of 32 letters and digits that are hard to confuse.

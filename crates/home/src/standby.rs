@@ -18,9 +18,7 @@ use crate::blob_sharing::BlobMarkOutcome;
 use crate::clone_home::{StandbyStores, open_standby, require_unused_home_dir};
 use crate::config::HomeConfig;
 use crate::error::{Error, Result};
-use crate::garbage_collection::{
-    COLLECTION_INTERVAL, CollectionPacer, DEFAULT_BYTES_PER_SECOND,
-};
+use crate::garbage_collection::{COLLECTION_INTERVAL, CollectionPacer, DEFAULT_BYTES_PER_SECOND};
 use crate::origin::{
     BaseAccess, HomeOrigin, MAIN_BRANCH, create_home_dir, lease_holder_name, open_base_at,
     open_own_packs, promote_standby_home, write_credentials,

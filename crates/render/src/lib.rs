@@ -39,7 +39,6 @@ mod url_route;
 
 pub use address_reader::{AddressReader, SiteAddresses};
 pub use backend::{BackendClient, BackendConfig, BackendCounts, BackendRegistry};
-pub use http_backend::{HttpBackendClient, HttpBackendEndpoint};
 pub use client_library::ClientLibrarySource;
 pub use dependency::changed_aspects::ChangedAspects;
 pub use dependency::content_reader::{ReadRecording, RequestFacts, RequestReads};
@@ -51,6 +50,7 @@ pub use fragment::{
     FragmentInvalidationMode, FragmentLookupCounts, UncachedReason,
 };
 pub use html_escape::escape_html;
+pub use http_backend::{HttpBackendClient, HttpBackendEndpoint};
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };

@@ -56,11 +56,7 @@ impl BlobUploadTarget {
     /// # Errors
     /// [`Error::NoReceiver`] if the target is not an instance that receives blobs; otherwise if it cannot be reached, or
     /// refuses the blob.
-    pub async fn send_blob(
-        &self,
-        id: &BlobId,
-        content: impl Read + Send + 'static,
-    ) -> Result<()> {
+    pub async fn send_blob(&self, id: &BlobId, content: impl Read + Send + 'static) -> Result<()> {
         let body = body_from_reader(content, id.length()).boxed_unsync();
         let url = self.blob_url(RECEIVE_PATH, id);
         match self.send_request(Method::PUT, &url, body).await? {
@@ -88,8 +84,8 @@ impl BlobUploadTarget {
             .body(body)
             .map_err(|error| Error::InvalidUrl { url: url.to_owned(), source: error })?;
         let response = self.client.send(request).await;
-        let response = response
-            .map_err(|source| Error::Unreachable { target: self.url.clone(), source })?;
+        let response =
+            response.map_err(|source| Error::Unreachable { target: self.url.clone(), source })?;
         let status = response.status();
         if status.is_success() || status == StatusCode::NOT_FOUND {
             return Ok(status);

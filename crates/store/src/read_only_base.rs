@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use crate::{
     BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, CollectionHold, Error,
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport, ReadChunks,
     Result, Revision, RootLease, RootPin, RootPins,
 };
+use bytes::Bytes;
 
 /// A base that is read like any chunk store and refuses writes. A lease there protects the data that is read from it: a
 /// pin has no effect.

@@ -26,7 +26,8 @@ impl ListenerCertificate {
     /// If a file cannot be read, or the key does not match the certificate.
     pub fn read(chain_file: &Path, key_file: &Path) -> Result<Self> {
         let identities = vec![read_identity(chain_file, key_file)?];
-        let tls = TlsServer::new(&TlsServerSettings { identities, ..TlsServerSettings::default() })?;
+        let tls =
+            TlsServer::new(&TlsServerSettings { identities, ..TlsServerSettings::default() })?;
         Ok(Self { tls, chain_file: chain_file.to_owned(), key_file: key_file.to_owned() })
     }
 
@@ -72,8 +73,7 @@ impl ListenerCertificate {
 
 fn read_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity> {
     let read = |file: &Path| {
-        std::fs::read(file)
-            .map_err(|error| Error::TlsFile { file: file.to_owned(), source: error })
+        std::fs::read(file).map_err(|error| Error::TlsFile { file: file.to_owned(), source: error })
     };
     TlsIdentity::from_pem(&read(certificate)?, &read(key)?)
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tympan_backup::{
     BackupProgress, BackupRunKind, BackupRunLog, BackupRunRecord, ParentSelection, SaveEstimate,
-    SaveOptions, SaveSession, SaveSources, SaveSummary, VaultIndex, VaultLockMode, estimate_full_save,
-    growth_bytes_per_day, save_directories, upload_bytes_per_second,
+    SaveOptions, SaveSession, SaveSources, SaveSummary, VaultIndex, VaultLockMode,
+    estimate_full_save, growth_bytes_per_day, save_directories, upload_bytes_per_second,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 

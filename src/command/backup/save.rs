@@ -10,10 +10,9 @@ use serde_json::{Value, json};
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, BaselineSource,
     CompressionMode, DocumentView, HomeFile, OmittedCounts, ParentSelection, RateLimit,
-    SaveOptions, SaveSession, SaveSources, SaveSummary, SourceReadLimits, ThrottleReport, ThrottledSave,
-    TunedSaveSettings, Vault,
-    VaultIndex, VaultLock, VaultLockMode, WriterTuning, redact_address, save_directories,
-    save_repository, save_stream, source_path,
+    SaveOptions, SaveSession, SaveSources, SaveSummary, SourceReadLimits, ThrottleReport,
+    ThrottledSave, TunedSaveSettings, Vault, VaultIndex, VaultLock, VaultLockMode, WriterTuning,
+    redact_address, save_directories, save_repository, save_stream, source_path,
 };
 use tympan_home::MAIN_BRANCH;
 use tympan_home_backup::{
@@ -41,7 +40,8 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     }
     let SaveSources { repositories, folders } = source_selection::read_sources(arguments)?;
     let options = save_options(arguments)?;
-    let tuned_settings = TunedSaveSettings::read(user_config_dir().as_deref(), &arguments.vault.vault);
+    let tuned_settings =
+        TunedSaveSettings::read(user_config_dir().as_deref(), &arguments.vault.vault);
     // The lock shows other processes who holds it, regardless of the host name in the snapshot.
     let user = tympan_backup::VaultUser::this_process();
     // Deriving the key from the password takes long; a repository is opened in parallel.

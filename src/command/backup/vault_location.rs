@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tympan_backup::{
-    RateLimit, SftpOptions, TransferLimits, UnknownHostPolicy, VaultAccess, VaultBackend, VaultUser,
-    open_vault_backend,
+    RateLimit, SftpOptions, TransferLimits, UnknownHostPolicy, VaultAccess, VaultBackend,
+    VaultUser, open_vault_backend,
 };
 use tympan_terminal::CommandFault;
 

@@ -9,9 +9,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 use tympan_content::{IndexFault, JcrDate};
 use tympan_home::{HomeStoreCheck, RepairMode, require_home};
-use tympan_store::{
-    RepairedPart, RepairedPartOutcome, StoreCheckReport, StoreRepairReport, key,
-};
+use tympan_store::{RepairedPart, RepairedPartOutcome, StoreCheckReport, StoreRepairReport, key};
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::config;
@@ -53,8 +51,11 @@ pub(super) fn run_repository_check(home: &Path, mode: RepairMode, json: bool) ->
     };
     let mut missing = stores.check_blobs(&inspection.report);
     // Indexes can be compared only with readable content.
-    let indexes =
-        if inspection.report.is_clean() { stores.check_index_maps().map_err(home_fault)? } else { Vec::new() };
+    let indexes = if inspection.report.is_clean() {
+        stores.check_index_maps().map_err(home_fault)?
+    } else {
+        Vec::new()
+    };
     let wrong: Vec<String> = indexes.iter().map(ToString::to_string).collect();
     match mode {
         RepairMode::Plan => {

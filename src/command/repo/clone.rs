@@ -14,8 +14,8 @@ use tympan_replicate::RemoteStoreCredentials;
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use crate::args::RepoCloneArgs;
-use crate::command::runtime::create_runtime;
 use crate::command::process_signals::ProcessSignals;
+use crate::command::runtime::create_runtime;
 use crate::home::home_access;
 use crate::home_fault::home_fault;
 

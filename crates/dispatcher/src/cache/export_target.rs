@@ -20,8 +20,7 @@ pub fn find_cache_farm<'a>(
     let mut farms = config.farms.iter().map(|farm| &**farm);
     if let Some(name) = name {
         let matching_farm = farms.find(|farm| farm.name == name);
-        return matching_farm
-            .ok_or_else(|| Error::CacheFarm(format!("there is no farm `{name}`")));
+        return matching_farm.ok_or_else(|| Error::CacheFarm(format!("there is no farm `{name}`")));
     }
     let keeps =
         |farm: &&FarmConfig| farm.cache.as_ref().is_some_and(|cache| cache.docroot.is_some());
@@ -44,10 +43,7 @@ pub fn find_cache_farm<'a>(
 /// # Errors
 /// [`Error::ExportTarget`] if another export writes there; otherwise if the cache cannot be read, or the archive not
 /// written. No incomplete archive remains.
-pub fn export_cache_to_file(
-    export: &CacheExport<'_>,
-    file: &Path,
-) -> Result<ExportSummary, Error> {
+pub fn export_cache_to_file(export: &CacheExport<'_>, file: &Path) -> Result<ExportSummary, Error> {
     let part = partial_path(file);
     // Another export may write there, and a symbolic link would redirect the output.
     let to = File::create_new(&part).map_err(|error| create_error(&part, error))?;
