@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Crate, the number of modules in its largest cycle, and the number of modules in all cycles. Lower them when a cycle is
-/// cut. A new cycle is a type in the wrong place: move the type down, or turn the call into a returned value.
+/// Crate (`tympan` is the program), the number of modules in its largest cycle, and the number of modules in all cycles.
+/// Lower them when a cycle is cut. A new cycle is a type in the wrong place: move the type down, or turn the call into a
+/// returned value.
 const LIMITS: &[(&str, usize, usize)] = &[
     ("backup", 6, 17),
     ("blobs", 5, 16),
@@ -23,6 +24,7 @@ const LIMITS: &[(&str, usize, usize)] = &[
     ("search", 4, 8),
     ("server", 4, 16),
     ("store", 20, 47),
+    ("tympan", 5, 5),
     ("web", 8, 8),
 ];
 
@@ -32,13 +34,16 @@ type ModulePath = Vec<String>;
 fn import_cycles_do_not_grow() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut faults = Vec::new();
-    let folders = ["crates", "lab"].into_iter().flat_map(|parent| {
-        std::fs::read_dir(root.join(parent)).unwrap().map(move |entry| (parent, entry.unwrap()))
-    });
-    for (parent, entry) in folders {
-        let folder = entry.file_name().into_string().unwrap();
-        let name = if parent == "lab" { format!("lab/{folder}") } else { folder };
-        let modules = read_modules(&entry.path().join("src"));
+    let mut sources = vec![("tympan".to_owned(), root.join("src"))];
+    for (parent, prefix) in [("crates", ""), ("lab", "lab/")] {
+        for entry in std::fs::read_dir(root.join(parent)).unwrap() {
+            let folder = entry.unwrap().path();
+            let name = folder.file_name().unwrap().to_str().unwrap();
+            sources.push((format!("{prefix}{name}"), folder.join("src")));
+        }
+    }
+    for (name, folder) in sources {
+        let modules = read_modules(&folder);
         assert!(
             modules.len() > 5,
             "`{name}` has {} modules: does the scan still work?",
@@ -81,7 +86,7 @@ fn read_modules(folder: &Path) -> BTreeMap<ModulePath, ModuleSource> {
                 module.push(stem);
                 folders.push((file, module));
             } else if file.extension().is_some_and(|extension| extension == "rs") {
-                if !matches!(stem.as_str(), "lib" | "mod") {
+                if !matches!(stem.as_str(), "lib" | "main" | "mod") {
                     module.push(stem);
                 }
                 let code = production_code(&std::fs::read_to_string(&file).unwrap());
