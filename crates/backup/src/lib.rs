@@ -75,7 +75,8 @@ pub use restore::{ExistingFilePolicy, RestoreOptions, RestoreReport, restore_sna
 pub use retag::{TagChange, change_tags, copy_snapshot};
 pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
 pub use run_log::{
-    BackupRunKind, BackupRunLog, BackupRunRecord, growth_bytes_per_day, upload_bytes_per_second,
+    BackupRunKind, BackupRunLog, BackupRunRecord, growth_bytes_per_day, last_run_of_folders,
+    upload_bytes_per_second,
 };
 pub use run_snapshots::{find_repository_snapshot, find_restorable_parts};
 pub use save::{

@@ -24,11 +24,11 @@ const MAX_FILE_NAME_BYTES: usize = 200;
 
 /// The documents of a repository.
 #[derive(Debug)]
-pub struct ContentDocumentView(Repository);
+pub(crate) struct ContentDocumentView(Repository);
 
 impl ContentDocumentView {
     /// Creates the view of a repository that this process has open.
-    pub const fn from_repository(repository: Repository) -> Self {
+    pub(crate) const fn from_repository(repository: Repository) -> Self {
         Self(repository)
     }
 
@@ -36,7 +36,7 @@ impl ContentDocumentView {
     ///
     /// # Errors
     /// If the store contains no content.
-    pub fn new(chunks: Arc<dyn ChunkStore>) -> tympan_content::Result<Self> {
+    pub(crate) fn new(chunks: Arc<dyn ChunkStore>) -> tympan_content::Result<Self> {
         // The view names blobs, and does not read them.
         Ok(Self(Repository::open(chunks, Arc::new(MemoryBlobStore::default()))?))
     }

@@ -32,7 +32,7 @@ pub enum StateDatabaseInclusion {
 ///
 /// # Errors
 /// If one cannot be read.
-pub fn read_home_files(home: &Path, state: StateDatabaseInclusion) -> Result<Vec<HomeFile>> {
+pub(crate) fn read_home_files(home: &Path, state: StateDatabaseInclusion) -> Result<Vec<HomeFile>> {
     let mut files = Vec::new();
     for name in SAVED_FILES {
         match fs::read(home.join(name)) {

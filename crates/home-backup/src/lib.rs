@@ -15,6 +15,7 @@ mod config;
 mod document_view;
 mod error;
 mod home_file;
+mod repository_save;
 mod repository_source;
 mod restore;
 mod save_throttle;
@@ -22,12 +23,12 @@ mod saved_clone;
 mod scheduled_save;
 
 pub use config::BackupSection;
-pub use document_view::ContentDocumentView;
 pub use error::{Error, Result};
-pub use home_file::{StateDatabaseInclusion, read_home_files, write_home_files};
+pub use home_file::{StateDatabaseInclusion, write_home_files};
+pub use repository_save::{RepositorySave, RepositorySaveOptions};
 pub use repository_source::{
-    BaseCoverage, InstanceAccess, LiveHomeContent, OpenRepositorySource, SeparatelySavedBase,
-    open_source, open_source_by_snapshot_path,
+    BaseCoverage, InstanceAccess, LiveHomeContent, OpenRepositorySource, open_source,
+    open_source_by_snapshot_path,
 };
 pub use restore::{HomeRestoration, RestoredHome, restore_home};
 pub use save_throttle::start_save_throttle;

@@ -52,7 +52,7 @@ impl fmt::Debug for OpenRepositorySource {
 impl OpenRepositorySource {
     /// Opens the human-readable view; `None` if the repository cannot be read as content, or if a part of it belongs to
     /// another home.
-    pub fn document_view(&self) -> Option<ContentDocumentView> {
+    pub(crate) fn document_view(&self) -> Option<ContentDocumentView> {
         if self.separate_base.is_some() {
             return None;
         }

@@ -355,7 +355,8 @@ impl ScheduledSaveJob {
         let mut vault = password.open_with(|password| Vault::open(backend.clone(), password))?;
         if let Some((dir, default_bytes)) = options.cache.as_ref().filter(|_| backend.is_remote()) {
             let max_bytes = tuned.tree_cache_bytes().unwrap_or(*default_bytes);
-            if let Err(error) = vault.enable_cache(dir, max_bytes) {
+            let cached = if max_bytes > 0 { vault.enable_cache(dir, max_bytes) } else { Ok(()) };
+            if let Err(error) = cached {
                 tracing::warn!(%error, file = %dir.display(), "cannot enable the local cache of the vault");
             }
         }

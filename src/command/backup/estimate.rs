@@ -65,9 +65,11 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
             let _watch = ProgressDisplay::start(&progress, arguments.vault.json);
             let session = SaveSession::new((&vault, &index), &lock, &progress);
             let begin = Instant::now();
-            let (saved, path) = save::save_source(&session, source, (arguments, options))?;
+            let repository = save::open_repository(source, arguments)?;
+            let saved = repository.save(&session, options).map_err(backup_fault)?;
             let took = opening + begin.elapsed();
             let predicted = SourceSaveEstimate::from_save(saved.as_ref(), took, &progress);
+            let path = repository.snapshot_path().to_owned();
             Ok::<_, CommandFault>((predicted.limit_to_rate(rate), path))
         };
         let (next, path) = dry(&options)?;

@@ -12,7 +12,9 @@ use tympan_backup::{
 };
 use tympan_terminal::CommandFault;
 
-use super::{backup_fault, interrupt_signal, vault_location};
+use super::fault::backup_fault;
+use super::interrupt_signal::{interrupted_fault, is_interrupted, listen_for_interrupts};
+use super::vault_location::{vault_backend, vault_cache_dir};
 use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
 
 /// The environment variable with the password.
@@ -81,12 +83,12 @@ fn lock_vault_with_error(
     user: &VaultUser,
     (mode, wait, meaning): (VaultLockMode, Duration, fn(Error) -> CommandFault),
 ) -> Result<VaultLock, CommandFault> {
-    interrupt_signal::listen_for_interrupts()?;
+    listen_for_interrupts()?;
     let begin = Instant::now();
     loop {
         match VaultLock::acquire(vault, user, mode, Duration::ZERO) {
-            Err(Error::Locked { .. }) if interrupt_signal::is_interrupted() => {
-                return Err(interrupt_signal::interrupted_fault());
+            Err(Error::Locked { .. }) if is_interrupted() => {
+                return Err(interrupted_fault());
             }
             Err(Error::Locked { .. }) if begin.elapsed() < wait => {
                 std::thread::sleep(LOCK_POLL_INTERVAL)
@@ -139,7 +141,7 @@ pub(super) fn current_timestamp() -> jiff::Timestamp {
 
 /// Creates a vault.
 pub(super) fn init_vault(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
-    let backend = vault_location::vault_backend(arguments)?;
+    let backend = vault_backend(arguments)?;
     let password = read_vault_password(arguments)?;
     let by = VaultUser::this_process();
     Vault::init(
@@ -175,9 +177,9 @@ fn open_vault_with(
     arguments: &VaultArgs,
     opening: VaultOpening<'_>,
 ) -> Result<Vault, CommandFault> {
-    let backend = vault_location::vault_backend(arguments)?;
-    let keys = vault_location::vault_cache_dir(arguments.place.tree_cache_bytes())
-        .map(|folder| folder.join("keys"));
+    let backend = vault_backend(arguments)?;
+    let keys =
+        vault_cache_dir(arguments.place.tree_cache_bytes()).map(|folder| folder.join("keys"));
     let opening = VaultOpening { key_cache_dir: keys.as_deref(), ..opening };
     let password = read_vault_password(arguments)?;
     let open = |password: &[u8]| Vault::open_with(backend.clone(), password, opening);
@@ -218,7 +220,7 @@ fn read_vault_password(arguments: &VaultArgs) -> Result<VaultPassword, CommandFa
 
 /// Enables the local cache of a remote vault; does nothing if there is no location for it.
 fn enable_vault_cache(vault: &mut Vault, max_bytes: u64) {
-    let Some(dir) = vault_location::vault_cache_dir(max_bytes) else { return };
+    let Some(dir) = vault_cache_dir(max_bytes) else { return };
     if let Err(error) = vault.enable_cache(&dir, max_bytes) {
         tracing::warn!(%error, file = %dir.display(), "cannot enable the local cache of the vault");
     }

@@ -7,10 +7,13 @@ use std::time::Duration;
 use tympan_blobs::{BucketOptions, ObjectBucket};
 use tympan_web::tls::TlsTrust;
 
-use super::{
-    AppendOnlyBackend, LocalBackend, RateLimitedBackend, RestAddress, RestBackend, RestLogin,
-    S3Address, S3Backend, SftpAddress, SftpBackend, SftpOptions, TransferLimits, VaultBackend,
-};
+use super::append_only::AppendOnlyBackend;
+use super::local::LocalBackend;
+use super::rate_limited::{RateLimitedBackend, TransferLimits};
+use super::rest::{RestAddress, RestBackend, RestLogin};
+use super::s3::{S3Address, S3Backend};
+use super::sftp::{SftpAddress, SftpBackend, SftpOptions};
+use super::vault_backend::VaultBackend;
 use crate::error::{Error, Result};
 use crate::join_error_causes;
 use crate::vault_password::read_password_file;
