@@ -3,8 +3,6 @@
 //! Every section configures one component. Unknown keys are refused with their position and the nearest known key;
 //! durations and sizes are strings with units, never bare numbers.
 
-mod export;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,9 +14,10 @@ use tympan_home::{
     StoreSection, VersionsSection,
 };
 use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
+use tympan_render_export::ExportSection;
+use tympan_server::{PublishSection, Timing};
 use tympan_terminal::{CommandFault, PROGRAM_FILE};
 
-pub(crate) use self::export::ExportSection;
 pub(crate) use tympan_home::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
 
 use crate::home_fault::home_fault;
@@ -255,52 +254,6 @@ pub(crate) struct WorkSection {
     pub(crate) max_waiting: Option<usize>,
 }
 
-/// The audience of response timings.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Timing {
-    /// The audience of the header `Server-Timing`: `"nobody"`, `"users"` who are logged in, `"everybody"`; default
-    /// `"users"`. Use `"everybody"` for load tests.
-    pub(crate) header: Option<TimingAudienceName>,
-    /// The audience of a comment with the times of all components at the end of each page; default `"nobody"`. It
-    /// discloses scripts and paths, so that `"everybody"` is for test systems only.
-    pub(crate) comment: Option<TimingAudienceName>,
-}
-
-/// An audience of response timings.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum TimingAudienceName {
-    Nobody,
-    Users,
-    Everybody,
-}
-
-impl TimingAudienceName {
-    fn to_server_audience(self) -> tympan_server::TimingAudience {
-        match self {
-            Self::Nobody => tympan_server::TimingAudience::Nobody,
-            Self::Users => tympan_server::TimingAudience::Users,
-            Self::Everybody => tympan_server::TimingAudience::Everybody,
-        }
-    }
-}
-
-impl Timing {
-    /// Returns the audience of timings.
-    pub(crate) fn to_timing_disclosure(&self) -> tympan_server::TimingDisclosure {
-        let default = tympan_server::TimingDisclosure::default();
-        tympan_server::TimingDisclosure {
-            header_audience: self
-                .header
-                .map_or(default.header_audience, TimingAudienceName::to_server_audience),
-            comment_audience: self
-                .comment
-                .map_or(default.comment_audience, TimingAudienceName::to_server_audience),
-        }
-    }
-}
-
 /// `request.log` and `access.log`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -320,29 +273,6 @@ impl LogsSection {
             max_bytes: self.max_size.map(|size| size.0),
             ..default
         }
-    }
-}
-
-/// The headers of the pages that a publisher renders.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct PublishSection {
-    /// Headers of every HTML page, such as `Content-Security-Policy = "default-src 'self'; frame-ancestors 'self'"`;
-    /// default none. A header that a response sets itself takes precedence, such as the policy of an uploaded file. An
-    /// author sends `frame-ancestors 'self'`, regardless of this setting. Loosen the policy if pages use scripts,
-    /// styles or pictures of other sites.
-    pub(crate) headers: BTreeMap<String, String>,
-}
-
-impl PublishSection {
-    /// Returns the headers of pages.
-    ///
-    /// # Errors
-    /// With the invalid header.
-    pub(crate) fn page_headers(&self) -> Result<tympan_server::PageHeaders, String> {
-        let entries = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        tympan_server::PageHeaders::parse(entries)
-            .map_err(|error| format!("tympan.toml: `[publish.headers]`: {error}"))
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use tympan_server::PublishSection;
 use tympan_site::{SiteFinding, check_site, create_site};
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
 };
 
 use crate::args::SiteCommand;
-use crate::config::PublishSection;
 
 /// Runs the command.
 ///

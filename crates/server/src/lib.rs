@@ -14,6 +14,7 @@
 mod api;
 mod backup_log;
 mod change_follower;
+mod config;
 mod export;
 mod failure;
 mod instance;
@@ -27,6 +28,7 @@ mod route;
 mod write;
 
 pub use backup_log::BackupRun;
+pub use config::{PublishSection, Timing, TimingAudienceName};
 pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, TimingDisclosure};
 pub use login::password_policy::check_new_password;
 pub use login::secret::ensure_shared_secret;

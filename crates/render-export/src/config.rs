@@ -4,43 +4,44 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use tympan_render_export::{ExportOptions, ExportRule, StaticExportHandler};
+use crate::options::{ExportOptions, StaticExportHandler};
+use crate::rule::ExportRule;
 
 /// Export of pages as files for a web server: by `tympan export`, and with `dir` by a running publisher.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ExportSection {
+pub struct ExportSection {
     /// The folder that a running publisher exports to; default none, and it does not export. The web server serves
     /// `current` in it.
-    pub(crate) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
     /// The trigger of an export: `"on-demand"` when `/handle404` requests a file, `"on-demand-subtree"` the same, but a
     /// change removes all pages in its folder, `"after-publish"` when a change affects pages. Default `"on-demand"`.
-    pub(crate) handler: Option<ExportTrigger>,
+    pub handler: Option<ExportTrigger>,
     /// The roots of the site in content; default `["/content"]`.
-    pub(crate) roots: Option<Vec<String>>,
+    pub roots: Option<Vec<String>>,
     /// True if resources without a property `export` are exported; default false, as in OpenCms. Set it to true for a
     /// site that is exported as a whole.
-    pub(crate) default: Option<bool>,
+    pub default: Option<bool>,
     /// Extensions that are exported even without a property `export`, such as `.jpg`. The default has those of OpenCms
     /// and newer formats.
-    pub(crate) suffixes: Option<Vec<String>>,
+    pub suffixes: Option<Vec<String>>,
     /// The URL prefix of exported pages, such as `"/export"`; default empty.
-    pub(crate) prefix: Option<String>,
+    pub prefix: Option<String>,
     /// The URL prefix of pages that are not exported; default empty.
-    pub(crate) dynamic_prefix: Option<String>,
+    pub dynamic_prefix: Option<String>,
     /// True if links between exported pages are relative; default false. Set it if the files are opened from a disk.
-    pub(crate) relative_links: Option<bool>,
+    pub relative_links: Option<bool>,
     /// The site's address without TLS, for links from pages with `secure` to those without.
-    pub(crate) server: Option<String>,
+    pub server: Option<String>,
     /// The site's address with TLS, for links to pages with `secure`.
-    pub(crate) secure_server: Option<String>,
+    pub secure_server: Option<String>,
     /// The host that pages are rendered for, so that `/etc/map` shortens links; default none.
-    pub(crate) host: Option<String>,
+    pub host: Option<String>,
     /// Parts of the site with a folder and a prefix of their own (`[[export.rule]]`), for several sites in one export;
     /// the first rule that matches a resource applies.
-    pub(crate) rule: Vec<ParsedExportRule>,
+    pub rule: Vec<ParsedExportRule>,
     /// The number of previous full exports to keep; default 0.
-    pub(crate) backups: Option<usize>,
+    pub backups: Option<usize>,
 }
 
 /// A part of a site with a folder and a prefix of its own. The names of OpenCms's `rfs-rule` are accepted as well.
@@ -63,7 +64,7 @@ struct ExportRuleText {
 /// A rule with a valid expression and folder.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "ExportRuleText")]
-pub(crate) struct ParsedExportRule(ExportRule);
+pub struct ParsedExportRule(ExportRule);
 
 impl TryFrom<ExportRuleText> for ParsedExportRule {
     type Error = String;
@@ -78,15 +79,18 @@ impl TryFrom<ExportRuleText> for ParsedExportRule {
 /// The trigger of an export.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ExportTrigger {
+pub enum ExportTrigger {
+    /// A request for a file that does not exist.
     OnDemand,
+    /// The same, but a change removes all pages in its folder.
     OnDemandSubtree,
+    /// A change that affects pages.
     AfterPublish,
 }
 
 impl ExportSection {
     /// Returns the options for a folder.
-    pub(crate) fn export_options(&self, dir: &Path) -> ExportOptions {
+    pub fn export_options(&self, dir: &Path) -> ExportOptions {
         let usual = ExportOptions::new(dir);
         let prefix = |text: &Option<String>| {
             text.as_deref().unwrap_or_default().trim_end_matches('/').to_owned()
