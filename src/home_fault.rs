@@ -3,7 +3,6 @@
 use tympan_terminal::{CommandFault, error_chain_text};
 
 /// Converts an error of a home: what a person must change is invalid usage.
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 pub(crate) fn home_fault(error: tympan_home::Error) -> CommandFault {
     match error {
         tympan_home::Error::Refused(reason) => CommandFault::usage(reason),

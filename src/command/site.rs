@@ -53,7 +53,6 @@ pub(crate) fn check_page_headers(headers: &BTreeMap<String, String>) -> Result<(
 }
 
 /// Converts an error of a site to the fault of a command.
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 pub(crate) fn site_fault(error: tympan_site::Error) -> CommandFault {
     match error {
         tympan_site::Error::Refused(reason) => CommandFault::usage(reason),

@@ -27,14 +27,32 @@ pub enum Error {
     Home(#[from] tympan_home::Error),
     /// The vault, or the source of a save, failed.
     #[error(transparent)]
-    Backup(#[from] tympan_backup::Error),
+    Backup(Box<tympan_backup::Error>),
     /// The chunk store failed.
     #[error(transparent)]
-    Store(#[from] tympan_store::Error),
+    Store(Box<tympan_store::Error>),
     /// The queues failed.
     #[error(transparent)]
-    Jobs(#[from] tympan_jobs::Error),
+    Jobs(Box<tympan_jobs::Error>),
 }
 
 /// The result of an operation on the backup of a home.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<tympan_backup::Error> for Error {
+    fn from(error: tympan_backup::Error) -> Self {
+        Self::Backup(Box::new(error))
+    }
+}
+
+impl From<tympan_store::Error> for Error {
+    fn from(error: tympan_store::Error) -> Self {
+        Self::Store(Box::new(error))
+    }
+}
+
+impl From<tympan_jobs::Error> for Error {
+    fn from(error: tympan_jobs::Error) -> Self {
+        Self::Jobs(Box::new(error))
+    }
+}

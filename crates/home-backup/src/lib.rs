@@ -30,7 +30,7 @@ pub use repository_source::{
     BaseCoverage, InstanceAccess, LiveHomeContent, OpenRepositorySource, open_source,
     open_source_by_snapshot_path,
 };
-pub use restore::{HomeRestoration, RestoredHome, restore_home};
+pub use restore::{HomeFiller, HomeRestoration, RestoredHome, restore_home};
 pub use save_throttle::start_save_throttle;
 pub use scheduled_save::{
     SAVE_SCHEDULE_NAME, ScheduledSaveOptions, ScheduledSaveStatus, schedule_saves,

@@ -38,7 +38,7 @@ pub struct RestoredHome {
 }
 
 /// A function that fills the stores of a new home.
-type HomeFiller<'a> = dyn FnMut(
+pub type HomeFiller<'a> = dyn FnMut(
         (&dyn ChunkStore, &dyn BlobStore),
         ImportOptions<'_>,
     ) -> tympan_backup::Result<ImportReport>
@@ -165,7 +165,7 @@ impl CloneRestoration {
             let over = LayeredStore::new(own.clone(), base.clone(), lease.clone());
             over.map(|_| (&**base, &**blobs))
         });
-        let base = base.transpose().map_err(tympan_home::Error::Store)?;
+        let base = base.transpose().map_err(tympan_home::Error::from)?;
         Ok(fill((&*own, &*blobs), ImportOptions { missing: restoration.missing, base })?)
     }
 

@@ -142,7 +142,7 @@ pub async fn schedule_saves(
             tympan_jobs::Error::InvalidSchedule { .. } => {
                 Error::Refused(format!("schedule: {}", format_error_chain(&error)))
             }
-            error => Error::Jobs(error),
+            error => error.into(),
         },
     )?;
     Ok(status)

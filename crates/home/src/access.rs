@@ -10,13 +10,16 @@ use crate::private_file::write_file_durably;
 /// The file that records the blob storage given on the last instance's command line.
 const BLOB_URL_FILE: &str = "blobs.url";
 
+/// The settings of a bucket client as name and value, or the reason why they cannot be read.
+pub type BucketSettings = Result<Vec<(String, String)>, String>;
+
 /// How a process opens homes.
 #[derive(Debug, Clone)]
 pub struct HomeAccess {
     /// Parses the text of a `tympan.toml`; an error has the form `file:line:column: message`.
     pub parse_config: fn(file: &str, text: &str) -> Result<HomeConfig, String>,
     /// Returns the settings of bucket clients from the files and the environment of this process's user.
-    pub read_bucket_settings: fn() -> Result<Vec<(String, String)>, String>,
+    pub read_bucket_settings: fn() -> BucketSettings,
     /// The database that takes precedence over the configured one.
     pub database_url: Option<String>,
     /// The bucket that takes precedence over the configured storage of blobs.

@@ -29,6 +29,9 @@ use crate::storage_membership::{StorageMembership, new_identifier};
 /// A blob storage with its display name.
 pub(crate) type RoleBlobStorage = (String, Arc<SharedBlobStorage>);
 
+/// The name of a blob storage, and the result of its sweep.
+pub type RoleSweepReport = (String, SweepReport);
+
 /// The delay before registering this home again in a storage that could not be reached.
 const REGISTRATION_RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// The interval at which a waiting thread checks for the end of the process.
@@ -234,7 +237,7 @@ impl BlobSharing {
         &self,
         options: &SweepOptions,
         pace: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<Vec<(String, SweepReport)>> {
+    ) -> Result<Vec<RoleSweepReport>> {
         let mut done = Vec::new();
         for (role, storage) in &self.storages {
             let swept = sweep_storage(&**storage, options, pace)

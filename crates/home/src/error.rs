@@ -19,16 +19,16 @@ pub enum Error {
     },
     /// The chunk store failed.
     #[error(transparent)]
-    Store(#[from] tympan_store::Error),
+    Store(Box<tympan_store::Error>),
     /// A blob storage failed.
     #[error(transparent)]
-    Blobs(#[from] tympan_blobs::Error),
+    Blobs(Box<tympan_blobs::Error>),
     /// The content failed.
     #[error(transparent)]
-    Content(#[from] tympan_content::Error),
+    Content(Box<tympan_content::Error>),
     /// The queues in the state database failed.
     #[error(transparent)]
-    Jobs(#[from] tympan_jobs::Error),
+    Jobs(Box<tympan_jobs::Error>),
 }
 
 /// The result of an operation on a home.
@@ -48,5 +48,29 @@ impl Error {
 
     pub(crate) fn failed_alone(action: impl Into<String>) -> Self {
         Self::Failed { action: action.into(), source: None }
+    }
+}
+
+impl From<tympan_store::Error> for Error {
+    fn from(error: tympan_store::Error) -> Self {
+        Self::Store(Box::new(error))
+    }
+}
+
+impl From<tympan_blobs::Error> for Error {
+    fn from(error: tympan_blobs::Error) -> Self {
+        Self::Blobs(Box::new(error))
+    }
+}
+
+impl From<tympan_content::Error> for Error {
+    fn from(error: tympan_content::Error) -> Self {
+        Self::Content(Box::new(error))
+    }
+}
+
+impl From<tympan_jobs::Error> for Error {
+    fn from(error: tympan_jobs::Error) -> Self {
+        Self::Jobs(Box::new(error))
     }
 }

@@ -34,11 +34,11 @@ mod storage_membership;
 mod store_check;
 mod trusted_clock;
 
-pub use access::{HomeAccess, HomeProcess};
+pub use access::{BucketSettings, HomeAccess, HomeProcess};
 pub use blob_check::{BlobCheckReport, MAX_LISTED_MISSING_BLOBS, check_blobs};
 pub use blob_config::{BlobDelegateSection, BlobsSection, NewBlobDestination, is_instance_url};
 pub use blob_promotion::{BlobPromotionReport, copy_blobs_to_home};
-pub use blob_sharing::{BlobMarkOutcome, BlobSharing};
+pub use blob_sharing::{BlobMarkOutcome, BlobSharing, RoleSweepReport};
 pub use blob_storage::{HomeBlobStorage, open_other_home_blobs};
 pub use chunk_store::HomeChunkStore;
 pub use clone_home::{HomeCopyReport, absolute_origin, copy_home, create_clone, find_lease_folder};

@@ -125,7 +125,7 @@ pub async fn register_maintenance(worker: &JobWorker, home: &Home) -> Result<()>
                 "tympan.toml: [maintenance]: {}",
                 format_error_chain(&error)
             )),
-            error => Error::Jobs(error),
+            error => error.into(),
         })?;
     }
     Ok(())

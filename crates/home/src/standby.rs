@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tokio::sync::watch;
-use tympan_blobs::garbage_collection::{SweepMode, SweepReport};
+use tympan_blobs::garbage_collection::SweepMode;
 use tympan_jobs::format_error_chain;
 use tympan_replicate::StandbyStore;
 use tympan_store::{ChunkId, ChunkStore, GarbageCollectionOptions, StoreRoot};
 
 use crate::access::HomeAccess;
-use crate::blob_sharing::BlobMarkOutcome;
+use crate::blob_sharing::{BlobMarkOutcome, RoleSweepReport};
 use crate::clone_home::{StandbyStores, open_standby, require_unused_home_dir};
 use crate::config::HomeConfig;
 use crate::error::{Error, Result};
@@ -229,7 +229,7 @@ impl StandbyHome {
     fn mark_and_sweep_blobs(
         &self,
         stopped: &watch::Receiver<bool>,
-    ) -> Result<Option<(BlobMarkOutcome, Vec<(String, SweepReport)>)>> {
+    ) -> Result<Option<(BlobMarkOutcome, Vec<RoleSweepReport>)>> {
         let go_on =
             || if *stopped.borrow() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let rate = self.config.collect.rate.map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.0);

@@ -27,7 +27,7 @@ pub(crate) fn import_bench_pages(session: &mut Session, json: &str) -> Result<()
         Error::Refused(format!("bench.json:{}:{}: {error}", error.line(), error.column()))
     };
     let bench: BenchSiteSpec = serde_json::from_str(json).map_err(malformed)?;
-    let failed = Error::Import;
+    let failed = |error| Error::Import(Box::new(error));
     let root = NodePath::new(&bench.root).map_err(failed)?;
     if session.node(&root).map_err(failed)?.is_none() {
         session.add_node(&root, "sling:Folder").map_err(failed)?;

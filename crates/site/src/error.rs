@@ -8,7 +8,7 @@ pub enum Error {
     Refused(String),
     /// A package cannot be read or installed.
     #[error(transparent)]
-    Package(#[from] tympan_content_package::Error),
+    Package(Box<tympan_content_package::Error>),
     /// A file cannot be read or written.
     #[error("{action}")]
     File {
@@ -19,11 +19,23 @@ pub enum Error {
     },
     /// The content cannot be written.
     #[error("cannot import the site")]
-    Import(#[source] tympan_content::Error),
+    Import(#[source] Box<tympan_content::Error>),
     /// The status of published content cannot be written.
     #[error(transparent)]
-    Status(#[from] tympan_replicate::Error),
+    Status(Box<tympan_replicate::Error>),
 }
 
 /// The result of an operation on a site.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<tympan_content_package::Error> for Error {
+    fn from(error: tympan_content_package::Error) -> Self {
+        Self::Package(Box::new(error))
+    }
+}
+
+impl From<tympan_replicate::Error> for Error {
+    fn from(error: tympan_replicate::Error) -> Self {
+        Self::Status(Box::new(error))
+    }
+}

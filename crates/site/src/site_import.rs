@@ -58,7 +58,7 @@ pub fn import_site(
     home: Option<&str>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
-    let failed = Error::Import;
+    let failed = |error| Error::Import(Box::new(error));
     let mut session = repository.session("system").map_err(failed)?;
     package.install(&mut session, &mut |step| progress(step.done_nodes, step.total_nodes))?;
     import_bench_pages(&mut session, BENCH_SPEC)?;

@@ -31,7 +31,7 @@ pub(super) fn home_backup_fault(error: tympan_home_backup::Error) -> CommandFaul
     match error {
         HomeBackupError::Refused(reason) => CommandFault::usage(reason),
         HomeBackupError::Home(error) => home_fault(error),
-        HomeBackupError::Backup(error) => backup_fault(error),
+        HomeBackupError::Backup(error) => backup_fault(*error),
         error @ (HomeBackupError::Read { .. } | HomeBackupError::Store(_)) => {
             CommandFault::with_code(error_chain_text(&error), 1)
         }

@@ -6,17 +6,16 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tympan_backup::{
-    BackupProgress, BaseStoreReference, ExcludeRules, ExistingFilePolicy, ImportOptions,
-    ImportReport, MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport,
-    RestoreSelection, Vault, VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot,
-    find_restorable_parts, find_snapshot_base, import_folder, import_snapshot, read_home_files,
+    BackupProgress, BaseStoreReference, ExcludeRules, ExistingFilePolicy, ImportReport,
+    MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport, RestoreSelection, Vault,
+    VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot, find_restorable_parts,
+    find_snapshot_base, import_folder, import_snapshot, read_home_files,
 };
-use tympan_blobs::BlobStore;
 use tympan_home::{BaseAccess, MAIN_BRANCH};
 use tympan_home_backup::{
-    HomeRestoration, RestoredHome, open_source_by_snapshot_path, restore_home, write_home_files,
+    HomeFiller, HomeRestoration, RestoredHome, open_source_by_snapshot_path, restore_home,
+    write_home_files,
 };
-use tympan_store::ChunkStore;
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
 };
@@ -224,10 +223,7 @@ fn print_restored_files(names: &[String], json: bool) {
 fn restore_to_home(
     (home, arguments): (&Path, &BackupRestoreArgs),
     reference: Option<&BaseStoreReference>,
-    fill: &mut dyn FnMut(
-        (&dyn ChunkStore, &dyn BlobStore),
-        ImportOptions<'_>,
-    ) -> tympan_backup::Result<ImportReport>,
+    fill: &mut HomeFiller<'_>,
 ) -> CommandOutcome {
     let missing = if arguments.allow_missing {
         MissingContentPolicy::Allow
