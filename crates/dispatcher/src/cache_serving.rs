@@ -13,8 +13,8 @@ use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
 use crate::cache::response_memory::{
-    CacheableResponse, CachedBody, ResponseSource, SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES,
-    add_vary_accept_encoding, is_encodable,
+    CacheFileContent, CachedBody, DispatcherResponse, ResponseSource, SMALL_BODY_BYTES,
+    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable,
 };
 use crate::cache::ttl::StaleLenience;
 use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
@@ -22,7 +22,7 @@ use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::own_response;
 use crate::edge::own_response::with_connection_close;
-use crate::edge::response_body::{FetchedPage, ResponseBody, boxed_body, empty_body, full_body};
+use crate::edge::response_body::{FetchedPage, boxed_body, empty_body, full_body};
 use crate::edge::response_plan::StoredEntity;
 use crate::farm_state::FarmState;
 use crate::flush::visit_address::VisitAddress;
@@ -62,7 +62,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         docroot: &Docroot,
         file: &Path,
-    ) -> Option<Response<ResponseBody>> {
+    ) -> Option<DispatcherResponse> {
         let farm = &exchange.farm.config;
         if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
             || farm.auth_checker.is_some()
@@ -87,7 +87,7 @@ impl DispatcherState {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_LENGTH, negative.body.len().into());
         headers.insert(header::AGE, cache_age(negative.fetch_time, now).as_secs().into());
-        Some(response)
+        Some(response.into())
     }
 
     /// Responds with the file; fetches it first if it is absent or out of date.
@@ -95,7 +95,7 @@ impl DispatcherState {
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
         file: &Path,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let farm = exchange.farm;
         let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache) else {
             return self
@@ -174,7 +174,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let permission = self.check_permission(exchange).await;
         let AuthCheckResult::Granted(extra) = permission else {
             return self
@@ -202,7 +202,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         exchange.cache_label = "hit";
         location.docroot.record_use(location.file, self.runtime.clock.now());
         self.build_file_response(exchange, location, cached).unwrap_or_else(|error| {
@@ -217,7 +217,7 @@ impl DispatcherState {
         exchange: &RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
-    ) -> std::io::Result<Response<ResponseBody>> {
+    ) -> std::io::Result<DispatcherResponse> {
         let view = exchange.view;
         let CacheFileHead { mut headers, etag, modification_time: modified } =
             file_response::read_cache_file_head(location.file, &cached, self.runtime.clock.now());
@@ -249,24 +249,24 @@ impl DispatcherState {
         *response.status_mut() = conditional.status;
         *response.headers_mut() = conditional.headers;
         // For a page that only the list of vanity URLs permits, the rules alone do not decide.
-        if exchange.farm.config.vanity_urls.is_none() || is_accepted(&exchange.farm.config, view) {
-            let source = ResponseSource {
-                farm: Arc::clone(exchange.farm),
-                config_serial: self.config_serial,
-                file: location.file.into(),
-                path: view.path.as_str().into(),
-                length: cached.length,
-                file_stamp: cached.stamp,
-                fetch_time: cached.fetched_at,
-                etag,
-                modification_time: modified,
-                warning: exchange.warning.as_deref().map(Into::into),
-                is_stale: matches!(exchange.outcome, CacheOutcome::Stale),
-            };
-            let keepable = CacheableResponse { source: Arc::new(source), body: cached_body };
-            response.extensions_mut().insert(keepable);
+        if exchange.farm.config.vanity_urls.is_some() && !is_accepted(&exchange.farm.config, view) {
+            return Ok(response.into());
         }
-        Ok(response)
+        let source = ResponseSource {
+            farm: Arc::clone(exchange.farm),
+            config_serial: self.config_serial,
+            file: location.file.into(),
+            path: view.path.as_str().into(),
+            length: cached.length,
+            file_stamp: cached.stamp,
+            fetch_time: cached.fetched_at,
+            etag,
+            modification_time: modified,
+            warning: exchange.warning.as_deref().map(Into::into),
+            is_stale: matches!(exchange.outcome, CacheOutcome::Stale),
+        };
+        let content = CacheFileContent { source: Arc::new(source), body: cached_body };
+        Ok(DispatcherResponse::from_cache_file(response, content))
     }
 
     /// Serves the old file while it is replaced, and lets one visitor start the replacement.
@@ -276,7 +276,7 @@ impl DispatcherState {
         location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
         freshness: CacheFileFreshness,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let farm = exchange.farm;
         let is_too_old = cached.marked_at.is_some_and(|marked| {
             let age = self.runtime.clock.now().duration_since(marked);
@@ -318,7 +318,6 @@ impl DispatcherState {
         if stands_in {
             self.metrics.increment(DispatcherCounter::StaleOnError);
             let mut response = self.serve_old_file(exchange, location, cached);
-            response.extensions_mut().remove::<CacheableResponse>();
             let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
             response.headers_mut().insert(header::WARNING, warning);
             return response;
@@ -378,14 +377,14 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         self.log_action(exchange, "DELIVER");
         self.metrics.increment(DispatcherCounter::Stale);
         exchange.cache_info = "target file cached".to_owned();
         exchange.outcome = CacheOutcome::Stale;
         let mut response = self.serve_file(exchange, location, cached);
         if !self.is_replacement_pending(exchange.farm, location.file) {
-            response.extensions_mut().remove::<CacheableResponse>();
+            response.forbid_storing();
         }
         response
     }
@@ -401,7 +400,7 @@ impl DispatcherState {
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         if let Some(response) = self.serve_cached_error(exchange, location.docroot, location.file) {
             return response;
         }
@@ -447,7 +446,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         ticket: FetchTicket,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         if !self.needs_permission(exchange)
             && let Some(newer) = self.recheck_cache_file(location, exchange.view)
         {
@@ -465,7 +464,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         (fetch, waiting): (&PendingFetch, &mut FetchWait),
-    ) -> Option<Response<ResponseBody>> {
+    ) -> Option<DispatcherResponse> {
         if waiting.is_new() {
             self.metrics.increment(DispatcherCounter::Coalesced);
         }
@@ -549,19 +548,19 @@ impl DispatcherState {
         &self,
         exchange: &mut RequestExchange<'_>,
         first: FetchResult,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         match first {
             FetchResult::Page(page) => {
                 let mut response = self.serve_fetched_page(exchange, &page, &page.headers);
-                sticky_cookie::add_sticky_cookie(&mut response, exchange, &page.render);
+                sticky_cookie::add_sticky_cookie(response.headers_mut(), exchange, &page.render);
                 response
             }
             FetchResult::Uncached(mut response, render, reason) => {
                 self.metrics.increment(DispatcherCounter::Passes);
-                sticky_cookie::add_sticky_cookie(&mut response, exchange, &render);
+                sticky_cookie::add_sticky_cookie(response.headers_mut(), exchange, &render);
                 exchange.render = Some(render);
                 exchange.record_pass(reason);
-                response
+                response.into()
             }
             FetchResult::Failed(failure) => own_response(failure.status()),
             FetchResult::Outdated => own_response(StatusCode::BAD_GATEWAY),
@@ -573,7 +572,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         page: &FetchedPage,
         headers: &HeaderMap,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         self.metrics.increment(DispatcherCounter::Misses);
         exchange.cache_label = "miss";
         exchange.outcome = CacheOutcome::Miss { is_collapsed: false };
@@ -589,7 +588,7 @@ impl DispatcherState {
         if let Some(length) = page.body.known_length() {
             response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
-        response
+        response.into()
     }
 
     /// Forwards the request and stores nothing.
@@ -598,7 +597,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         body: VisitorBody,
         reason: NotCacheableReason,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         self.log_action(exchange, "NONE");
         self.metrics.increment(DispatcherCounter::Passes);
         exchange.record_pass(reason);
@@ -608,12 +607,12 @@ impl DispatcherState {
                 let mut response = upstream_response.response.map(boxed_body);
                 clean_response_headers(response.headers_mut());
                 sticky_cookie::add_sticky_cookie(
-                    &mut response,
+                    response.headers_mut(),
                     exchange,
                     &upstream_response.render,
                 );
                 exchange.render = Some(upstream_response.render);
-                response
+                response.into()
             }
             Err(failure) => {
                 if failure.is_visitor_failure() {

@@ -36,11 +36,12 @@ use tympan_web::flush_message::{FlushAction, FlushMessage};
 use crate::cache::FileFlushTarget;
 use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
+use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
 use crate::config::{CacheConfig, FlushMode};
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::{ResponseBody, full_body};
+use crate::edge::response_body::full_body;
 use crate::farm_state::FarmState;
 use crate::flush::authorization::is_flush_allowed;
 use crate::flush::batch::file_flush_action;
@@ -75,7 +76,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         body: Incoming,
         limit: u64,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let (farm, view) = (exchange.farm, exchange.view);
         self.log(LogLevel::Debug, || format!("Found farm {} for flush", farm.config.name));
         if !is_flush_allowed(&self.runtime.flush_keys, &farm.config, view) {
@@ -152,7 +153,7 @@ impl DispatcherState {
     pub(crate) async fn answer_purge(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let (farm, view) = (exchange.farm, exchange.view);
         if !is_flush_allowed(&self.runtime.flush_keys, &farm.config, view) {
             self.metrics.increment(DispatcherCounter::FlushesRefused);
@@ -363,7 +364,7 @@ impl DispatcherState {
 
 impl EventLogError {
     /// Returns the response to a flush that siblings would never receive and that was therefore not carried out.
-    fn into_response(self) -> Response<ResponseBody> {
+    fn into_response(self) -> DispatcherResponse {
         match self {
             Self::TakenOver => {
                 let mut response = own_response(StatusCode::SERVICE_UNAVAILABLE);
@@ -377,10 +378,10 @@ impl EventLogError {
     }
 }
 
-fn flush_accepted_response() -> Response<ResponseBody> {
+fn flush_accepted_response() -> DispatcherResponse {
     let mut response = Response::new(full_body("<H1>OK</H1>\r\n"));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
-    response
+    response.into()
 }
 
 /// Returns true if a flush of `handle` names `file`; mirrors the removal in `cache::deletion`.

@@ -24,10 +24,10 @@ use tympan_web::secret_parameter::redact_secrets;
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
-use crate::cache::response_memory::CacheableResponse;
+use crate::cache::response_memory::DispatcherResponse;
 use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::dispatcher_state::DispatcherState;
-use crate::edge::own_response::{is_own_response, own_response, with_connection_close};
+use crate::edge::own_response::{own_response, with_connection_close};
 use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
 use crate::edge::visitor_session;
 use crate::flush::propagation::FLUSH_EVENTS_HEADER;
@@ -73,7 +73,7 @@ impl DispatcherState {
     pub(crate) async fn answer_with_framing_check(
         self: &Arc<Self>,
         request: Request<Incoming>,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         // An intermediary may have seen the body end elsewhere, so bytes after a chunked body on its connection are not
         // trusted as a request (RFC 9112, section 6.1).
         let _present = self.metrics.begin_request();
@@ -88,10 +88,7 @@ impl DispatcherState {
         with_connection_close(self.answer_request(request).await)
     }
 
-    async fn answer_request(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Response<ResponseBody> {
+    async fn answer_request(self: &Arc<Self>, request: Request<Incoming>) -> DispatcherResponse {
         let (mut head, body) = request.into_parts();
         let Some(peer) = head.extensions.get::<ConnectionPeer>().copied() else {
             return own_response(StatusCode::INTERNAL_SERVER_ERROR);
@@ -161,14 +158,14 @@ impl DispatcherState {
         };
         if let Some(host) = host {
             for (name, value) in &host.headers {
-                response.headers_mut().insert(name, value.clone());
+                response.shared_headers_mut().insert(name, value.clone());
             }
         }
         response
     }
 
     /// Counts a request of its client; returns a response if the client exceeds its rate.
-    pub(crate) fn check_rate_limit(&self, view: &RequestView) -> Option<Response<ResponseBody>> {
+    pub(crate) fn check_rate_limit(&self, view: &RequestView) -> Option<DispatcherResponse> {
         let wait = self.request_gate.admit(view.client).err()?;
         self.metrics.increment(DispatcherCounter::RateLimited);
         let mut response = own_response(StatusCode::TOO_MANY_REQUESTS);
@@ -181,7 +178,7 @@ impl DispatcherState {
         view: &RequestView,
         body: Incoming,
         limit: u64,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let started = Instant::now();
         let lot = self.has_shares.then(|| self.shares.visitor_lot(view));
         let admits = |farm: &FarmConfig| {
@@ -222,7 +219,7 @@ impl DispatcherState {
             response = self.complete_response(&exchange, response).await;
         }
         if let Some((lot, true)) = lot.filter(|_| is_page) {
-            traffic_share::add_lot_cookie(&mut response, view, lot);
+            traffic_share::add_lot_cookie(response.headers_mut(), view, lot);
         }
         self.record_response(&exchange, &mut response, started);
         response
@@ -232,8 +229,8 @@ impl DispatcherState {
     async fn complete_response(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
-        response: Response<ResponseBody>,
-    ) -> Response<ResponseBody> {
+        response: DispatcherResponse,
+    ) -> DispatcherResponse {
         let response = self.with_error_document(exchange, response).await;
         if !has_includes(&response) {
             return response;
@@ -298,7 +295,7 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         body: Incoming,
         limit: u64,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let (view, farm) = (exchange.view, exchange.farm);
         self.log_query_effect(&action, exchange);
         match action {
@@ -373,7 +370,7 @@ impl DispatcherState {
         view: &RequestView,
         proxied: &ProxyTarget,
         body: VisitorBody,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let mut request = Request::new(body.clone());
         *request.method_mut() = view.method.clone();
         *request.headers_mut() =
@@ -402,7 +399,7 @@ impl DispatcherState {
                 let mut response = Response::from_parts(parts, boxed_body(body));
                 clean_response_headers(response.headers_mut());
                 proxied.rewrite_location(response.headers_mut());
-                response
+                response.into()
             }
             Err(error) => {
                 if let Some(failure) = UpstreamFailure::from_visitor_body(&error, &body) {
@@ -422,10 +419,10 @@ impl DispatcherState {
     async fn with_error_document(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
-        response: Response<ResponseBody>,
-    ) -> Response<ResponseBody> {
+        response: DispatcherResponse,
+    ) -> DispatcherResponse {
         let status = response.status();
-        let is_own = is_own_response(&response);
+        let is_own = response.is_created_by_dispatcher();
         if status.as_u16() < 400 || !is_own && !self.settings.replaces_error(status.as_u16()) {
             return response;
         }
@@ -443,7 +440,7 @@ impl DispatcherState {
             *text.status_mut() = status;
             let kind = HeaderValue::from_static("text/html; charset=utf-8");
             text.headers_mut().insert(header::CONTENT_TYPE, kind);
-            return text;
+            return text.into();
         }
         let (path, query) = document.split_once('?').unwrap_or((document, ""));
         let query = (!query.is_empty()).then(|| query.to_owned());
@@ -478,9 +475,8 @@ impl DispatcherState {
         if page.status() != StatusCode::OK {
             return response;
         }
-        // The response is no longer one from a file, and its head differs from that of the document.
-        page.extensions_mut().remove::<CacheableResponse>();
-        *page.status_mut() = status;
+        page.set_status(status);
+        // These describe the document, not the error.
         for name in [header::ETAG, header::LAST_MODIFIED, header::AGE, header::ACCEPT_RANGES] {
             page.headers_mut().remove(name);
         }
@@ -491,7 +487,7 @@ impl DispatcherState {
     fn record_response(
         &self,
         exchange: &RequestExchange<'_>,
-        response: &mut Response<ResponseBody>,
+        response: &mut DispatcherResponse,
         started: Instant,
     ) {
         let (view, farm) = (exchange.view, &exchange.farm.config);
@@ -501,7 +497,7 @@ impl DispatcherState {
             response.status(),
             started.elapsed(),
         );
-        let headers = response.headers_mut();
+        let headers = response.shared_headers_mut();
         if self.settings.restricts_uncacheable_content
             && matches!(exchange.outcome, CacheOutcome::Pass(_))
         {
@@ -568,7 +564,7 @@ fn new_access_line(
 }
 
 /// Returns a redirect response.
-fn redirect_response(status: StatusCode, location: HeaderValue) -> Response<ResponseBody> {
+fn redirect_response(status: StatusCode, location: HeaderValue) -> DispatcherResponse {
     let mut response = own_response(status);
     response.headers_mut().insert(header::LOCATION, location);
     response

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 
 use crate::cache::CacheFileLookup;
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
-use crate::cache::response_memory::CacheableResponse;
+use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::variant_limiter::RequestedVariant;
 use crate::config::OverLimitAction;
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::ResponseBody;
 use crate::farm_state::FarmState;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
@@ -33,7 +32,7 @@ impl DispatcherState {
     pub(crate) async fn limit_variants(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-    ) -> Option<Response<ResponseBody>> {
+    ) -> Option<DispatcherResponse> {
         let limiter =
             exchange.farm.variant_limiter.as_ref().filter(|_| exchange.is_visitor_request)?;
         let view = exchange.view;
@@ -69,7 +68,7 @@ impl DispatcherState {
     async fn serve_page_without_query(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-    ) -> Option<Response<ResponseBody>> {
+    ) -> Option<DispatcherResponse> {
         let (farm, view) = (exchange.farm, exchange.view);
         view.query.as_ref()?;
         let plain = RequestView { query: None, ..view.clone() };
@@ -88,8 +87,6 @@ impl DispatcherState {
         exchange.render = inner.render;
         exchange.cache_info = inner.cache_info;
         exchange.outcome = inner.outcome;
-        // It is not the cacheable response for this URL.
-        response.extensions_mut().remove::<CacheableResponse>();
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Some(response)
     }

@@ -26,12 +26,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use http_body_util::BodyExt;
 
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness};
+use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::{CacheFileLookup, StoredHeaders};
 use crate::config::FarmConfig;
 use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::{MAX_BUFFERED_BODY_BYTES, ResponseBody, full_body, read_file_at};
+use crate::edge::response_body::{MAX_BUFFERED_BODY_BYTES, full_body, read_file_at};
 use crate::farm_state::FarmState;
 use crate::flush::authorization::{FlushKeys, is_equal_constant_time, is_flush_allowed};
 use crate::observe::metrics::DispatcherCounter;
@@ -166,7 +167,7 @@ impl DispatcherState {
         &self,
         exchange: &mut RequestExchange<'_>,
         file: &std::path::Path,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         exchange.cache_label = "sibling";
         if !may_request_copies(&self.runtime.flush_keys, exchange.farm, exchange.view) {
             return own_response(StatusCode::FORBIDDEN);
@@ -182,7 +183,7 @@ impl DispatcherState {
         &self,
         exchange: &RequestExchange<'_>,
         file: &std::path::Path,
-    ) -> Option<Response<ResponseBody>> {
+    ) -> Option<DispatcherResponse> {
         let farm = &exchange.farm.config;
         let (cache, root) = (farm.cache.as_ref()?, exchange.farm.docroot.as_ref()?);
         let is_private = farm.auth_checker.is_some() || farm.session_management.is_some();
@@ -226,6 +227,6 @@ impl DispatcherState {
             headers.insert(COPY_LIFETIME_HEADER, left);
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Some(response)
+        Some(response.into())
     }
 }

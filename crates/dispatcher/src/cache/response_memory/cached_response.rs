@@ -22,6 +22,7 @@ use crate::edge::response_plan::StoredEntity;
 use crate::farm_state::FarmState;
 use crate::observe::metrics::PrefixCounter;
 
+use super::dispatcher_response::CacheFileContent;
 use super::response_encoding::{self, ResponseEncoding, choose_encoding};
 use super::response_key::RequestFlags;
 
@@ -66,16 +67,6 @@ pub(crate) fn slice_bytes(bytes: &Bytes, start: u64, length: u64) -> Bytes {
     let end = usize::try_from(start.saturating_add(length)).unwrap_or(usize::MAX).min(bytes.len());
     let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
     bytes.slice(start..end)
-}
-
-/// The extension that the regular path adds to a response from a file, to be stored in memory. The file is valid, or is
-/// served while a newer one is fetched.
-///
-/// Code that changes the body of a response must remove this extension.
-#[derive(Debug, Clone)]
-pub(crate) struct CacheableResponse {
-    pub(crate) source: Arc<ResponseSource>,
-    pub(crate) body: CachedBody,
 }
 
 /// The source of a response.
@@ -259,7 +250,7 @@ impl CachedRepresentation {
 
 impl CachedResponse {
     pub(crate) fn new(
-        CacheableResponse { source, body }: CacheableResponse,
+        CacheFileContent { source, body }: CacheFileContent,
         (kind, headers): (RequestFlags, &HeaderMap),
         log_text: Box<str>,
         checked: LastFileCheck,
@@ -395,12 +386,12 @@ impl CachedResponse {
         });
         let head = (self.flags, &plain);
         let checked = *self.last_check.lock();
-        let keepable = CacheableResponse {
+        let content = CacheFileContent {
             source: Arc::clone(&self.source),
             body: self.identity.body.clone(),
         };
         let encoded = encoded.iter().any(Option::is_some).then(|| Box::new(encoded));
-        let ready = Self { encoded, ..Self::new(keepable, head, self.log_text.clone(), checked) };
+        let ready = Self { encoded, ..Self::new(content, head, self.log_text.clone(), checked) };
         ready.set_hits(self.hits());
         Some(ready)
     }

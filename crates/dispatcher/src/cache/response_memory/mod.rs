@@ -17,6 +17,7 @@
 //! (`cache::freshness`); both are called, not duplicated.
 
 mod cached_response;
+mod dispatcher_response;
 mod folder_watcher;
 mod header_role;
 mod response_encoding;
@@ -38,9 +39,10 @@ use quick_cache::sync::Cache;
 use tympan_web::listen::ConnectionPeer;
 
 pub(crate) use cached_response::{
-    CacheableResponse, CachedBody, CachedRepresentation, CachedResponse, ResponseSource,
-    SMALL_BODY_BYTES, SMALL_TLS_BODY_BYTES, encode_response_head, slice_bytes,
+    CachedBody, CachedRepresentation, CachedResponse, ResponseSource, SMALL_BODY_BYTES,
+    SMALL_TLS_BODY_BYTES, encode_response_head, slice_bytes,
 };
+pub(crate) use dispatcher_response::{CacheFileContent, DispatcherResponse};
 pub(crate) use header_role::{RequestHeaderRole, header_role, may_hold_credentials};
 pub(crate) use response_encoding::{add_vary_accept_encoding, is_encodable};
 pub(crate) use response_key::{RequestFlags, ResponseKey, ResponseKeyRef, response_key_of};
@@ -371,24 +373,24 @@ impl DispatcherState {
         if let Some(response) = cached_response {
             return response;
         }
-        let mut response = self.answer_with_framing_check(request).await;
-        self.cache_response(key, &mut response);
+        let (response, content) = self.answer_with_framing_check(request).await.into_parts();
+        if let (Some(key), Some(content)) = (key, content) {
+            self.cache_response(key, content, &response);
+        }
         response
     }
 
-    /// Stores a response if it came from a valid file and is determined by its key alone.
-    pub(crate) fn cache_response(
+    /// Stores a response from a cache file if it is determined by its key alone.
+    fn cache_response(
         &self,
-        key: Option<ResponseKey>,
-        response: &mut Response<ResponseBody>,
+        key: ResponseKey,
+        content: CacheFileContent,
+        response: &Response<ResponseBody>,
     ) {
-        let Some(keepable) = response.extensions_mut().remove::<CacheableResponse>() else {
+        let source = &content.source;
+        if !self.is_decided_by_response_key(&key, source) {
             return;
-        };
-        let source = &keepable.source;
-        let Some(key) = key.filter(|key| self.is_decided_by_response_key(key, source)) else {
-            return;
-        };
+        }
         let is_head = key.as_key_ref().flags.is_head();
         // The length of a body that is read in pieces is only in the head.
         let announced = response.headers().get(header::CONTENT_LENGTH);
@@ -411,7 +413,7 @@ impl DispatcherState {
             !is_head && source.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
         let log_text = self.hit_log_text(source, is_head);
         let head = (key.as_key_ref().flags, &headers);
-        let ready = Arc::new(CachedResponse::new(keepable, head, log_text, checked));
+        let ready = Arc::new(CachedResponse::new(content, head, log_text, checked));
         ready.set_hits(self.response_memory.evicted_hits.remove(&key).map_or(0, |(_, hits)| hits));
         self.response_memory.responses.insert(key.clone(), Arc::clone(&ready));
         if compresses

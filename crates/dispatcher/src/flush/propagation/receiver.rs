@@ -19,9 +19,10 @@ use super::received_position::{
     AttemptedMessage, MAX_RECEIVED_FILE_BYTES, RECEIVED_POSITIONS_FILE, ReceivedPositions,
 };
 use crate::cache::Docroot;
+use crate::cache::response_memory::DispatcherResponse;
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::{ResponseBody, full_body};
+use crate::edge::response_body::full_body;
 use crate::farm_state::FarmState;
 use crate::flush::authorization::is_flush_allowed;
 use crate::flush::invalidate_handler;
@@ -49,7 +50,7 @@ impl DispatcherState {
         self: &Arc<Self>,
         view: &RequestView,
         body: Incoming,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let mut response = self.handle_sibling_message(view, body).await;
         // Distinguishes this response from those of other servers.
         response
@@ -62,7 +63,7 @@ impl DispatcherState {
         self: &Arc<Self>,
         view: &RequestView,
         body: Incoming,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let farm = message_farm(&view.headers);
         let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.config.name == name));
         // A client that may not flush must learn nothing about the farms.
@@ -135,7 +136,7 @@ impl DispatcherState {
         &self,
         farm: &Arc<FarmState>,
         ask: EventQuery,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let Some(root) = farm.docroot.clone().filter(|_| farm.flush_siblings.is_some()) else {
             return own_response(StatusCode::NOT_FOUND);
         };
@@ -368,12 +369,12 @@ fn message_farm(headers: &HeaderMap) -> Option<String> {
     (version == MESSAGE_VERSION).then(|| name.into_owned())
 }
 
-fn json_response(status: StatusCode, text: String) -> Response<ResponseBody> {
+fn json_response(status: StatusCode, text: String) -> DispatcherResponse {
     let mut response = Response::new(full_body(text));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+    response.into()
 }
 
 #[cfg(test)]
