@@ -27,12 +27,17 @@ impl DecimalDigits {
         }
     }
 
+    /// Returns the digits as ASCII.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+
     /// Returns the digits as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         // The digits are ASCII.
-        let digits = self.bytes.get(self.start..).unwrap_or_default();
-        std::str::from_utf8(digits).unwrap_or_default()
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 }
 
@@ -43,7 +48,9 @@ mod tests {
     #[test]
     fn numbers_are_written_whole() {
         for number in [0, 7, 10, 99, 12_345, u64::MAX] {
-            assert_eq!(DecimalDigits::from_number(number).as_str(), number.to_string());
+            let digits = DecimalDigits::from_number(number);
+            assert_eq!(digits.as_str(), number.to_string());
+            assert_eq!(digits.as_bytes(), number.to_string().as_bytes());
         }
     }
 }

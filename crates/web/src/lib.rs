@@ -27,6 +27,7 @@ pub mod fast_path;
 pub mod flush_message;
 pub mod forwarded_client;
 pub mod html_charset;
+pub mod http1_response_head;
 mod http2_monitor;
 pub mod ip_network;
 mod keep_alive;

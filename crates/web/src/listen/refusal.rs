@@ -13,6 +13,7 @@ use super::ListenerOptions;
 pub(super) const MAX_CONCURRENT_REFUSALS: usize = 256;
 /// Maximum time to send a refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The whole response as a constant: refusing costs nothing when there is no capacity.
 const REFUSAL_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 59\r\nRetry-After: 1\r\nConnection: close\r\n\r\n\
