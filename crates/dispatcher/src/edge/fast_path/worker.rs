@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::{HeaderMap, StatusCode};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use tympan_web::decimal_digits::DecimalDigits;
 use tympan_web::fast_path::ReturnedConnection;
 use tympan_web::listen::ListenerCounters;
 
@@ -82,7 +83,7 @@ impl RequestBatch {
         &self,
         client: IpAddr,
         plain: &FastRequest<'_>,
-        give: impl FnOnce(&CachedResponse, &CachedRepresentation, Option<CacheFileResponse>) -> T,
+        give: impl FnOnce(SelectedRepresentation<'_>) -> T,
     ) -> Option<T> {
         let inner = &self.dispatcher_state;
         let ready = inner.find_cached(&plain.response_key, self.lookup_time)?;
@@ -108,8 +109,16 @@ impl RequestBatch {
         let status = conditional.as_ref().map_or(StatusCode::OK, |conditional| conditional.status);
         inner.record_cached_hit(&ready, is_head, status);
         inner.metrics.increment(DispatcherCounter::FastPathHits);
-        Some(give(&ready, form, conditional))
+        Some(give(SelectedRepresentation { cached: &ready, representation: form, conditional }))
     }
+}
+
+/// The cached response to a request, with the representation that the request selects.
+pub(super) struct SelectedRepresentation<'a> {
+    pub(super) cached: &'a CachedResponse,
+    pub(super) representation: &'a CachedRepresentation,
+    /// The result of the request's conditions and ranges; `None` for the whole representation.
+    pub(super) conditional: Option<CacheFileResponse>,
 }
 
 /// The current date as a header.
@@ -397,7 +406,7 @@ impl FastWorker {
             return close_connection(connection);
         }
         if let Some(streams) = connection.http2_state.take() {
-            return self.serve_http2_connection(slot, (connection, streams), flags, batch);
+            return self.serve_http2_connection(slot, connection, streams, flags, batch);
         }
         // Errors and ends of input are found by reading, too.
         connection.may_read |= flags != epoll::EventFlags::OUT;
@@ -560,8 +569,8 @@ impl FastWorker {
         batch: &RequestBatch,
     ) -> Result<bool, ConnectionBroken> {
         let client = connection.client_addr;
-        let served = batch.with_cached_response(client, plain, |ready, form, conditional| {
-            self.send_cached(connection, plain, (ready, form, conditional), batch)
+        let served = batch.with_cached_response(client, plain, |selected| {
+            self.send_cached(connection, plain, selected, batch)
         });
         served.transpose().map(|served| served.is_some())
     }
@@ -570,13 +579,10 @@ impl FastWorker {
         &mut self,
         connection: &mut FastConnection,
         plain: &FastRequest<'_>,
-        (ready, form, conditional): (
-            &CachedResponse,
-            &CachedRepresentation,
-            Option<CacheFileResponse>,
-        ),
+        selected: SelectedRepresentation<'_>,
         batch: &RequestBatch,
     ) -> Result<(), ConnectionBroken> {
+        let SelectedRepresentation { cached: ready, representation: form, conditional } = selected;
         let now = batch.lookup_time.now;
         let is_head = plain.response_key.flags.is_head();
         connection.requests_left = connection.requests_left.saturating_sub(1);
@@ -603,14 +609,15 @@ impl FastWorker {
                 )
             }
         };
-        let served_response = ServedResponse { response: ready, status, length };
-        let times = (now, batch.now_ms);
-        self.log_buffer.record_response(
-            &batch.dispatcher_state.runtime,
-            times,
-            (&connection.client_text, plain),
-            served_response,
-        );
+        let served_response = ServedResponse {
+            client: &connection.client_text,
+            request: plain,
+            response: ready,
+            status,
+            length,
+        };
+        let runtime = &batch.dispatcher_state.runtime;
+        self.log_buffer.record_response(runtime, now, batch.now_ms, served_response);
         if closes {
             connection.after_send = AfterSendAction::Close;
         }
@@ -630,10 +637,10 @@ impl FastWorker {
         now: SystemTime,
         closes: bool,
     ) {
-        let mut digits = [0_u8; 20];
+        let age = DecimalDigits::from_number(ready.age_seconds(now));
         self.response_head.clear();
         self.response_head.extend_from_slice(before_age);
-        self.response_head.extend_from_slice(format_decimal(ready.age_seconds(now), &mut digits));
+        self.response_head.extend_from_slice(age.as_bytes());
         self.response_head.extend_from_slice(after_age);
         if closes {
             self.response_head.extend_from_slice(b"connection: close\r\n");
@@ -674,31 +681,4 @@ fn hand_back(connection: Box<FastConnection>, request_bytes: Option<usize>) {
 
 pub(super) fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// Formats a number in decimal into `digits`.
-pub(super) fn format_decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        if let Some(digit) = digits.get_mut(start) {
-            *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
-        }
-        number /= 10;
-        if number == 0 {
-            return digits.get(start..).unwrap_or_default();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::format_decimal;
-
-    #[test]
-    fn numbers_are_written_whole() {
-        for number in [0, 7, 10, 99, 12_345, u64::MAX] {
-            assert_eq!(format_decimal(number, &mut [0; 20]), number.to_string().as_bytes());
-        }
-    }
 }
