@@ -12,10 +12,10 @@
 
 pub use config::any_syntax;
 mod cache;
-mod cache_serving;
 mod clock;
 pub mod config;
 mod dispatcher;
+mod dispatcher_parts;
 mod dispatcher_runtime;
 mod dispatcher_state;
 mod edge;
@@ -26,6 +26,7 @@ mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
 mod observe;
+mod page_cache;
 mod request;
 pub use observe::log;
 mod request_pipeline;

@@ -17,7 +17,6 @@ pub(crate) mod surrogate_key;
 pub(crate) mod tar_archive;
 pub(crate) mod ttl;
 pub(crate) mod variant_limiter;
-mod variant_refusal;
 
 mod confined_open;
 mod deletion;

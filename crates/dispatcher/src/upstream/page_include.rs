@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join_all;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
@@ -36,19 +36,18 @@ use crate::cache::outcome::CacheOutcome;
 use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::surrogate_key::SURROGATE_KEY_HEADER;
 use crate::cache::ttl::{cache_directive_seconds, has_cache_directive};
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
 use crate::edge::own_response::own_response;
 use crate::edge::response_body::{ResponseBody, empty_body, full_body};
-use crate::observe::metrics::DispatcherCounter;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::page_cache::PageCache;
+use crate::request::auth_check::needs_permission;
 use crate::request::decision::{RequestAction, decide_in_farm, decide_source};
 use crate::request::exchange::RequestExchange;
 use crate::request::sticky_cookie;
 use crate::request::view::RequestView;
 use crate::upstream::VisitorBody;
-use crate::upstream::header_forwarding::CONDITIONAL_HEADERS;
-
-/// The header in which a render names the addresses that its body includes, separated by spaces.
-pub(crate) const INCLUDE_HEADER: HeaderName = HeaderName::from_static("x-tympan-include");
+use crate::upstream::header_forwarding::{CONDITIONAL_HEADERS, INCLUDE_HEADER};
 
 /// The maximum nesting depth of parts.
 const MAX_INCLUDE_DEPTH: usize = 3;
@@ -161,10 +160,21 @@ struct IncludeBudget<'a> {
     deadline: Instant,
 }
 
-impl DispatcherState {
+/// Fills the includes of pages.
+#[derive(Debug)]
+pub(crate) struct IncludeFiller {
+    page_cache: Arc<PageCache>,
+    metrics: Arc<DispatcherMetrics>,
+}
+
+impl IncludeFiller {
+    pub(crate) fn new(parts: &DispatcherParts, page_cache: Arc<PageCache>) -> Self {
+        Self { page_cache, metrics: Arc::clone(&parts.metrics) }
+    }
+
     /// Fills the includes of a response.
     pub(crate) async fn fill_includes(
-        self: &Arc<Self>,
+        &self,
         exchange: &RequestExchange<'_>,
         response: DispatcherResponse,
     ) -> DispatcherResponse {
@@ -177,7 +187,7 @@ impl DispatcherState {
     }
 
     async fn fill_includes_within(
-        self: &Arc<Self>,
+        &self,
         exchange: &RequestExchange<'_>,
         mut response: DispatcherResponse,
         budget: &IncludeBudget<'_>,
@@ -222,7 +232,7 @@ impl DispatcherState {
 
     /// Fetches the parts for some addresses, in order.
     async fn fetch_parts(
-        self: &Arc<Self>,
+        &self,
         exchange: &RequestExchange<'_>,
         addresses: &[&str],
         budget: &IncludeBudget<'_>,
@@ -259,7 +269,7 @@ impl DispatcherState {
 
     /// Fetches the part at an address on behalf of the page's visitor.
     fn fetch_part<'a>(
-        self: &'a Arc<Self>,
+        &'a self,
         exchange: &'a RequestExchange<'_>,
         address: &'a str,
         budget: &'a IncludeBudget<'_>,
@@ -306,37 +316,35 @@ impl DispatcherState {
                 && !headers.contains_key(header::CACHE_CONTROL);
             let is_private = is_own
                 || headers.contains_key(header::SET_COOKIE)
-                || self.needs_permission(&inner)
+                || needs_permission(&inner)
                 || check_response_cacheable(status, &headers).is_err();
             Ok(IncludedPart { bytes, is_private, headers })
         })
     }
 
     /// Requests a permitted page again, without the visitor's conditions.
-    async fn request_whole_page(
-        self: &Arc<Self>,
-        exchange: &RequestExchange<'_>,
-    ) -> DispatcherResponse {
+    async fn request_whole_page(&self, exchange: &RequestExchange<'_>) -> DispatcherResponse {
         let view = unconditional_get(exchange.view.clone());
         let mut inner = RequestExchange::new(exchange.farm, &view);
         self.request_part(&mut inner, decide_source(&exchange.farm.config, &view)).await
     }
 
     async fn request_part(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         action: RequestAction<'_>,
     ) -> DispatcherResponse {
         match action {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
-                self.serve_from_cache(exchange, &file).await
+                self.page_cache.serve_from_cache(exchange, &file).await
             }
             RequestAction::Cache(_) => {
-                self.forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
+                self.page_cache
+                    .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
                     .await
             }
             RequestAction::Pass(reason) => {
-                self.forward_uncached(exchange, VisitorBody::empty(), reason).await
+                self.page_cache.forward_uncached(exchange, VisitorBody::empty(), reason).await
             }
             _ => own_response(StatusCode::NOT_FOUND),
         }

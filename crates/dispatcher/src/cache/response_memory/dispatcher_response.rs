@@ -142,7 +142,7 @@ mod tests {
             panic!("the file is not in the document root");
         };
         let source = ResponseSource {
-            farm: Arc::clone(&dispatcher.current_state().farms[0]),
+            farm: Arc::clone(&dispatcher.current_state().parts.farms[0]),
             config_serial: 0,
             file: Path::new("a.html").into(),
             path: "/a.html".into(),

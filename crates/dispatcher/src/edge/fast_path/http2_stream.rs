@@ -271,6 +271,7 @@ impl FastWorker {
         if given_up > 0 {
             batch
                 .dispatcher_state
+                .parts
                 .metrics
                 .add(DispatcherCounter::ResponsesAbandoned, given_up as u64);
         }
@@ -441,7 +442,7 @@ impl FastWorker {
         session.send_response(stream, &parts, body);
         let served_response =
             ServedResponse { client, request: plain, response: ready, status, length };
-        let runtime = &batch.dispatcher_state.runtime;
+        let runtime = &batch.dispatcher_state.parts.runtime;
         self.log_buffer.record_response(runtime, now, batch.now_ms, served_response);
     }
 
@@ -463,6 +464,7 @@ impl FastWorker {
         if given_up > 0 {
             self.dispatcher
                 .current_state()
+                .parts
                 .metrics
                 .add(DispatcherCounter::ResponsesAbandoned, given_up);
         }

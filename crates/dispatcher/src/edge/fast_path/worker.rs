@@ -85,10 +85,10 @@ impl RequestBatch {
         plain: &FastRequest<'_>,
         give: impl FnOnce(SelectedRepresentation<'_>) -> T,
     ) -> Option<T> {
-        let inner = &self.dispatcher_state;
-        let ready = inner.find_cached(&plain.response_key, self.lookup_time)?;
+        let memory = &self.dispatcher_state.memory_responder;
+        let ready = memory.find_cached(&plain.response_key, self.lookup_time)?;
         let is_head = plain.response_key.flags.is_head();
-        let whole = inner.find_cached_get(&plain.response_key, &ready, self.lookup_time);
+        let whole = memory.find_cached_get(&plain.response_key, &ready, self.lookup_time);
         let variant = whole.as_ref().unwrap_or(&ready);
         let form = variant.choose_representation(
             plain.accept_encoding,
@@ -105,10 +105,10 @@ impl RequestBatch {
             )?),
         };
         // Checked last, because the regular path checks again.
-        inner.request_gate.admit(client.to_canonical()).ok()?;
+        self.dispatcher_state.parts.request_gate.admit(client.to_canonical()).ok()?;
         let status = conditional.as_ref().map_or(StatusCode::OK, |conditional| conditional.status);
-        inner.record_cached_hit(&ready, is_head, status);
-        inner.metrics.increment(DispatcherCounter::FastPathHits);
+        memory.record_cached_hit(&ready, is_head, status);
+        self.dispatcher_state.parts.metrics.increment(DispatcherCounter::FastPathHits);
         Some(give(SelectedRepresentation { cached: &ready, representation: form, conditional }))
     }
 }
@@ -222,10 +222,10 @@ impl FastWorker {
                 self.serve_connection(slot, epoll::EventFlags::OUT, &batch);
             }
             if self.log_buffer.pending_ms(batch.now_ms) >= MAX_LOG_DELAY_MS {
-                self.log_buffer.flush_to_writers(&batch.dispatcher_state.runtime);
+                self.log_buffer.flush_to_writers(&batch.dispatcher_state.parts.runtime);
             }
             if is_stopped {
-                self.log_buffer.flush_to_writers(&batch.dispatcher_state.runtime);
+                self.log_buffer.flush_to_writers(&batch.dispatcher_state.parts.runtime);
                 return;
             }
             if batch.now_ms >= self.last_sweep_ms + TIMER_TICK_MS {
@@ -252,7 +252,7 @@ impl FastWorker {
     fn new_batch(&mut self) -> RequestBatch {
         self.date_header.update();
         let inner = self.dispatcher.current_state();
-        let moment = inner.lookup_time();
+        let moment = inner.memory_responder.lookup_time();
         RequestBatch { dispatcher_state: inner, lookup_time: moment, now_ms: self.now_ms() }
     }
 
@@ -288,7 +288,11 @@ impl FastWorker {
             .and_then(|socket| Ok(epoll::add(&self.epoll_fd, socket, data, socket_event_flags())?));
         if let Err(error) = added {
             tracing::debug!(reason = %error, "cannot register a connection of the fast path with epoll");
-            self.dispatcher.current_state().metrics.increment(DispatcherCounter::FastPathRefusals);
+            self.dispatcher
+                .current_state()
+                .parts
+                .metrics
+                .increment(DispatcherCounter::FastPathRefusals);
             self.put_connection(slot, None);
             return hand_back(connection, None);
         }
@@ -466,7 +470,11 @@ impl FastWorker {
         });
         if rearm_result.is_err() {
             // No more events would be reported for it.
-            self.dispatcher.current_state().metrics.increment(DispatcherCounter::FastPathRefusals);
+            self.dispatcher
+                .current_state()
+                .parts
+                .metrics
+                .increment(DispatcherCounter::FastPathRefusals);
             self.free_slots.push(slot);
             return close_connection(connection);
         }
@@ -616,7 +624,7 @@ impl FastWorker {
             status,
             length,
         };
-        let runtime = &batch.dispatcher_state.runtime;
+        let runtime = &batch.dispatcher_state.parts.runtime;
         self.log_buffer.record_response(runtime, now, batch.now_ms, served_response);
         if closes {
             connection.after_send = AfterSendAction::Close;

@@ -1,5 +1,7 @@
 //! Responses from the cache, or without it.
 
+mod variant_refusal;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,24 +21,24 @@ use crate::cache::response_memory::{
 use crate::cache::ttl::StaleLenience;
 use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
 use crate::config::{CacheConfig, FlushMode};
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
 use crate::edge::own_response::with_connection_close;
 use crate::edge::response_body::{FetchedPage, boxed_body, empty_body, full_body};
 use crate::edge::response_plan::StoredEntity;
-use crate::farm_state::FarmState;
 use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
-use crate::observe::metrics::DispatcherCounter;
-use crate::request::auth_check::AuthCheckResult;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::request::auth_check::{AuthCheckResult, check_permission, needs_permission};
 use crate::request::decision::is_accepted;
 use crate::request::exchange::RequestExchange;
 use crate::request::sticky_cookie;
 use crate::request::view::RequestView;
 use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
-use crate::upstream::page_fetch::{FetchResult, PageFetch, spawn_fetch};
+use crate::upstream::page_fetch::{FetchResult, PageFetch, PageFetcher};
 use crate::upstream::request_coalescing::{
-    FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
+    FetchCoalescer, FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
 };
 use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
 
@@ -55,7 +57,27 @@ struct CacheFileLocation<'a> {
     file: &'a Path,
 }
 
-impl DispatcherState {
+/// The cache of pages in document roots, as one configuration uses it.
+#[derive(Debug)]
+pub(crate) struct PageCache {
+    fetcher: Arc<PageFetcher>,
+    fetch_coalescer: Arc<FetchCoalescer>,
+    runtime: Arc<DispatcherRuntime>,
+    metrics: Arc<DispatcherMetrics>,
+    config_serial: u64,
+}
+
+impl PageCache {
+    pub(crate) fn new(parts: &DispatcherParts, fetcher: Arc<PageFetcher>) -> Self {
+        Self {
+            fetcher,
+            fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
+            runtime: Arc::clone(&parts.runtime),
+            metrics: Arc::clone(&parts.metrics),
+            config_serial: parts.config_serial,
+        }
+    }
+
     /// Responds with the cached error for a file, if there is one.
     fn serve_cached_error(
         &self,
@@ -92,7 +114,7 @@ impl DispatcherState {
 
     /// Responds with the file; fetches it first if it is absent or out of date.
     pub(crate) async fn serve_from_cache(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         file: &Path,
     ) -> DispatcherResponse {
@@ -148,12 +170,12 @@ impl DispatcherState {
         let freshness = assess_freshness(facts, cache.stale_limits());
         let has_time_left = cached.expires_at.is_some() && freshness != CacheFileFreshness::Expired;
         if has_time_left {
-            self.log(LogLevel::Debug, || {
+            self.runtime.write_log(LogLevel::Debug, || {
                 let file = location.docroot.path().join(location.file);
                 format!("cache file has not expired: {}", file.display())
             });
         }
-        self.log(LogLevel::Debug, || {
+        self.runtime.write_log(LogLevel::Debug, || {
             let file = location.docroot.path().join(location.file);
             let file = file.display();
             match freshness {
@@ -170,12 +192,12 @@ impl DispatcherState {
     }
 
     async fn serve_hit(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
     ) -> DispatcherResponse {
-        let permission = self.check_permission(exchange).await;
+        let permission = check_permission(exchange).await;
         let AuthCheckResult::Granted(extra) = permission else {
             return self
                 .forward_uncached(
@@ -271,7 +293,7 @@ impl DispatcherState {
 
     /// Serves the old file while it is replaced, and lets one visitor start the replacement.
     async fn serve_stale(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         cached: OpenCacheFile,
@@ -282,7 +304,7 @@ impl DispatcherState {
             let age = self.runtime.clock.now().duration_since(marked);
             age.unwrap_or_default() > location.cache.max_stale
         });
-        if is_too_old || self.needs_permission(exchange) {
+        if is_too_old || needs_permission(exchange) {
             return self.serve_miss(exchange, location).await;
         }
         let key = farm.absolute_path(location.file);
@@ -383,21 +405,15 @@ impl DispatcherState {
         exchange.cache_info = "target file cached".to_owned();
         exchange.outcome = CacheOutcome::Stale;
         let mut response = self.serve_file(exchange, location, cached);
-        if !self.is_replacement_pending(exchange.farm, location.file) {
+        if !exchange.farm.is_replacement_pending(location.file, &self.fetch_coalescer) {
             response.forbid_storing();
         }
         response
     }
 
-    /// Returns true if a newer file is pending, so that visitors get the old one in the meantime.
-    pub(crate) fn is_replacement_pending(&self, farm: &FarmState, file: &Path) -> bool {
-        farm.refetch_queue.contains(file)
-            || self.fetch_coalescer.is_fetching(&farm.absolute_path(file))
-    }
-
     /// Fetches an absent file, or waits for the visitor that fetches it.
     async fn serve_miss(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
     ) -> DispatcherResponse {
@@ -422,12 +438,12 @@ impl DispatcherState {
                 FetchRole::Lead(ticket) => {
                     return self.lead_fetch(exchange, location, ticket).await;
                 }
-                FetchRole::Join(_) if self.needs_permission(exchange) => {
+                FetchRole::Join(_) if needs_permission(exchange) => {
                     let reason = NotCacheableReason::AuthCheckerDenied;
                     return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
                 }
                 FetchRole::Join(fetch) => {
-                    let joined = self.join_fetch(exchange, location, (&fetch, &mut waiting)).await;
+                    let joined = self.join_fetch(exchange, location, &fetch, &mut waiting).await;
                     if let Some(response) = joined {
                         return response;
                     }
@@ -442,12 +458,12 @@ impl DispatcherState {
 
     /// Fetches a file for all requests that wait for it.
     async fn lead_fetch(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
         ticket: FetchTicket,
     ) -> DispatcherResponse {
-        if !self.needs_permission(exchange)
+        if !needs_permission(exchange)
             && let Some(newer) = self.recheck_cache_file(location, exchange.view)
         {
             ticket.finish_fetch(FetchOutcome::Retry);
@@ -460,10 +476,11 @@ impl DispatcherState {
 
     /// Waits for the fetch of another request; returns `None` if the file has to be fetched nevertheless.
     async fn join_fetch(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         location: &CacheFileLocation<'_>,
-        (fetch, waiting): (&PendingFetch, &mut FetchWait),
+        fetch: &PendingFetch,
+        waiting: &mut FetchWait,
     ) -> Option<DispatcherResponse> {
         if waiting.is_new() {
             self.metrics.increment(DispatcherCounter::Coalesced);
@@ -519,7 +536,7 @@ impl DispatcherState {
     }
 
     fn begin_fetch(
-        self: &Arc<Self>,
+        &self,
         exchange: &RequestExchange<'_>,
         ticket: FetchTicket,
         location: &CacheFileLocation<'_>,
@@ -540,7 +557,7 @@ impl DispatcherState {
             min_sequence: None,
             cache_info: info,
         };
-        spawn_fetch(self, exchange.farm, ticket, fetch)
+        self.fetcher.spawn_fetch(exchange.farm, ticket, fetch)
     }
 
     /// Responds to the request that caused a fetch.
@@ -593,7 +610,7 @@ impl DispatcherState {
 
     /// Forwards the request and stores nothing.
     pub(crate) async fn forward_uncached(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         body: VisitorBody,
         reason: NotCacheableReason,
@@ -625,7 +642,7 @@ impl DispatcherState {
     }
 
     fn log_action(&self, exchange: &RequestExchange<'_>, action: &str) {
-        self.log(LogLevel::Debug, || {
+        self.runtime.write_log(LogLevel::Debug, || {
             format!("cache-action for [{}]: {action}", exchange.view.path)
         });
     }

@@ -1,6 +1,5 @@
 //! Responses to requests for too many variants of a page (`/x-variantLimit`): a refusal, or the page without its query.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderValue, StatusCode, header};
@@ -12,11 +11,11 @@ use crate::cache::page_variant;
 use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::variant_limiter::RequestedVariant;
 use crate::config::OverLimitAction;
-use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::own_response;
 use crate::farm_state::FarmState;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
+use crate::page_cache::PageCache;
 use crate::request::decision::{RequestAction, decide_in_farm};
 use crate::request::exchange::RequestExchange;
 use crate::request::view::RequestView;
@@ -27,10 +26,10 @@ fn makes_variant_file(farm: &FarmState, view: &RequestView) -> bool {
     page_variant::variant_key(cache, Some(query)).is_ok_and(|key| !key.is_empty())
 }
 
-impl DispatcherState {
+impl PageCache {
     /// Responds to a visitor over the variant limit, before a render is asked.
     pub(crate) async fn limit_variants(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
     ) -> Option<DispatcherResponse> {
         let limiter =
@@ -46,7 +45,7 @@ impl DispatcherState {
             &without_query
         };
         let wait = limiter.charge_variant(view.client, counted, Instant::now()).err()?;
-        self.log(LogLevel::Warn, || {
+        self.runtime.write_log(LogLevel::Warn, || {
             format!("Too many variants of the page: {} from {}", view.request_line(), view.client)
         });
         if limiter.limit().over_limit_action == OverLimitAction::ServeWithoutQuery
@@ -66,7 +65,7 @@ impl DispatcherState {
 
     /// Responds with the page without its query, if that is cached and the visitor may see it.
     async fn serve_page_without_query(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
     ) -> Option<DispatcherResponse> {
         let (farm, view) = (exchange.farm, exchange.view);
