@@ -399,7 +399,7 @@ impl ScheduledBackupJob {
             let folders = Some(&*self.folders).filter(|folders| !folders.is_empty());
             // An error in one source must not prevent the other from being saved.
             for source in [Some(None), folders.map(Some)].into_iter().flatten() {
-                match self.save_source((vault, index), &lock, (context, since), source) {
+                match self.save_source(vault, index, &lock, context, since, source) {
                     Ok(said) => words.push(said),
                     Err(fault) => faults.push(fault),
                 }
@@ -472,9 +472,11 @@ impl ScheduledBackupJob {
     /// Saves one source and logs the run.
     fn save_source(
         &self,
-        (vault, index): (&Arc<Vault>, &mut Arc<VaultIndex>),
+        vault: &Arc<Vault>,
+        index: &mut Arc<VaultIndex>,
         lock: &VaultLock,
-        (context, since): (&JobContext, Timestamp),
+        context: &JobContext,
+        since: Timestamp,
         folders: Option<&[PathBuf]>,
     ) -> Result<String, String> {
         let start = current_timestamp();

@@ -86,7 +86,7 @@ fn dispatch_backup_command(command: &BackupCommand) -> CommandOutcome {
         }
         BackupCommand::Restore(arguments) => restore::run_restore(arguments),
         BackupCommand::Verify { vault, clients, reading, instance, snapshot } => {
-            restore::run_verify((vault, clients, *reading), (snapshot, instance))
+            restore::run_verify(vault, clients, *reading, snapshot, instance)
         }
         BackupCommand::Forget(arguments) => retention::forget_snapshots(arguments),
         BackupCommand::Copy(arguments) => snapshot_transfer::copy_snapshots(arguments),
@@ -104,7 +104,7 @@ fn dispatch_backup_command(command: &BackupCommand) -> CommandOutcome {
         }
         BackupCommand::Tune(arguments) => tune::run_tune(arguments),
         BackupCommand::Mount { vault, clients, reading, dir, allow_other } => {
-            mount::run_mount((vault, clients, *reading), dir, *allow_other)
+            mount::run_mount(vault, clients, *reading, dir, *allow_other)
         }
     }
 }

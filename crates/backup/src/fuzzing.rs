@@ -158,8 +158,7 @@ pub fn packed(input: &[u8]) {
 pub fn table(plain: &[u8]) {
     let (names, id) = ([1; 32], VaultObjectId::from_bytes([2; 32]));
     crate::vault::decode_index_table(plain);
-    let Some(table) =
-        FolderTable::parse(plain, (&names, &id, &[VaultObjectId::from_bytes([3; 32])]))
+    let Some(table) = FolderTable::parse(plain, &names, &id, &[VaultObjectId::from_bytes([3; 32])])
     else {
         return;
     };

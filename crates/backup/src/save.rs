@@ -258,7 +258,9 @@ impl<'a> SaveSession<'a> {
         &self,
         writer: PackWriter,
         tree: VaultObjectId,
-        (options, paths, parent): (&SaveOptions, Vec<String>, Option<VaultSnapshot>),
+        options: &SaveOptions,
+        paths: Vec<String>,
+        parent: Option<VaultSnapshot>,
     ) -> Result<(VaultSnapshot, WriteTotals, Vec<VaultObjectId>)> {
         self.progress.check_running()?;
         let SaveOptions { user, started_at: now, excludes, tags, .. } = options;

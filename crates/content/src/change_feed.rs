@@ -269,7 +269,7 @@ impl ChangePageBuilder<'_> {
         let maps = (content_map_of(&**chunks, &from)?, content_map_of(&**chunks, &to)?);
         let sight = self.follower_snapshots(from, to)?;
         let mut documents =
-            ChangedDocuments::open(self.repository, (from, to), maps, (sight, &self.page.next))?;
+            ChangedDocuments::open(self.repository, (from, to), maps, sight, &self.page.next)?;
         let mut changes = Vec::new();
         let mut coverage = RevisionCoverage::Complete;
         while let Some(key) = documents.advance()? {

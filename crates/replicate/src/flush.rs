@@ -150,12 +150,11 @@ fn compute_flushes_since(
     let mut flushes = Vec::new();
     for agent in &agents {
         let topic = agent_topic("publish", &agent.name);
-        let states = (repository, &before, &now);
-        let agent_paths = changed_paths_for_agent(agent, &changed, states)?;
+        let agent_paths = changed_paths_for_agent(agent, &changed, repository, &before, &now)?;
         let payloads = match (agent_paths.is_empty(), is_unchanged) {
             (true, false) => {
-                unowned_flush_payloads(&affected_below_agent_paths(agent, &reach, states)?)
-                    .collect()
+                let below = affected_below_agent_paths(agent, &reach, repository, &before, &now)?;
+                unowned_flush_payloads(&below).collect()
             }
             (true, true) => unowned_flush_payloads(&reach).collect(),
             (false, _) => flush_payloads_of(&agent_paths, &reach, &now)?,
@@ -213,7 +212,9 @@ fn flush_payloads_of(
 fn affected_below_agent_paths(
     agent: &ReplicationAgent,
     reach: &AffectedUrlSet,
-    (repository, before, now): (&Repository, &Snapshot, &Snapshot),
+    repository: &Repository,
+    before: &Snapshot,
+    now: &Snapshot,
 ) -> Result<AffectedUrlSet> {
     let (all, below): (_, &[String]) = match reach {
         AffectedUrlSet::Urls(urls) => (urls, &[]),
@@ -327,7 +328,9 @@ fn unowned_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> 
 fn changed_paths_for_agent(
     agent: &ReplicationAgent,
     changed: &[NodePath],
-    (repository, before, now): (&Repository, &Snapshot, &Snapshot),
+    repository: &Repository,
+    before: &Snapshot,
+    now: &Snapshot,
 ) -> Result<Vec<NodePath>> {
     let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
     let mut paths = Vec::new();

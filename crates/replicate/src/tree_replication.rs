@@ -336,7 +336,7 @@ fn mark_next_part(
                 let is_same =
                     requested_state.stored_documents(path, SubtreeScope::Document)?.first()
                         == newest.stored_documents(path, SubtreeScope::Document)?.first();
-                mark_activated(&mut session, path, (tree, is_same, keeping), now)?;
+                mark_activated(&mut session, path, tree, is_same, keeping, now)?;
                 if !is_same {
                     changed.push(path.clone());
                 }
@@ -386,7 +386,9 @@ fn mark_deactivated(session: &mut Session, tree: &RequestedTree, paths: &[NodePa
 fn mark_activated(
     session: &mut Session,
     path: &NodePath,
-    (tree, is_same, keeping): (&RequestedTree, bool, ActivationVersioning),
+    tree: &RequestedTree,
+    is_same: bool,
+    keeping: ActivationVersioning,
     now: SystemTime,
 ) -> Result<()> {
     let Some(node) = session.node(path)? else { return Ok(()) };

@@ -122,7 +122,7 @@ pub(crate) async fn handle_missing_file(
     let is_head = parts.method == Method::HEAD;
     instance
         .run_work(move |instance| {
-            export_missing_file(instance, &parts.headers, (&uri, &file_query, is_head))
+            export_missing_file(instance, &parts.headers, &uri, &file_query, is_head)
         })
         .await
 }
@@ -141,7 +141,9 @@ fn missing_file_of(query: &str) -> Option<(String, String)> {
 fn export_missing_file(
     instance: &Instance,
     headers: &http::HeaderMap,
-    (uri, file_query, is_head): (&str, &str, bool),
+    uri: &str,
+    file_query: &str,
+    is_head: bool,
 ) -> Result<Response> {
     let Some(export) = instance.static_export.get() else {
         return Err(RequestFailure::not_found(uri));

@@ -68,7 +68,7 @@ pub(super) fn run_repository_copy(
     let copied = copy_repository(source, &target, (&VaultUser::this_process(), depth), &progress);
     drop(watch);
     let copied = copied.map_err(backup_fault);
-    record_copy_run(&copied, (start, &opened.snapshot_path, destination), &progress);
+    record_copy_run(&copied, start, &opened.snapshot_path, destination, &progress);
     let copied = copied?;
     print_copy_report(&copied, (destination, begin.elapsed().as_millis()), arguments);
     Ok(if copied.faults.is_empty() {
@@ -81,7 +81,9 @@ pub(super) fn run_repository_copy(
 /// Appends the run to the log.
 fn record_copy_run(
     copied: &Result<CopyReport, CommandFault>,
-    (start, path, destination): (jiff::Timestamp, &str, &Path),
+    start: jiff::Timestamp,
+    path: &str,
+    destination: &Path,
     progress: &BackupProgress,
 ) {
     let paths = vec![path.to_owned(), destination.display().to_string()];

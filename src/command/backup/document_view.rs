@@ -129,7 +129,7 @@ fn add_binaries(document: &Subtree, node: &Subtree, relative: &str, files: &mut 
     for (name, property) in &node.properties {
         for (number, value) in property.values().iter().enumerate() {
             let Value::Binary(blob) = value else { continue };
-            let file_path = value_file_path(document, relative, (name, number, property));
+            let file_path = value_file_path(document, relative, name, number, property);
             files.push(RenderedFile { path: file_path, content: RenderedContent::Blob(*blob) });
         }
     }
@@ -144,7 +144,9 @@ fn add_binaries(document: &Subtree, node: &Subtree, relative: &str, files: &mut 
 fn value_file_path(
     document: &Subtree,
     relative: &str,
-    (name, number, property): (&str, usize, &Property),
+    name: &str,
+    number: usize,
+    property: &Property,
 ) -> Vec<Vec<u8>> {
     let file = relative.strip_suffix(JCR_CONTENT).filter(|_| name == JCR_DATA);
     if let Some(file) = file.map(|file| file.trim_end_matches('/')) {

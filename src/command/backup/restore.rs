@@ -480,8 +480,11 @@ fn print_restored_home(
 
 /// Compares snapshots with the current data; for `latest`, all snapshots of one save.
 pub(super) fn run_verify(
-    (arguments, clients, reading): (&VaultArgs, &SnapshotClientArgs, VaultReadArgs),
-    (snapshot, instance): (&str, &RepositoryInstanceArgs),
+    arguments: &VaultArgs,
+    clients: &SnapshotClientArgs,
+    reading: VaultReadArgs,
+    snapshot: &str,
+    instance: &RepositoryInstanceArgs,
 ) -> CommandOutcome {
     let opened = vault_session::open_vault(arguments)?;
     let _lock = opened.lock_for_reading(reading)?;

@@ -44,7 +44,9 @@ impl VaultSession {
         lock_vault_with_error(
             &self.vault,
             &self.user,
-            (VaultLockMode::Shared, self.lock_timeout, read_only_lock_fault),
+            VaultLockMode::Shared,
+            self.lock_timeout,
+            read_only_lock_fault,
         )
         .map(Some)
     }
@@ -72,14 +74,16 @@ pub(super) fn lock_vault(
     user: &VaultUser,
     (mode, wait): (VaultLockMode, Duration),
 ) -> Result<VaultLock, CommandFault> {
-    lock_vault_with_error(vault, user, (mode, wait, backup_fault))
+    lock_vault_with_error(vault, user, mode, wait, backup_fault)
 }
 
 /// Locks as [`lock_vault`] does, for callers that map errors themselves.
 fn lock_vault_with_error(
     vault: &Arc<Vault>,
     user: &VaultUser,
-    (mode, wait, meaning): (VaultLockMode, Duration, fn(Error) -> CommandFault),
+    mode: VaultLockMode,
+    wait: Duration,
+    meaning: fn(Error) -> CommandFault,
 ) -> Result<VaultLock, CommandFault> {
     interrupt_signal::listen_for_interrupts()?;
     let begin = Instant::now();

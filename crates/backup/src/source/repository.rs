@@ -312,8 +312,7 @@ fn save_leased_root(
     if !faults.is_empty() {
         options.tags.push(INCOMPLETE_TAG.to_owned());
     }
-    let (snapshot, written, _) =
-        session.finish_snapshot(writer, tree, (&options, paths, parent))?;
+    let (snapshot, written, _) = session.finish_snapshot(writer, tree, &options, paths, parent)?;
     Ok(Some(SaveSummary { snapshot, written, faults, omitted: left_out }))
 }
 

@@ -28,7 +28,7 @@ mod workflow_handler;
 mod workflow_state;
 
 pub use control::FailedWorkflowStep;
-pub use engine::{WorkflowEngine, WorkflowId, WorkflowStart};
+pub use engine::{StepActionContext, WorkflowEngine, WorkflowId, WorkflowStart};
 pub use launcher::{LauncherRule, WORKFLOW_USER, WorkflowLauncher};
 pub use model::{WorkflowModel, WorkflowModelRoots, WorkflowTransition};
 pub use model_step::{WorkflowStep, WorkflowStepKind};

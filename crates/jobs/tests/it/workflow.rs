@@ -10,8 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_jobs::workflow::{
-    StepOutcome, StepRegistry, StepRun, WorkflowEngine, WorkflowFilter, WorkflowHandler,
-    WorkflowLauncher, WorkflowModelRoots, WorkflowProcess, WorkflowStart, WorkflowState,
+    StepActionContext, StepOutcome, StepRegistry, StepRun, WorkflowEngine, WorkflowFilter,
+    WorkflowHandler, WorkflowLauncher, WorkflowModelRoots, WorkflowProcess, WorkflowStart,
+    WorkflowState,
 };
 use tympan_jobs::{JobContext, JobFilter, JobQueues, JobWorker, JobWorkerOptions, WORKFLOW_TOPIC};
 
@@ -191,15 +192,8 @@ async fn processes_people_and_splits_come_to_an_end() {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let (workflows, item, data) = (running.workflows.clone(), items[0].id, data.clone());
             async move {
-                workflows
-                    .complete_participant_step(
-                        item,
-                        &names,
-                        ("cara", Some("blurred")),
-                        (route, data),
-                        now,
-                    )
-                    .await
+                let action = StepActionContext { user: "cara", comment: Some("blurred"), now };
+                workflows.complete_participant_step(item, &names, route, data, &action).await
             }
         };
         complete(&["bob"], None).await.unwrap_err();
@@ -271,9 +265,8 @@ async fn suspended_and_ended_instances_do_not_go_on() {
         let workflows = running.workflows.clone();
         async move {
             let names = ["ann".to_owned()];
-            workflows
-                .complete_participant_step(item, &names, ("ann", None), (None, Map::new()), now)
-                .await
+            let action = StepActionContext { user: "ann", comment: None, now };
+            workflows.complete_participant_step(item, &names, None, Map::new(), &action).await
         }
     };
     done(items[0].id).await.unwrap_err();

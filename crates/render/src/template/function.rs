@@ -414,8 +414,11 @@ fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<
     let result = search::run_component_query(
         &scope.reader,
         &scope.query_engine,
-        (statement, parameters),
-        (limit, component, scope.mode),
+        statement,
+        parameters,
+        limit,
+        component,
+        scope.mode,
     );
     let result = result.map_err(|reason| invalid_call(format!("the query failed: {reason}")))?;
     if let Some(reason) = result.warning {

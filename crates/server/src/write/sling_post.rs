@@ -142,8 +142,9 @@ async fn handle_post(
         }
         None => {
             let work = move |instance: &Instance| {
-                let by = (&viewer, &condition);
-                operation::run_post_operation(instance, &operation, &path, &fields, by)
+                operation::run_post_operation(
+                    instance, &operation, &path, &fields, &viewer, &condition,
+                )
             };
             let done = instance.run_work(work).await?;
             increment(&instance.metrics.commits);

@@ -320,7 +320,7 @@ fn copy_head(
     let own = if parsed.version == Some(0) { "HTTP/1.0" } else { "HTTP/1.1" };
     let version = version.unwrap_or(own);
     let headers = parsed.headers.iter().map(|header| (header.name, header.value));
-    TargetResponseHead::new((version, status, parsed.reason.unwrap_or_default()), headers, size)
+    TargetResponseHead::new(version, status, parsed.reason.unwrap_or_default(), headers, size)
 }
 
 /// The framing of the body, as the head specifies it.

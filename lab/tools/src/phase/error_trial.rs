@@ -221,7 +221,9 @@ fn build_error_sheet(
         let outages = trial.outages.as_ref()?;
         Some(outage.add_to_sheet(
             &mut sheet,
-            (outages, trial.max_error_p95, trial.max_slowdown),
+            outages,
+            trial.max_error_p95,
+            trial.max_slowdown,
             alone,
         ))
     };

@@ -404,15 +404,17 @@ impl<'a> HttpdHostGroup<'a> {
             host.redirect_rules.iter().for_each(|rule| rule.write_toml(toml, guard, false));
         }
         global.redirect_rules.iter().for_each(|rule| rule.write_toml(toml, &[], false));
-        self.write_access(toml, (&guarded, is_one), (doors, global), findings);
+        self.write_access(toml, &guarded, is_one, doors, global, findings);
     }
 
     /// Writes the access rules.
     fn write_access(
         &self,
         toml: &mut String,
-        (guarded, is_one): (&[(Vec<String>, &HttpdHost)], bool),
-        (doors, global): (&[Option<&str>], &HttpdHost),
+        guarded: &[(Vec<String>, &HttpdHost)],
+        is_one: bool,
+        doors: &[Option<&str>],
+        global: &HttpdHost,
         findings: &mut DiagnosticCollector,
     ) {
         // The port is chosen by the visitor, unless only TLS distinguishes the ports: what is closed at one of them is
