@@ -41,7 +41,7 @@ pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
             let password = read_password(name)?;
             edit_accounts(home, |session| {
                 create_user(session, name, &password)?;
-                group.iter().try_for_each(|group| session.add_member(group, name))
+                group.iter().try_for_each(|group| session.accounts().add_member(group, name))
             })?;
             // A deleted user of this name may have left some.
             revoke_sessions_and_tokens(name, home).map(|_| ExitCode::SUCCESS)
@@ -52,14 +52,14 @@ pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
             run_revoke_all(name, home)
         }
         UserCommand::Disable { name, reason, home } => {
-            edit_accounts(home, |session| session.set_disabled(name, Some(reason)))?;
+            edit_accounts(home, |session| session.accounts().set_disabled(name, Some(reason)))?;
             run_revoke_all(name, home)
         }
         UserCommand::Enable { name, home } => {
-            edit_accounts(home, |session| session.set_disabled(name, None))
+            edit_accounts(home, |session| session.accounts().set_disabled(name, None))
         }
         UserCommand::Delete { name, home } => {
-            edit_accounts(home, |session| session.remove_account(name))?;
+            edit_accounts(home, |session| session.accounts().remove_account(name))?;
             run_revoke_all(name, home)
         }
         UserCommand::Token { name, expires, scope, home } => {
@@ -78,16 +78,16 @@ pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
 fn run_group_command(group: &UserGroupCommand) -> CommandOutcome {
     match group {
         UserGroupCommand::Create { group, home } => {
-            edit_accounts(home, |session| session.add_group(group))
+            edit_accounts(home, |session| session.accounts().add_group(group))
         }
         UserGroupCommand::Delete { group, home } => {
-            edit_accounts(home, |session| session.remove_account(group))
+            edit_accounts(home, |session| session.accounts().remove_account(group))
         }
         UserGroupCommand::Add { group, member, home } => {
-            edit_accounts(home, |session| session.add_member(group, member))
+            edit_accounts(home, |session| session.accounts().add_member(group, member))
         }
         UserGroupCommand::Remove { group, member, home } => {
-            edit_accounts(home, |session| session.remove_member(group, member))
+            edit_accounts(home, |session| session.accounts().remove_member(group, member))
         }
         UserGroupCommand::List { home, json } => {
             let home = Home::open_existing(home)?;

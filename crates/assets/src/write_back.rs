@@ -184,7 +184,7 @@ fn write_back_in_session(
     };
     if how.creates_version {
         let comment = "before metadata is written into the file";
-        session.create_version_if_changed(
+        session.versions().create_version_if_changed(
             path,
             &CheckInOptions {
                 comment,

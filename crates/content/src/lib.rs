@@ -28,6 +28,7 @@ mod transfer;
 mod version;
 mod withdrawal;
 
+pub use access::account::AccountEditor;
 pub use access::{
     ADMIN_USER, AccessFingerprint, DecidingEntry, PrivilegeCause, PrivilegeExplanation, Privileges,
     Viewer, is_policy_name,
@@ -60,6 +61,7 @@ pub use model::referrer::{ReferenceKind, Referrer};
 pub use model::subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree, SubtreeScope};
 pub use model::value::{Property, Value, ValueType};
 pub use model::value_key::{Comparand, KeySpan, ValueKey, prefix_successor, split_entry};
+pub use node_type::type_registration::NodeTypeEditor;
 pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes};
 pub use repository::Repository;
 pub use session::Session;
@@ -72,7 +74,7 @@ pub use state_reader::{IndexEntryKeys, IndexMap, StateReader};
 pub use transfer::{DocumentRequirements, StoredDocument};
 pub use tympan_blobs::{BlobContent, BlobId, BlobStore, compute_blob_id};
 pub use tympan_store::ChunkId;
-pub use version::check_in::LabelConflictPolicy;
+pub use version::check_in::{LabelConflictPolicy, VersionEditor};
 pub use version::history::DeletedNode;
 pub use version::purge::{VersionPurgeReport, VersionRetention};
 pub use version::version_entry::NodeVersion;

@@ -114,7 +114,7 @@ pub fn mark_replicated_with_versioning(
                     created_at: now,
                     check_out_state: CheckOutState::CheckedOut,
                 };
-                session.create_version_if_changed(&document, &check_in)?;
+                session.versions().create_version_if_changed(&document, &check_in)?;
             }
             write_replication_stamp(&mut session, &path, (request.action, &request.user), now)?;
         }

@@ -406,7 +406,7 @@ fn mark_activated(
             created_at: now,
             check_out_state: CheckOutState::CheckedOut,
         };
-        session.create_version_if_changed(path, &check_in)?;
+        session.versions().create_version_if_changed(path, &check_in)?;
     }
     let content = path.child(JCR_CONTENT)?;
     write_replication_stamp(

@@ -367,7 +367,7 @@ pub(crate) fn create_user_in(
     password: &str,
 ) -> tympan_content::Result<NodePath> {
     let path = NodePath::new("/home/users")?.child(user)?;
-    session.add_user_in(folder, user, &hash_password(&path, password)?)
+    session.accounts().add_user_in(folder, user, &hash_password(&path, password)?)
 }
 
 /// Sets the password of a user.
@@ -379,7 +379,7 @@ pub fn set_password(
     user: &str,
     password: &str,
 ) -> tympan_content::Result<()> {
-    let path = session.account_path(user)?;
+    let path = session.accounts().account_path(user)?;
     let hash = hash_password(&path, password)?;
     session.set_property(&path, "rep:password", Property::text(hash))
 }

@@ -30,6 +30,7 @@ pub(super) fn run_restore_path(arguments: &RestorePathArgs) -> CommandOutcome {
             let version = snapshot.version(&path, version).map_err(content_fault)?;
             drop(snapshot);
             session
+                .versions()
                 .restore_version(&version, &to, now, CheckOutState::CheckedOut)
                 .map_err(content_fault)?;
             format!("version {}", version.name)

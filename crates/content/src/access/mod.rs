@@ -9,7 +9,7 @@
 
 mod access_gate;
 mod access_mask;
-mod account;
+pub(crate) mod account;
 mod administrator;
 mod error_redaction;
 mod explanation;

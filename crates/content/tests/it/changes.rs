@@ -431,7 +431,7 @@ fn a_page_inside_a_large_commit_does_not_begin_at_its_start() {
 fn a_cursor_names_no_document_that_its_follower_does_not_see() {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("system").unwrap();
-    session.add_user("eve", "x").unwrap();
+    session.accounts().add_user("eve", "x").unwrap();
     session.put_node(&path("/site"), Subtree::new("site", "sling:OrderedFolder")).unwrap();
     for name in ["a", "hidden-name", "z"] {
         session.add_node(&path("/site").child(name).unwrap(), "nt:unstructured").unwrap();

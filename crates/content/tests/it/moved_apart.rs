@@ -176,7 +176,7 @@ fn a_hidden_place_is_not_told() {
         )
     };
     let mut session = main.session("system").unwrap();
-    session.add_user("eve", "x").unwrap();
+    session.accounts().add_user("eve", "x").unwrap();
     let allow = Subtree::new("rep:policy", "rep:ACL").with_child(entry(
         "allow",
         "rep:GrantACE",

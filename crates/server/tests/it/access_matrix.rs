@@ -242,7 +242,7 @@ impl Scene {
                     created_at: SystemTime::now(),
                     check_out_state: CheckOutState::CheckedOut,
                 };
-                session.check_in(&path(at), &how).unwrap();
+                session.versions().check_in(&path(at), &how).unwrap();
             }
             for asker in ASKERS {
                 let how = CheckInOptions {
@@ -252,7 +252,7 @@ impl Scene {
                 };
                 for name in ["versioned", "closed"] {
                     let at = path(&format!("/content/site/{name}-{asker}"));
-                    session.check_in(&at, &how).unwrap();
+                    session.versions().check_in(&at, &how).unwrap();
                 }
             }
             session.put_node(&path("/content/hidden/rep:policy"), closed()).unwrap();
@@ -496,7 +496,7 @@ async fn what_is_hidden_leaves_no_trace_in_what_is_seen() {
     scene.instance.edit(|session| {
         session.remove_node(&path("/content/hidden")).unwrap();
         session.remove_node(&path("/etc/packages/classified")).unwrap();
-        session.remove_account("spare").unwrap();
+        session.accounts().remove_account("spare").unwrap();
         for (name, rating) in [("ann", "classified 2"), ("bob", "classified 1")] {
             let at = path(&format!("/content/dam/people/{name}"));
             session.set_property(&at, "rating", Property::text(rating)).unwrap();
@@ -576,7 +576,7 @@ fn put_partly_closed_page(scene: &Scene) {
             created_at: SystemTime::now(),
             check_out_state: CheckOutState::CheckedOut,
         };
-        session.check_in(&path("/content/site/partly"), &how).unwrap();
+        session.versions().check_in(&path("/content/site/partly"), &how).unwrap();
     });
     scene.instance.until_indexed();
 }

@@ -236,7 +236,7 @@ impl TestInstance {
     pub(crate) async fn user(&self, name: &str, groups: &[&str]) -> String {
         self.edit(|session| {
             create_user(session, name, PASSWORD).unwrap();
-            groups.iter().for_each(|group| session.add_member(group, name).unwrap());
+            groups.iter().for_each(|group| session.accounts().add_member(group, name).unwrap());
         });
         self.token_of(name).await
     }
