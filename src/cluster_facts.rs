@@ -83,7 +83,7 @@ pub(crate) async fn require_same_blob_folder(
     queues: &JobQueues,
 ) -> Result<(), CommandFault> {
     let failed = |error: tympan_jobs::Error| CommandFault::cannot_run(error_chain_text(&error));
-    let workers = queues.live_workers(SystemTime::now()).await.map_err(failed)?;
+    let workers = queues.statistics().live_workers(SystemTime::now()).await.map_err(failed)?;
     let mut authors = workers.iter().filter_map(|worker| worker.shared_facts.get(BLOBS_FACT));
     let own_folder = facts.get(BLOBS_FACT);
     if authors.clone().next().is_none()

@@ -27,7 +27,7 @@ pub(crate) async fn collect_options(
     queues: &JobQueues,
     now: SystemTime,
 ) -> Result<GarbageCollectionOptions, CommandFault> {
-    let digested = queues.follower_roots().await;
+    let digested = queues.followers().all_roots().await;
     let digested = digested.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
     let keep: BTreeSet<ChunkId> = digested.iter().filter_map(|root| root.parse().ok()).collect();
     let retention = config.history.retention();

@@ -117,9 +117,12 @@ pub(crate) async fn register_maintenance(
         let done = match rule {
             Some(rule) => {
                 let job = NewJob::new(task.topic(), serde_json::json!({}));
-                queues.add_schedule(task.default_schedule(), &rule, &job, SystemTime::now()).await
+                queues
+                    .schedules()
+                    .add(task.default_schedule(), &rule, &job, SystemTime::now())
+                    .await
             }
-            None => queues.remove_schedule(task.default_schedule()).await.map(|_| ()),
+            None => queues.schedules().remove(task.default_schedule()).await.map(|_| ()),
         };
         done.map_err(|error| match error {
             tympan_jobs::Error::InvalidSchedule { .. } => CommandFault::usage(format!(

@@ -126,7 +126,7 @@ pub(crate) async fn register_save_job(
         .set_backup_run_source(move || Ok(run_log.read()?.into_iter().map(to_api_run).collect()));
     let queues = worker.queues();
     let Some(vault) = &section.vault else {
-        let done = queues.remove_schedule(SAVE_SCHEDULE_NAME).await;
+        let done = queues.schedules().remove(SAVE_SCHEDULE_NAME).await;
         return done
             .map(|_| ())
             .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)));
@@ -191,7 +191,7 @@ pub(crate) async fn register_save_job(
     }));
     let rule = to_schedule_rule(&schedule);
     let job = NewJob::new(SAVE_TOPIC, serde_json::json!({}));
-    queues.add_schedule(SAVE_SCHEDULE_NAME, &rule, &job, SystemTime::now()).await.map_err(
+    queues.schedules().add(SAVE_SCHEDULE_NAME, &rule, &job, SystemTime::now()).await.map_err(
         |error| match error {
             tympan_jobs::Error::InvalidSchedule { .. } => {
                 wrong(format!("schedule: {}", error_chain_text(&error)))

@@ -83,7 +83,7 @@ impl AssetFollower {
         if is_seen && (self.skipped_root.is_none() || self.was_stored_recently(now)) {
             return Ok(0);
         }
-        let digested = self.queues.follower_root(ASSET_FOLLOWER_NAME).await?;
+        let digested = self.queues.followers().root_of(ASSET_FOLLOWER_NAME).await?;
         if digested.as_ref() == Some(&root) {
             (self.processed_root, self.skipped_root) = (Some(root), None);
             return Ok(0);
@@ -115,7 +115,7 @@ impl AssetFollower {
             }
         }
         let step = (digested.as_deref(), &*root);
-        if !self.queues.advance_follower(ASSET_FOLLOWER_NAME, step, last, now).await? {
+        if !self.queues.followers().advance(ASSET_FOLLOWER_NAME, step, last, now).await? {
             // Another author was faster; the next poll begins at its position.
             return Ok(0);
         }

@@ -85,7 +85,7 @@ pub(crate) async fn store_flushes(
     let FlushContext { repository, queues, publisher, url_resolver: affected } = following;
     let follower = flush_follower_name(publisher);
     loop {
-        let stored_root = queues.follower_root(&follower).await?;
+        let stored_root = queues.followers().root_of(&follower).await?;
         let from = stored_root.clone().or(last.map(|root| root.to_string()));
         let (reading, begin, resolver) = (repository.clone(), from.clone(), Arc::clone(affected));
         let read = move || compute_flushes_since(&reading, begin.as_deref(), &*resolver);
@@ -96,7 +96,7 @@ pub(crate) async fn store_flushes(
             .into_iter()
             .map(|(topic, payload)| NewJob::new(topic, payload).with_user("replication"));
         let roots = (stored_root.as_deref(), &*to);
-        if is_there || queues.advance_follower(&follower, roots, jobs.collect(), now).await? {
+        if is_there || queues.followers().advance(&follower, roots, jobs.collect(), now).await? {
             *last = Some(root);
             let resolver_clone = Arc::clone(affected);
             let gone_publishers = run_blocking(move || {
@@ -104,7 +104,7 @@ pub(crate) async fn store_flushes(
                 resolver_clone.take_gone_publishers()
             });
             for publisher in gone_publishers.await? {
-                queues.remove_follower(&flush_follower_name(&publisher)).await?;
+                queues.followers().remove(&flush_follower_name(&publisher)).await?;
             }
             return Ok(count);
         }

@@ -99,14 +99,15 @@ impl OnOffTimeFollower {
     /// If content or the queues fail.
     pub async fn process_next_changes(&self, now: SystemTime) -> Result<bool> {
         let queues = self.replicator.queues();
-        let stored = queues.follower_root(ON_OFF_TIME_FOLLOWER_NAME).await?;
+        let stored = queues.followers().root_of(ON_OFF_TIME_FOLLOWER_NAME).await?;
         let (this, from) = (self.clone(), stored.clone());
         let (jobs, next, is_end) =
             run_blocking(move || this.collect_jobs(from.as_deref(), now)).await??;
         let next = next.to_string();
         if stored.as_deref() != Some(&*next) {
             queues
-                .advance_follower(ON_OFF_TIME_FOLLOWER_NAME, (stored.as_deref(), &next), jobs, now)
+                .followers()
+                .advance(ON_OFF_TIME_FOLLOWER_NAME, (stored.as_deref(), &next), jobs, now)
                 .await?;
         }
         Ok(is_end)

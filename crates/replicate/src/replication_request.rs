@@ -321,7 +321,7 @@ pub async fn store_held_jobs(
             .with_user(request.user.as_str())
             .with_subject_path(request.path.clone())
     });
-    let ids = queues.add_held_jobs(jobs.collect(), now).await?;
+    let ids = queues.held_jobs().add(jobs.collect(), now).await?;
     let payloads = job_parts.iter().map(|(_, payload, _)| payload.clone());
     Ok(HeldReplicationJobs {
         jobs: ids.into_iter().zip(payloads).collect(),
@@ -362,7 +362,7 @@ impl HeldReplicationJobs {
                 payload.insert("root".to_owned(), root.to_string().into());
             }
         }
-        Ok(queues.release_held(&self.jobs, now).await?)
+        Ok(queues.held_jobs().release(&self.jobs, now).await?)
     }
 
     /// Removes the jobs, because the change for which they were stored did not happen.
@@ -371,6 +371,6 @@ impl HeldReplicationJobs {
     /// Errors of the queues.
     pub async fn discard(self, queues: &JobQueues) -> Result<()> {
         let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
-        Ok(queues.discard_held(&ids).await?)
+        Ok(queues.held_jobs().discard(&ids).await?)
     }
 }

@@ -171,7 +171,7 @@ impl Replicator {
     /// If the queues fail.
     pub async fn split_shared_follower(&self, publishers: &[String]) -> Result<()> {
         let names: Vec<String> = publishers.iter().map(|name| flush_follower_name(name)).collect();
-        if self.state.queues.split_follower(SHARED_FLUSH_FOLLOWER, &names).await? {
+        if self.state.queues.followers().split(SHARED_FLUSH_FOLLOWER, &names).await? {
             info!(publishers = publishers.len(), "each publisher now keeps its own position");
         }
         Ok(())
@@ -305,7 +305,7 @@ impl Replicator {
         let claim = JobClaim { worker: &self.state.process_name, lease: JOB_LEASE };
         let now = SystemTime::now();
         let Some(job) = self.state.queues.claim_in_order(&[&topic], claim, now).await? else {
-            let next = self.state.queues.next_ordered_run(&topic).await?;
+            let next = self.state.queues.statistics().next_ordered_run(&topic).await?;
             let wait =
                 next.and_then(|next| next.duration_since(now).ok()).unwrap_or(IDLE_POLL_INTERVAL);
             return Ok(Some(wait.clamp(Duration::from_millis(1), IDLE_POLL_INTERVAL)));

@@ -53,7 +53,7 @@ pub struct JobWorkerOptions {
     /// Maximum time for running jobs to end when the worker stops.
     pub drain_timeout: Duration,
     /// Values by name that must be the same in all processes on the database, such as the folder of their blobs. See
-    /// [`JobQueues::find_fact_mismatches`].
+    /// [`JobStatistics::find_fact_mismatches`].
     pub shared_facts: BTreeMap<String, String>,
     /// The clock for the removal of ended jobs.
     pub removal_clock: RemovalClock,

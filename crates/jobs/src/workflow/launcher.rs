@@ -228,7 +228,7 @@ impl WorkflowLauncher {
     /// # Errors
     /// If content or the database fail.
     pub async fn process_next_changes(&self, now: SystemTime) -> Result<bool> {
-        let stored = self.engine.queues().follower_root(LAUNCHER_FOLLOWER_NAME).await?;
+        let stored = self.engine.queues().followers().root_of(LAUNCHER_FOLLOWER_NAME).await?;
         let (this, from) = (self.clone(), stored.clone());
         let look = tokio::task::spawn_blocking(move || this.collect_starts(from.as_deref())).await;
         let look = look.map_err(|error| Error::Workflow(error.to_string()))??;

@@ -236,7 +236,7 @@ async fn steps_of_a_model_have_a_topic_of_their_own() {
     let start = WorkflowStart { model, payload, initiator, data: Map::new() };
     let id = running.workflows.start_workflow(&start, SystemTime::now()).await.unwrap();
     running.until(id, WorkflowState::Completed).await;
-    let topics = running.queues.topic_statistics().await.unwrap();
+    let topics = running.queues.statistics().topic_statistics().await.unwrap();
     let topic = format!("{WORKFLOW_TOPIC}/etc/workflow/models/dam/update_asset/jcr_content/model");
     assert_eq!(topics.keys().collect::<Vec<_>>(), [&topic]);
     running.stop.send_replace(true);

@@ -102,14 +102,14 @@ async fn steps_that_are_late_go_on_jump_or_go_to_somebody_else() {
             all.values().map(|one| one.queued).sum::<u64>()
         };
         assert_eq!(
-            open(&running.queues.topic_statistics().await.unwrap()),
+            open(&running.queues.statistics().topic_statistics().await.unwrap()),
             1,
             "the time-out waits"
         );
         complete(&running, item.id, "bob").await;
         running.until(patient, WorkflowState::Completed).await;
         assert_eq!(
-            open(&running.queues.topic_statistics().await.unwrap()),
+            open(&running.queues.statistics().topic_statistics().await.unwrap()),
             0,
             "and goes with its step"
         );

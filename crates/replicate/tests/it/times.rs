@@ -61,7 +61,7 @@ impl Author {
 
     /// Returns how many jobs the publisher's agent has.
     async fn sent(&self) -> u64 {
-        self.queues.count_jobs(&agent_topic("author", "publish")).await.unwrap()
+        self.queues.statistics().count_jobs(&agent_topic("author", "publish")).await.unwrap()
     }
 
     /// Carries out everything that waits for a time, as if all times had come.
