@@ -21,7 +21,6 @@ mod trusted_clock;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tympan_terminal::start_logging;
 
 use crate::args::TympanArgs;
@@ -35,9 +34,8 @@ fn main() -> ExitCode {
     } else if let Some(done) = command::lab_program::run_lab_help() {
         done
     } else {
-        let line = std::env::args_os().collect();
-        let arguments =
-            TympanArgs::parse_from(args::obnam::normalize_obnam_line::<TympanArgs>(line));
+        let line: Vec<_> = std::env::args_os().collect();
+        let arguments = TympanArgs::parse_line(&line).unwrap_or_else(|error| error.exit());
         start_logging(arguments.log_file()).and_then(|()| command::run_command(arguments))
     };
     match done {

@@ -6,7 +6,7 @@ pub(crate) mod backup;
 mod blobs;
 pub(crate) mod exclude;
 mod jobs;
-pub(crate) mod obnam;
+mod obnam;
 mod package;
 mod pair;
 #[cfg(test)]
@@ -45,6 +45,14 @@ pub(crate) struct TympanArgs {
 }
 
 impl TympanArgs {
+    /// Parses a command line. A line of `tympan backup` that the parser refuses may be one of Obnam.
+    pub(crate) fn parse_line(line: &[OsString]) -> Result<Self, clap::Error> {
+        Self::try_parse_from(line).or_else(|error| match obnam::reorder_obnam_line::<Self>(line) {
+            Some(ordered) => Self::try_parse_from(ordered),
+            None => Err(error),
+        })
+    }
+
     /// Returns the path of the log file, if the command sets one.
     pub(crate) fn log_file(&self) -> Option<&Path> {
         match &self.command {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Command as Definition, CommandFactory, Parser};
+use clap::{Command as Definition, CommandFactory};
 use tympan_testkit::manual::{
     ShellCommand, collect_files, find_inline_commands, parse_block_commands, parse_fenced_blocks,
     parse_shell_commands, read_manual_pages,
@@ -58,8 +58,8 @@ fn parse_fault(words: &[String]) -> Option<Option<String>> {
             }
         }
         _ => {
-            let line = words.iter().map(OsString::from).collect();
-            TympanArgs::try_parse_from(obnam::normalize_obnam_line::<TympanArgs>(line)).err()?
+            let line: Vec<OsString> = words.iter().map(OsString::from).collect();
+            TympanArgs::parse_line(&line).err()?
         }
     };
     let is_help = error.exit_code() == 0;
@@ -191,8 +191,9 @@ fn inline_command_faults(definition: &Definition, name: &str, text: &str) -> Vec
     let mut faults = Vec::new();
     for (line, code) in find_inline_commands(text, "tympan") {
         for command in parse_shell_commands(&code) {
-            let line_of_words = command.words.iter().map(OsString::from).collect();
-            let words: Vec<String> = obnam::normalize_obnam_line::<TympanArgs>(line_of_words)
+            let words: Vec<OsString> = command.words.iter().map(OsString::from).collect();
+            let words: Vec<String> = obnam::reorder_obnam_line::<TympanArgs>(&words)
+                .unwrap_or(words)
                 .iter()
                 .map(|argument| argument.to_string_lossy().into_owned())
                 .collect();
