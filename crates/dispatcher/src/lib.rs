@@ -41,7 +41,7 @@ pub use config::comparison::{
 };
 pub use config::explanation::{ExplainedRequest, RequestExplanation, explain_request};
 pub use config::front_settings::{CertificateSettings, FrontSettings};
-pub use config::glob::Glob;
+pub use config::glob::DispatcherGlob;
 pub use config::httpd_converter::{ConvertedConfig, convert_httpd_config};
 pub use config::pattern::{BrokenPatternPolicy, RulePattern};
 pub use config::settings::{

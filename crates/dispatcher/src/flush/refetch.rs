@@ -21,7 +21,7 @@ use tympan_web::flush_message::FlushMessage;
 
 use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 use crate::config::{FarmConfig, is_literal_pattern};
 use crate::dispatcher_state::DispatcherState;
 use crate::farm_state::FarmState;
@@ -82,9 +82,10 @@ pub(crate) fn parse_refetch_target(
 fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress> {
     let entry = farm.virtual_hosts.iter().find(|entry| entry.is_literal_host())?;
     let name = entry.host.source();
-    let port = entry.port.as_ref().map(Glob::source).filter(|port| is_literal_pattern(port));
+    let port =
+        entry.port.as_ref().map(DispatcherGlob::source).filter(|port| is_literal_pattern(port));
     let host = port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
-    let is_tls = match entry.scheme.as_ref().map(Glob::source) {
+    let is_tls = match entry.scheme.as_ref().map(DispatcherGlob::source) {
         Some("https") => true,
         Some("http") => false,
         _ => doors.is_tls_only(),
