@@ -16,13 +16,14 @@ use tympan_blobs::{
     LocalBlobStore, ReadBlobs, ReadOnlyBlobFolder, StagedBlobs, WriteBlobs,
     parse_connection_string, parse_profile,
 };
+use tympan_notation::{ByteSize, DurationText};
 use tympan_replicate::{RemoteGuestNotes, RemoteStore, RemoteStoreCredentials};
 use tympan_store::ChunkStore;
 use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
 
 use crate::blob_sharing::StorageMembership;
-use crate::config::{self, ConfigByteSize, Span};
+use crate::config;
 use crate::home_chunk_store;
 use crate::home_origin::is_instance_url;
 
@@ -168,16 +169,16 @@ enum NumberOrText<T> {
 
 impl<'de> Deserialize<'de> for OakByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match NumberOrText::<ConfigByteSize>::deserialize(deserializer)? {
+        Ok(match NumberOrText::<ByteSize>::deserialize(deserializer)? {
             NumberOrText::Number(bytes) => Self(bytes),
-            NumberOrText::Unit(size) => Self(size.0),
+            NumberOrText::Unit(size) => Self(size.as_bytes()),
         })
     }
 }
 
 impl<'de> Deserialize<'de> for OakSeconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match NumberOrText::<Span>::deserialize(deserializer)? {
+        Ok(match NumberOrText::<DurationText>::deserialize(deserializer)? {
             NumberOrText::Number(seconds) => Self(Duration::from_secs(seconds)),
             NumberOrText::Unit(span) => Self(span.0),
         })

@@ -15,11 +15,12 @@ use tympan_terminal::{CommandFault, PROGRAM_FILE};
 
 use tympan_content::VersionRetention;
 use tympan_content_query::QueryLimits;
+use tympan_notation::{ByteSize, DurationText};
 use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
 use tympan_replicate::ActivationVersioning;
 use tympan_store::RevisionRetention;
 
-pub(crate) use self::config_value::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
+pub(crate) use self::config_value::parse_toml;
 pub(crate) use self::export::ExportSection;
 
 /// The whole file. A missing file counts as empty.
@@ -131,15 +132,15 @@ pub(crate) struct BackendSection {
     /// The number of concurrent requests; default 16. Raise it if renders wait and the system has capacity.
     pub(crate) connections: Option<usize>,
     /// The timeout of a request, including the wait in the queue; default 2 s. A page waits at most this long.
-    pub(crate) timeout: Option<Span>,
+    pub(crate) timeout: Option<DurationText>,
     /// The time for which a response is used without a new request; default 10 s.
-    pub(crate) max_age: Option<Span>,
+    pub(crate) max_age: Option<DurationText>,
     /// The time for which an old response is used while the system does not respond; default 1 h.
-    pub(crate) max_stale: Option<Span>,
+    pub(crate) max_stale: Option<DurationText>,
     /// The time without requests to the system after five failures in a row; default 10 s.
-    pub(crate) retry_after: Option<Span>,
+    pub(crate) retry_after: Option<DurationText>,
     /// The maximum size of a response; default 1 MiB.
-    pub(crate) max_answer: Option<ConfigByteSize>,
+    pub(crate) max_answer: Option<ByteSize>,
     /// A PEM file of certificates, one of which must have signed that of an `https` address; default those of the
     /// system.
     pub(crate) tls_ca: Option<PathBuf>,
@@ -170,7 +171,7 @@ impl BackendSection {
             max_stale: self.max_stale.map_or(usual.max_stale, |span| span.0),
             retry_after: self.retry_after.map_or(usual.retry_after, |span| span.0),
             max_response_bytes: self.max_answer.map_or(usual.max_response_bytes, |size| {
-                usize::try_from(size.0).unwrap_or(usize::MAX)
+                usize::try_from(size.as_bytes()).unwrap_or(usize::MAX)
             }),
             base_url: usual.base_url,
         }
@@ -189,13 +190,13 @@ pub(crate) struct ListenSection {
     /// `Retry-After`. Raise it if more clients keep connections open, together with the process's limit of open files.
     pub(crate) max_connections: Option<usize>,
     /// The maximum size of a request's head; default 64 KiB.
-    pub(crate) max_header: Option<ConfigByteSize>,
+    pub(crate) max_header: Option<ByteSize>,
     /// The maximum size of a request's body; default 4 GiB on author, for uploads, and on publish, for replication.
-    pub(crate) max_body: Option<ConfigByteSize>,
+    pub(crate) max_body: Option<ByteSize>,
     /// The maximum time until the next request's head is complete on an open connection; default 60 s.
-    pub(crate) header_timeout: Option<Span>,
+    pub(crate) header_timeout: Option<DurationText>,
     /// The maximum time without data in a request's body; default 30 s. Raise it if uploads come over links that pause.
-    pub(crate) body_timeout: Option<Span>,
+    pub(crate) body_timeout: Option<DurationText>,
     /// The certificate chain in PEM; enables TLS on the listener.
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The private key of the certificate in PEM.
@@ -208,7 +209,7 @@ pub(crate) struct ListenSection {
 pub(crate) struct LoginSection {
     /// The time after which a session without requests ends; default 2 h. No session lasts longer than 12 h. Lower it
     /// if people share computers.
-    pub(crate) idle: Option<Span>,
+    pub(crate) idle: Option<DurationText>,
     /// The addresses of dispatchers and load balancers, as `10.0.0.7` or `10.0.0.0/28`, whose statements about client
     /// addresses (`X-Forwarded-For`) are trusted; failed logins are counted by client address. Those on this machine
     /// are always trusted. Default none. Name all proxies on other machines between visitors and this instance: all
@@ -292,7 +293,7 @@ pub(crate) struct LogsSection {
     /// The number of old files of each log that are kept, one for each day; default 14. Raise it to look further back.
     pub(crate) keep: Option<usize>,
     /// The size at which a log continues in a new file on the same day; default unlimited. Set it if disks are small.
-    pub(crate) max_size: Option<ConfigByteSize>,
+    pub(crate) max_size: Option<ByteSize>,
 }
 
 impl LogsSection {
@@ -301,7 +302,7 @@ impl LogsSection {
         let default = tympan_web::log_file::LogRotation::default();
         tympan_web::log_file::LogRotation {
             max_rotated_files: self.keep.unwrap_or(default.max_rotated_files),
-            max_bytes: self.max_size.map(|size| size.0),
+            max_bytes: self.max_size.map(ByteSize::as_bytes),
             ..default
         }
     }
@@ -312,10 +313,10 @@ impl LogsSection {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreSection {
     /// Memory for cached chunks; default 64 MiB.
-    pub(crate) cache: Option<ConfigByteSize>,
+    pub(crate) cache: Option<ByteSize>,
     /// Memory for frequently requested blobs of up to 256 KiB, such as the pictures of popular pages; default 64 MiB.
     /// Raise it on publishers without a dispatcher; 0 disables it.
-    pub(crate) hot_blobs: Option<ConfigByteSize>,
+    pub(crate) hot_blobs: Option<ByteSize>,
 }
 
 /// The PostgreSQL database that instances share instead of using packs of their own.
@@ -332,17 +333,17 @@ pub(crate) struct DatabaseSection {
     pub(crate) max_connections: Option<u32>,
     /// The maximum time that a request waits for a connection, for another commit on the same ref, and for the outcome
     /// of an interrupted commit; default 5 s. After that it is answered with 503.
-    pub(crate) wait: Option<Span>,
+    pub(crate) wait: Option<DurationText>,
     /// The time after which an idle connection is closed; default 10 min. Lower it if a firewall drops idle
     /// connections.
-    pub(crate) idle: Option<Span>,
+    pub(crate) idle: Option<DurationText>,
     /// The time after which the server cancels a statement; default 30 s.
-    pub(crate) statement_timeout: Option<Span>,
+    pub(crate) statement_timeout: Option<DurationText>,
     /// A PEM file of certificates, one of which must have signed that of the server; with it the host name is verified
     /// as well. Default: the mode of `sslmode` in the URL, with the certificates of the system.
     pub(crate) tls_ca: Option<PathBuf>,
     /// The size of the local disk cache of chunks; default 1 GiB, `"0 B"` for none.
-    pub(crate) cache_size: Option<ConfigByteSize>,
+    pub(crate) cache_size: Option<ByteSize>,
     /// The folder of this cache; default `chunks` below the home.
     pub(crate) cache_dir: Option<PathBuf>,
 }
@@ -389,11 +390,11 @@ pub(crate) struct FragmentsSection {
     /// True if fragments are cached; default true.
     pub(crate) enabled: Option<bool>,
     /// The maximum total size; default 64 MiB. Health suggests a larger one if it is too small.
-    pub(crate) max_bytes: Option<ConfigByteSize>,
+    pub(crate) max_bytes: Option<ByteSize>,
     /// The total size that remains after an eviction; default three quarters of `max_bytes`.
-    pub(crate) avg_bytes: Option<ConfigByteSize>,
+    pub(crate) avg_bytes: Option<ByteSize>,
     /// The maximum size of a fragment, beyond which it is not cached; default 4 MiB.
-    pub(crate) max_entry_bytes: Option<ConfigByteSize>,
+    pub(crate) max_entry_bytes: Option<ByteSize>,
     /// The maximum number of cache keys, one per component location; default 50,000.
     pub(crate) max_keys: Option<usize>,
     /// The fragments that a change removes: `tags` those that were rendered from it, `full` all, `buckets` those in the
@@ -419,8 +420,8 @@ impl FragmentsSection {
     /// Returns the cache options; `None` if the cache is disabled.
     pub(crate) fn fragment_options(&self) -> Option<FragmentCacheOptions> {
         let default = FragmentCacheOptions::default();
-        let bytes = |size: Option<ConfigByteSize>, default: usize| {
-            size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
+        let bytes = |size: Option<ByteSize>, default: usize| {
+            size.map_or(default, |size| usize::try_from(size.as_bytes()).unwrap_or(usize::MAX))
         };
         let max_bytes = bytes(self.max_bytes, default.max_bytes);
         let clear_all = self.clear_all.clone().unwrap_or_else(|| vec!["/apps".to_owned()]);
@@ -446,9 +447,9 @@ impl FragmentsSection {
 pub(crate) struct QuerySection {
     /// The minimum duration of a statement that `tympan index slow` lists; default 100 ms. Statements that no index
     /// served are always listed.
-    pub(crate) slow: Option<Span>,
+    pub(crate) slow: Option<DurationText>,
     /// The maximum duration of a query; default 60 s. Raise it for reports that walk a large repository.
-    pub(crate) max_time: Option<Span>,
+    pub(crate) max_time: Option<DurationText>,
     /// The maximum number of rows that a query without an index for its order holds in memory to sort them; default
     /// 500,000, of about 1 KiB each.
     pub(crate) max_rows_in_memory: Option<usize>,
@@ -465,7 +466,7 @@ pub(crate) struct QuerySection {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UserQuerySection {
     /// The maximum duration of a query; default 30 s. Lower it if many users are allowed to query.
-    pub(crate) max_time: Option<Span>,
+    pub(crate) max_time: Option<DurationText>,
     /// The maximum number of rows that a query holds in memory; default that of `[query]`.
     pub(crate) max_rows_in_memory: Option<usize>,
     /// The maximum number of nodes and index entries that a query reads; default 10,000,000.
@@ -480,7 +481,7 @@ pub(crate) struct VisitorQuerySection {
     /// `/bin/querybuilder.json` or `/api/v1/search`; pages that use queries while rendering do not need it.
     pub(crate) open: bool,
     /// The maximum duration of a query; default 2 s.
-    pub(crate) max_time: Option<Span>,
+    pub(crate) max_time: Option<DurationText>,
     /// The maximum number of rows that a query holds in memory; default 10,000.
     pub(crate) max_rows_in_memory: Option<usize>,
     /// The maximum number of nodes and index entries that a query reads; default 100,000. Raise it for sites with more
@@ -494,7 +495,7 @@ impl QuerySection {
         let (default, own) = (tympan_server::QueryBudgets::default(), self.query_limits());
         let (users, visitors) = (&self.users, &self.visitors);
         let limits = |default: QueryLimits,
-                      time: Option<Span>,
+                      time: Option<DurationText>,
                       rows_in_memory: Option<usize>,
                       read: Option<u64>| QueryLimits {
             max_time: time.map_or(default.max_time, |span| span.0),
@@ -538,7 +539,7 @@ impl QuerySection {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HistorySection {
     /// The time for which every revision is kept; default 24 h.
-    pub(crate) all: Option<Span>,
+    pub(crate) all: Option<DurationText>,
     /// The number of hours for which the last revision of each hour is kept; default 48.
     pub(crate) hourly: Option<u32>,
     /// The number of days for which the last revision of each day is kept; default 30.
@@ -572,7 +573,7 @@ pub(crate) struct VersionsSection {
     pub(crate) max_count: Option<usize>,
     /// The maximum age of a version; default unlimited. Set it if states must not be kept for long. It then also
     /// applies to the newest version of a deleted node.
-    pub(crate) max_age: Option<Span>,
+    pub(crate) max_age: Option<DurationText>,
     /// True if an author creates a version of activated content; default true. Set it to false if editors do not look
     /// back at published states, or if another system stores them.
     pub(crate) on_activation: Option<bool>,
@@ -603,12 +604,11 @@ impl VersionsSection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CollectSection {
-    /// The interval between collections of a running instance, in whole seconds or milliseconds; default 6 h, `"0s"`
-    /// for none.
-    pub(crate) every: Option<Span>,
+    /// The interval between collections of a running instance; default 6 h, `"0s"` for none.
+    pub(crate) every: Option<DurationText>,
     /// The maximum number of bytes per second that a collection reads and writes; default 32 MiB. Lower it if
     /// collections slow down commits.
-    pub(crate) rate: Option<ConfigByteSize>,
+    pub(crate) rate: Option<ByteSize>,
 }
 
 /// The schedules of cleanup tasks other than garbage collection.
@@ -626,7 +626,7 @@ pub(crate) struct MaintenanceSection {
     pub(crate) weekly: Option<String>,
     /// The time for which ended workflows are kept with their history; default unlimited. Set it if thousands end per
     /// day.
-    pub(crate) workflows: Option<Span>,
+    pub(crate) workflows: Option<DurationText>,
 }
 
 /// The full-text index.
@@ -664,10 +664,10 @@ pub(crate) struct JobsSection {
     pub(crate) threads: Option<usize>,
     /// The time that running jobs get to complete when the instance stops; default 20 s. Raise it if jobs are expensive
     /// to restart.
-    pub(crate) drain: Option<Span>,
+    pub(crate) drain: Option<DurationText>,
     /// The time after which other processes on the same database take over the jobs of a process that does not respond;
     /// default 60 s. Clocks must differ by less than that. Lower it if jobs must not wait after a crash.
-    pub(crate) lease: Option<Span>,
+    pub(crate) lease: Option<DurationText>,
     /// Run modes in addition to the role, which select configuration folders such as `config.author.prod`; default
     /// none.
     pub(crate) run_modes: Vec<String>,
@@ -680,11 +680,11 @@ pub(crate) struct AssetsSection {
     /// Memory for pictures of all concurrent processes, separately for assets and for image URLs with sizes; default 1
     /// GiB, which is also the limit of a single picture. Raise it for progressive JPEG of more than 150 million pixels,
     /// or if pictures of many megapixels wait for each other.
-    pub(crate) memory: Option<ConfigByteSize>,
+    pub(crate) memory: Option<ByteSize>,
     /// The maximum number of pixels of a picture, according to its header; default 200 million.
     pub(crate) max_pixels: Option<u64>,
     /// The maximum processing time of one file; default 120 s.
-    pub(crate) timeout: Option<Span>,
+    pub(crate) timeout: Option<DurationText>,
     /// Quality of the web JPEG rendition, 1 to 100; default 90, as in AEM.
     pub(crate) quality: Option<u8>,
     /// Widths in pixels of additional WebP renditions; default none. Set it if pages refer to renditions instead of
@@ -704,7 +704,7 @@ impl AssetsSection {
         let default = tympan_assets::ProcessingLimits::default();
         tympan_assets::ProcessingLimits {
             pixels: self.max_pixels.unwrap_or(default.pixels),
-            memory: self.memory.map_or(default.memory, |memory| memory.0),
+            memory: self.memory.map_or(default.memory, ByteSize::as_bytes),
             seconds: self.timeout.map_or(default.seconds, |timeout| timeout.0.as_secs().max(1)),
             file: default.file,
         }
@@ -759,6 +759,8 @@ pub(crate) fn parse_config_text(file: &str, text: &str) -> Result<TympanConfig, 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn fault(text: &str) -> String {
@@ -778,5 +780,18 @@ mod tests {
         assert!(fault("[listen]\nmax_body = 7\n").starts_with("tympan.toml:2:12: "));
         assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is not a size"));
         assert!(fault("[listen\n").starts_with("tympan.toml:1:"));
+    }
+
+    #[test]
+    fn durations_and_sizes_are_those_of_all_options() {
+        let text =
+            "[listen]\nbody_timeout = \"1h30m\"\nmax_body = \"1.5 GB\"\nmax_header = \"64 MiB\"\n";
+        let listen = parse_config_text("tympan.toml", text).unwrap().listen;
+        assert_eq!(listen.body_timeout, Some(DurationText(Duration::from_secs(5400))));
+        assert_eq!(listen.max_body, Some(ByteSize::from_bytes(1_500_000_000)));
+        assert_eq!(listen.max_header, Some(ByteSize::from_mib(64)));
+        assert!(
+            fault("[listen]\nbody_timeout = \"30\"\n").contains("`30` is not a duration; write")
+        );
     }
 }

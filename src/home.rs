@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use tympan_blobs::CachedBlobStore;
 use tympan_content::Repository;
+use tympan_notation::ByteSize;
 use tympan_replicate::check_pair_key;
 use tympan_store::disk::{Disk, DiskLock, DiskLockError, FileDisk};
 use tympan_store::{LayeredStore, LocalStore, PostgresStore, StateDatabase};
@@ -65,7 +66,7 @@ impl Home {
         home_chunk_store::record_blob_url(dir, &config)?;
         let HomeChunkStore { chunks, local, database, overlay_base: base, lock } = backend;
         let composite = base.map(|(composite, _)| composite);
-        let hot = config.store.hot_blobs.map_or(DEFAULT_HOT_BLOB_BYTES, |size| size.0);
+        let hot = config.store.hot_blobs.map_or(DEFAULT_HOT_BLOB_BYTES, ByteSize::as_bytes);
         let store = Arc::new(CachedBlobStore::new(blobs.store.clone(), hot));
         // All observers of content begin with this read.
         chunks.ref_history(home_origin::MAIN_BRANCH, None, 1).map_err(|error| failed(&error))?;

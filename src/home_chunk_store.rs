@@ -175,7 +175,7 @@ impl HomeChunkStore {
         }
         let mut options = LocalStoreOptions::default();
         if let Some(cache) = config.store.cache {
-            options.cache_size = ByteSize::from_bytes(cache.0);
+            options.cache_size = cache;
         }
         let store = LocalStore::open(Arc::new(disk), options).map_err(|error| failed(&error))?;
         let store = Arc::new(store);
@@ -313,9 +313,9 @@ fn database_options(dir: &Path, config: &TympanConfig, url: &str) -> PostgresOpt
     }
     options.tls_ca.clone_from(&section.tls_ca);
     if let Some(cache) = config.store.cache {
-        options.cache_size = ByteSize::from_bytes(cache.0);
+        options.cache_size = cache;
     }
-    let size = section.cache_size.map_or(NEAR_CACHE_BYTES, |size| size.0);
+    let size = section.cache_size.map_or(NEAR_CACHE_BYTES, ByteSize::as_bytes);
     options.disk_cache = (size > 0).then(|| ChunkDiskCacheOptions {
         dir: section.cache_dir.clone().unwrap_or_else(|| dir.join("chunks")),
         max_size: ByteSize::from_bytes(size),

@@ -180,7 +180,11 @@ impl MaintenanceJob {
             self.trusted_now(),
         ));
         let options = options.map_err(|fault| fault.message().to_owned())?;
-        let rate = self.config.collect.rate.map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.0.max(1));
+        let rate = self
+            .config
+            .collect
+            .rate
+            .map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.as_bytes().max(1));
         let is_stopped = || context.is_cancelled();
         match collect_paced(&**self.repository.chunks(), &options, rate, &is_stopped) {
             Ok(done) => {
@@ -210,7 +214,11 @@ impl MaintenanceJob {
     }
 
     fn sweep_blobs(&self, context: &JobContext) -> Result<(), String> {
-        let rate = self.config.collect.rate.map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.0.max(1));
+        let rate = self
+            .config
+            .collect
+            .rate
+            .map_or(DEFAULT_BYTES_PER_SECOND, |rate| rate.as_bytes().max(1));
         let go_on = || {
             if context.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tympan_mounts::{MountConfig, MountLocation, MountSecret, MountSettings};
+use tympan_notation::DurationText;
 use tympan_terminal::{CommandFault, error_chain_text};
 use tympan_web::tls::TlsTrust;
-
-use crate::config::Span;
 
 /// Locations of files that become assets.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -15,7 +14,7 @@ use crate::config::Span;
 pub(crate) struct MountsSection {
     /// The time between the end of a pass over a mount and the next pass; default 5 min, AEM's `scheduler.period`,
     /// which content may set as well. Raise it if locations are slow to list.
-    pub(crate) period: Option<Span>,
+    pub(crate) period: Option<DurationText>,
     /// The allowed locations of mounts and imports. Mounts that are configured in content, and all imports, must be in
     /// one of them.
     pub(crate) place: Vec<MountLocationSection>,
@@ -39,7 +38,7 @@ pub(crate) struct MountLocationSection {
     /// The region of a bucket; default `us-east-1`.
     region: Option<String>,
     /// The maximum time without data from the location; default 30 s.
-    timeout: Option<Span>,
+    timeout: Option<DurationText>,
     /// A PEM file of certificates, one of which must have signed that of the location; default those of the system.
     tls_ca: Option<PathBuf>,
 }
@@ -55,7 +54,7 @@ pub(crate) struct MountSection {
     /// The folder below `/content/dam` that shows them.
     target: String,
     /// The time between the end of a pass and the next one; default that of `[mounts]`.
-    period: Option<Span>,
+    period: Option<DurationText>,
 }
 
 impl MountsSection {

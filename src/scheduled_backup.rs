@@ -28,6 +28,7 @@ use tympan_backup::{
 use tympan_blobs::ReadBlobs;
 use tympan_content::Repository;
 use tympan_jobs::{Job, JobContext, JobHandler, JobOutcome, JobWorker, NewJob};
+use tympan_notation::{DurationText, parse_duration};
 use tympan_server::{BackupRun, Instance};
 use tympan_store::{LocalStore, RevisionRetention};
 use tympan_terminal::{CommandFault, error_chain_text};
@@ -39,7 +40,6 @@ use crate::command::{
     VaultPassword, enable_vault_cache, new_spool_dir, read_home_files, start_save_throttle,
     vault_backend_at,
 };
-use crate::config::{Span, parse_span};
 use crate::home::Home;
 use crate::home_origin::MAIN_BRANCH;
 use crate::trusted_clock;
@@ -106,7 +106,7 @@ pub(crate) struct BackupSection {
     pub(crate) client_name: Option<String>,
     /// The maximum age of the last successful save, beyond which `/health` reports it; default 36 h. Set it to a little
     /// more than two intervals.
-    pub(crate) max_age: Option<Span>,
+    pub(crate) max_age: Option<DurationText>,
 }
 
 /// Registers the job, its schedule, and its monitoring.
@@ -224,7 +224,8 @@ fn to_api_run(run: BackupRunRecord) -> BackupRun {
     }
 }
 
-/// Converts a period with the units of this file to the notation of the jobs; other rules are returned unchanged.
+/// Converts a period to milliseconds, which other members of the cluster can read whatever their release; other rules are
+/// returned unchanged.
 fn to_schedule_rule(text: &str) -> String {
     let period = schedule_period(text);
     period.map_or_else(|| text.to_owned(), |period| format!("every {}ms", period.as_millis()))
@@ -232,7 +233,7 @@ fn to_schedule_rule(text: &str) -> String {
 
 /// Returns the period of a rule; `None` if it has none.
 fn schedule_period(text: &str) -> Option<Duration> {
-    text.trim().strip_prefix("every ").and_then(parse_span)
+    text.trim().strip_prefix("every ").and_then(|period| parse_duration(period).ok())
 }
 
 /// Returns the maximum duration of a throttled save: it must end well before the last save counts as overdue, and
@@ -672,6 +673,7 @@ mod tests {
     fn rules_have_the_units_of_the_file() {
         assert_eq!(to_schedule_rule("every 15min"), "every 900000ms");
         assert_eq!(to_schedule_rule("every 90s"), "every 90000ms");
+        assert_eq!(to_schedule_rule("every 1h30m"), "every 5400000ms");
         assert_eq!(to_schedule_rule(DEFAULT_SCHEDULE), DEFAULT_SCHEDULE);
         assert_eq!(to_schedule_rule("every so often"), "every so often");
     }

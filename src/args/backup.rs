@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tympan_notation::{ParseQuantityError, parse_duration, parse_duration_or_count};
 
 use super::exclude::{ExcludeArgs, SourceListArgs};
 use super::vault::{VaultLocationArgs, parse_rate_arg, parse_size_arg};
@@ -41,9 +42,9 @@ pub(crate) struct VaultArgs {
     /// A command that prints the password.
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
-    /// Waits up to this many seconds for other processes that lock the vault.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(crate) retry_lock: u64,
+    /// Waits up to this time for other processes that lock the vault: `10m`; a number alone is in seconds.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_seconds_arg)]
+    pub(crate) retry_lock: Duration,
     /// Prints JSON, one line per item, and progress lines for a long run; if the command fails, the error goes to
     /// standard error.
     #[arg(long)]
@@ -413,9 +414,14 @@ pub(crate) struct SaveTuningArgs {
     /// `--tree-cache` in Obnam's nodes of 256 KiB.
     #[arg(long, value_name = "NODES", conflicts_with = "tree_cache")]
     pub(crate) lru_size: Option<u64>,
-    /// Waits this many milliseconds before each new piece is written.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
-    pub(crate) delay_ms: u64,
+    /// Waits this time before each new piece is written: `20ms`; a number alone is in milliseconds.
+    #[arg(
+        long = "delay-ms",
+        value_name = "TIME",
+        default_value = "0ms",
+        value_parser = parse_milliseconds_arg
+    )]
+    pub(crate) piece_delay: Duration,
     /// Limits reads of the sources: `20 MiB` per second; a number alone is in KiB.
     #[arg(long, value_name = "RATE", value_parser = parse_rate_arg, conflicts_with = "to")]
     pub(crate) limit_read: Option<NonZeroU64>,
@@ -427,8 +433,8 @@ pub(crate) struct SaveTuningArgs {
     /// before.
     #[arg(long, value_name = "HOME")]
     pub(crate) beside: Option<PathBuf>,
-    /// The deadline of a save that gives way to visitors: `2h`.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_arg, requires = "beside")]
+    /// The deadline of a save that gives way to visitors: `1h30m`.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "beside")]
     pub(crate) finish_within: Option<Duration>,
     /// Prints nothing unless there is a problem.
     #[arg(long, conflicts_with = "verbose")]
@@ -525,9 +531,9 @@ pub(crate) struct OptionalVaultArgs {
     /// A command that prints the password.
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
-    /// Waits up to this many seconds for other processes that lock the vault.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(crate) retry_lock: u64,
+    /// Waits up to this time for other processes that lock the vault: `10m`; a number alone is in seconds.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_seconds_arg)]
+    pub(crate) retry_lock: Duration,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -619,15 +625,18 @@ pub(crate) struct ForgetSnapshotsArgs {
 /// The grace period of unused packs.
 #[derive(Debug, Args)]
 pub(crate) struct PruneGraceArgs {
-    /// Unused packs are marked, and a prune after this time (`90min`, `23h`) removes them. `0s` removes them at once,
+    /// Unused packs are marked, and a prune after this time (`90m`, `23h`) removes them. `0s` removes them at once,
     /// which is safe if all programs that save into the vault take locks, as Tympan and restic do.
-    #[arg(long, value_name = "TIME", default_value = "23h", value_parser = parse_duration_arg)]
+    #[arg(long, value_name = "TIME", default_value = "23h", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 }
 
-fn parse_duration_arg(text: &str) -> Result<Duration, String> {
-    let unknown = || format!("`{text}` is not a duration; write `90min`, `23h` or `0s`");
-    crate::config::parse_span(text).ok_or_else(unknown)
+fn parse_seconds_arg(text: &str) -> Result<Duration, ParseQuantityError> {
+    parse_duration_or_count(text, Duration::from_secs(1))
+}
+
+fn parse_milliseconds_arg(text: &str) -> Result<Duration, ParseQuantityError> {
+    parse_duration_or_count(text, Duration::from_millis(1))
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use tympan_notation::ByteSize;
 
 /// Exclusions from a backup.
 #[derive(Debug, Default, Args)]
@@ -76,7 +77,7 @@ fn parse_file_size_arg(text: &str) -> Result<u64, String> {
     };
     let bytes = match (digits.parse::<u64>(), shift) {
         (Ok(number), Some(shift)) => number.checked_mul(1 << shift),
-        _ => crate::config::parse_size(trimmed),
+        _ => trimmed.parse().ok().map(ByteSize::as_bytes),
     };
     bytes.ok_or_else(|| format!("`{text}` is not a size; write `20M` or `20 MiB`"))
 }

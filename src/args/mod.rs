@@ -11,6 +11,8 @@ mod package;
 mod pair;
 #[cfg(test)]
 mod printed_commands;
+#[cfg(test)]
+mod quantity_options;
 mod repo;
 mod server;
 mod user;

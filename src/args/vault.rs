@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use tympan_notation::{ByteSize, ParseQuantityError};
 
 /// How the location of a vault is accessed.
 #[derive(Clone, Debug, Default, Args)]
@@ -66,15 +67,14 @@ pub(crate) enum HostKeyCheckMode {
 pub(super) fn parse_rate_arg(text: &str) -> Result<NonZeroU64, String> {
     let bytes = match text.trim().parse::<u64>() {
         Ok(kib) => kib.checked_mul(1024),
-        Err(_) => crate::config::parse_size(text.trim_end_matches("/s")),
+        Err(_) => parse_size_arg(text.trim_end_matches("/s")).ok(),
     };
     let unknown =
-        || format!("`{text}` is not a rate; write `2 MiB`, or a number of KiB per second");
+        || format!("`{text}` is not a rate; write `2 MiB/s`, or a number of KiB per second");
     bytes.and_then(NonZeroU64::new).ok_or_else(unknown)
 }
 
-/// Parses a size, or `0`.
-pub(crate) fn parse_size_arg(text: &str) -> Result<u64, String> {
-    let bytes = if text.trim() == "0" { Some(0) } else { crate::config::parse_size(text) };
-    bytes.ok_or_else(|| format!("`{text}` is not a size; write `64 MiB`"))
+/// Parses a size in bytes.
+pub(super) fn parse_size_arg(text: &str) -> Result<u64, ParseQuantityError> {
+    text.parse().map(ByteSize::as_bytes)
 }

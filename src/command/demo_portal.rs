@@ -18,9 +18,10 @@ use axum::{Json, Router};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use tympan_notation::DurationText;
 use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::config::{BackendSection, Span};
+use crate::config::BackendSection;
 use crate::home::{Home, random_text, write_secret_file};
 
 /// The name of the back end in templates.
@@ -93,7 +94,7 @@ impl BookingSystem {
                 BackendSection {
                     connections: Some(64),
                     // A new order must be visible at once.
-                    max_age: Some(Span(Duration::ZERO)),
+                    max_age: Some(DurationText(Duration::ZERO)),
                     ..BackendSection::with_url(url.clone())
                 }
             });

@@ -813,10 +813,10 @@ pub(crate) fn main_front(
     }
     limits.max_connections = limit_by_open_files(limits.max_connections, open_file_limit());
     if let Some(max) = section.max_header {
-        limits.max_header_bytes = usize::try_from(max.0).unwrap_or(usize::MAX);
+        limits.max_header_bytes = usize::try_from(max.as_bytes()).unwrap_or(usize::MAX);
     }
     if let Some(max) = section.max_body {
-        limits.max_body_bytes = max.0;
+        limits.max_body_bytes = max.as_bytes();
     }
     if let Some(timeout) = section.header_timeout {
         limits.header_timeout = timeout.0;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tympan_content::{
     JcrDate, NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Session,
 };
+use tympan_notation::parse_duration;
 use tympan_server::{
     AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password, create_user,
     set_password,
@@ -181,7 +182,7 @@ fn revoke_sessions_and_tokens(name: &str, home: &Path) -> Result<u64, CommandFau
 
 /// Parses the expiry and the scope of a new token.
 fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, CommandFault> {
-    let life = (expires != "never").then(|| parse_token_duration(expires)).transpose()?;
+    let life = (expires != "never").then(|| parse_token_lifetime(expires)).transpose()?;
     let scope = match scope {
         args::TokenScope::All => LoginTokenScope::All,
         args::TokenScope::Read => LoginTokenScope::Read,
@@ -221,21 +222,15 @@ fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
     Ok(mark)
 }
 
-/// Parses `90d`, `12h`, `30m` or `45s`.
-fn parse_token_duration(text: &str) -> Result<Duration, CommandFault> {
-    let wrong = || CommandFault::usage(format!("`{text}` is not a duration; write `12h` or `90d`"));
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        _ => return Err(wrong()),
-    };
-    let count: u64 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
-    // A century is effectively unlimited, and avoids overflows later.
-    let total = count.checked_mul(seconds).filter(|total| (1..=3_153_600_000).contains(total));
-    Ok(Duration::from_secs(total.ok_or_else(wrong)?))
+/// Parses the lifetime of a token: from a second to a century, which is effectively unlimited and avoids overflows later.
+fn parse_token_lifetime(text: &str) -> Result<Duration, CommandFault> {
+    const MAX_TOKEN_LIFETIME: Duration = Duration::from_hours(100 * 365 * 24);
+    let lifetime = parse_duration(text).map_err(|error| CommandFault::usage(error.to_string()))?;
+    if (Duration::from_secs(1)..=MAX_TOKEN_LIFETIME).contains(&lifetime) {
+        Ok(lifetime)
+    } else {
+        Err(CommandFault::usage(format!("`{text}` is not between `1s` and `36500d`, or `never`")))
+    }
 }
 
 fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> CommandOutcome {

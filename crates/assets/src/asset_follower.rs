@@ -17,11 +17,11 @@ use sha1::{Digest, Sha1};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 use tympan_content::{BlobId, NodePath, Repository, Snapshot};
-use tympan_jobs::{Error, FollowerLoop, JobQueues, NewJob, Result, format_error_chain};
+use tympan_jobs::{Error, FollowerLoop, JobQueues, NewJob, Result};
+use tympan_notation::error_chain_text;
 
 use crate::asset_handler::ASSET_UPDATE_TOPIC;
 use crate::asset_processor::{ASSET_NODE_TYPE, ASSET_UPDATE_USER, original_if_due};
-use crate::rendition_generator::to_hex;
 
 /// Name of the follower that stores jobs for assets.
 const ASSET_FOLLOWER_NAME: &str = "assets";
@@ -66,7 +66,7 @@ impl AssetFollower {
         while !rounds.is_stopped() {
             let done = self.process_newest_root(SystemTime::now()).await;
             rounds
-                .finish_round(done.map(|_| look).map_err(|failure| format_error_chain(&failure)))
+                .finish_round(done.map(|_| look).map_err(|failure| error_chain_text(&failure)))
                 .await;
         }
     }
@@ -186,7 +186,7 @@ fn collect_due_jobs(
 pub(crate) fn asset_update_job(path: &NodePath, original: &BlobId) -> NewJob {
     let state = json!({ "path": path.as_str(), "original": original.to_string() });
     // Databases index keys, so the key has the same length for every path.
-    let key = to_hex(&Sha1::digest(format!("{path}\n{original}")));
+    let key = hex::encode(Sha1::digest(format!("{path}\n{original}")));
     NewJob::new(ASSET_UPDATE_TOPIC, state)
         .with_key(key)
         .with_tenant(asset_tenant(path))

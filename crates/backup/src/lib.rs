@@ -105,14 +105,3 @@ pub use vault::pack_writer::WriteTotals;
 pub use vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
 pub use vault::{KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning};
 pub use verify::verify_snapshot;
-
-/// Joins an error's message with those of its causes.
-pub(crate) fn join_error_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
-}

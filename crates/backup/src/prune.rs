@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tracing::warn;
+use tympan_notation::error_chain_text;
 
 use crate::backend::VaultFileKind;
 use crate::error::{Error, Result};
@@ -174,7 +175,7 @@ pub fn prune_snapshots(
 /// Converts the error of a damaged vault file to the reason why nothing is removed.
 fn as_damaged_vault(error: Error) -> Error {
     match error {
-        error if error.is_loss() => Error::DamagedVault { fault: crate::join_error_causes(&error) },
+        error if error.is_loss() => Error::DamagedVault { fault: error_chain_text(&error) },
         error => error,
     }
 }

@@ -54,7 +54,7 @@ pub use index::rebuild::IndexMapRebuilder;
 pub use installation_undo::{ReplacedRecords, UndoRefUpdates, UndoReport};
 pub use model::date::JcrDate;
 pub use model::node_difference::{ChangeKind, NodeDifference, PropertyDifference};
-pub use model::node_path::{NodePath, check_item_name, local_name};
+pub use model::node_path::{NodePath, check_item_name, is_path_within, local_name};
 pub use model::reference::{NodeReference, ReferenceRewriteReport, SkippedReference};
 pub use model::referrer::{ReferenceKind, Referrer};
 pub use model::subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree, SubtreeScope};

@@ -22,7 +22,7 @@ mod schedule;
 mod worker;
 pub mod workflow;
 
-pub use error::{Error, Result, format_error_chain};
+pub use error::{Error, Result};
 pub use follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
 pub use job::{Job, JobId, JobPriority, JobProgress, JobState, NewJob};
 pub use osgi_config::watcher::OsgiConfigWatcher;

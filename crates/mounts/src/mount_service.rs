@@ -22,8 +22,9 @@ use tracing::{error, info, warn};
 use tympan_content::Repository;
 use tympan_jobs::{
     ConfigFault, Job, JobContext, JobHandler, JobOutcome, JobPriority, JobQueues, JobState, NewJob,
-    OsgiConfigWatcher, OsgiConfigs, format_error_chain,
+    OsgiConfigWatcher, OsgiConfigs,
 };
+use tympan_notation::error_chain_text;
 
 use crate::Result;
 use crate::asset_mount::{AssetMount, MountPurpose};
@@ -203,7 +204,7 @@ impl MountService {
             let configs = configurator.configs();
             if schedules {
                 if let Err(failure) = self.apply_configs(&configs, SystemTime::now()).await {
-                    error!(reason = format_error_chain(&failure), "cannot schedule mounts");
+                    error!(reason = error_chain_text(&failure), "cannot schedule mounts");
                 }
             } else {
                 self.load_configs(&configs);
@@ -337,7 +338,7 @@ impl MountService {
         let accepts_removals = match inner.ledger.accepts_removals(name) {
             Ok(accepts) => accepts,
             Err(failure) => {
-                return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
+                return JobOutcome::Retry { after: None, reason: error_chain_text(&failure) };
             }
         };
         inner.counters.passes.fetch_add(1, Ordering::Relaxed);
@@ -379,15 +380,15 @@ impl MountService {
             Err(failure @ MountPassError::Source { .. }) => {
                 warn!(
                     mount = name,
-                    reason = format_error_chain(&failure),
+                    reason = error_chain_text(&failure),
                     "cannot synchronize a mount"
                 );
                 JobOutcome::Done
             }
             Err(failure) if failure.is_transient() => {
-                JobOutcome::Retry { after: None, reason: format_error_chain(&failure) }
+                JobOutcome::Retry { after: None, reason: error_chain_text(&failure) }
             }
-            Err(failure) => JobOutcome::Failed { reason: format_error_chain(&failure) },
+            Err(failure) => JobOutcome::Failed { reason: error_chain_text(&failure) },
         }
     }
 }

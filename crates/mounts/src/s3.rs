@@ -116,7 +116,7 @@ impl S3SignedRequest<'_> {
             self.path, self.query, self.host
         );
         let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let hash = to_hex(&Sha256::digest(request.as_bytes()));
+        let hash = hex::encode(Sha256::digest(request.as_bytes()));
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}");
         let mut key = hmac_sha256(format!("AWS4{}", secret.expose_secret()).as_bytes(), &day);
         for part in [self.region, "s3", "aws4_request", &text] {
@@ -124,7 +124,7 @@ impl S3SignedRequest<'_> {
         }
         format!(
             "AWS4-HMAC-SHA256 Credential={id}/{scope}, SignedHeaders={names}, Signature={}",
-            to_hex(&key)
+            hex::encode(key)
         )
     }
 }
@@ -133,10 +133,6 @@ fn hmac_sha256(key: &[u8], text: &str) -> Vec<u8> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return Vec::new() };
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().to_vec()
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One page of a listing.

@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 
+use tympan_notation::escape_html;
 use tympan_render::INCLUDE_ATTRIBUTE;
 
 /// The use of an address, which decides whether its scheme may differ from that of its page.
@@ -190,8 +191,8 @@ fn rewrite_tag(
         });
         match changed {
             // A value without quotes cannot hold every address.
-            Some(text) if attribute.is_quoted => out.push_str(&escape_attribute(&text)),
-            Some(text) => out.push_str(&format!("\"{}\"", escape_attribute(&text))),
+            Some(text) if attribute.is_quoted => out.push_str(&escape_html(&text)),
+            Some(text) => out.push_str(&format!("\"{}\"", escape_html(&text))),
             None => out.push_str(written),
         }
         at = attribute.value_end;
@@ -341,10 +342,6 @@ fn starts_with_ignore_case(text: &str, begin: &str) -> bool {
 /// Formats an address as a quoted CSS string.
 fn escape_css_string(text: &str) -> String {
     text.replace('\\', "%5C").replace('"', "%22").replace('\n', "%0A")
-}
-
-fn escape_attribute(text: &str) -> String {
-    text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;").replace('<', "&lt;")
 }
 
 /// Resolves the character references that occur in addresses; others stay unchanged.

@@ -18,7 +18,6 @@ mod dependency;
 mod dynamic_inclusion;
 mod error;
 mod fragment;
-mod html_escape;
 mod i18n;
 mod image_address;
 pub mod ledger;
@@ -48,7 +47,6 @@ pub use fragment::{
     ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
     FragmentInvalidationMode, FragmentLookupCounts, UncachedReason,
 };
-pub use html_escape::escape_html;
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };

@@ -23,8 +23,9 @@ use tympan_content::{
 };
 use tympan_jobs::{
     ChangesAfterCursor, FollowerLoop, Job, JobContext, JobHandler, JobOutcome, NewJob,
-    format_error_chain, read_changes_after,
+    read_changes_after,
 };
+use tympan_notation::error_chain_text;
 
 use crate::message_sender::run_blocking;
 use crate::replication_request::{
@@ -89,7 +90,7 @@ impl OnOffTimeFollower {
             let done = self.process_next_changes(SystemTime::now()).await;
             let wait =
                 done.map(|is_end| if is_end { CONTENT_POLL_INTERVAL } else { Duration::ZERO });
-            rounds.finish_round(wait.map_err(|error| format_error_chain(&error))).await;
+            rounds.finish_round(wait.map_err(|error| error_chain_text(&error))).await;
         }
     }
 
@@ -241,9 +242,9 @@ impl JobHandler for OnOffTimeHandler {
         match self.run_scheduled_action(job) {
             Ok(()) => JobOutcome::Done,
             Err(error) if error.is_transient() => {
-                JobOutcome::Retry { after: None, reason: format_error_chain(&error) }
+                JobOutcome::Retry { after: None, reason: error_chain_text(&error) }
             }
-            Err(error) => JobOutcome::Failed { reason: format_error_chain(&error) },
+            Err(error) => JobOutcome::Failed { reason: error_chain_text(&error) },
         }
     }
 }

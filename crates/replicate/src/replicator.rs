@@ -11,8 +11,9 @@ use tracing::{debug, info, warn};
 use tympan_content::{ChunkId, Repository};
 use tympan_jobs::{
     FollowerLoop, Job, JobClaim, JobFilter, JobQueues, JobState, JobWorker, QueueSet,
-    escape_topic_part, format_error_chain,
+    escape_topic_part,
 };
+use tympan_notation::error_chain_text;
 use tympan_web::client::{ClientOptions, HttpClient};
 
 use crate::affected_url::{AffectedUrlResolver, UntrackedUrlResolver};
@@ -384,7 +385,7 @@ impl Replicator {
                 }
             }
             Err(error) => {
-                let reason = format_error_chain(&error);
+                let reason = error_chain_text(&error);
                 let retry_at =
                     error.is_transient().then(|| SystemTime::now() + retry_delay(job.attempt));
                 if retry_at.is_some() {
@@ -534,7 +535,7 @@ impl Replicator {
                 last_attempt = Some(Instant::now());
             }
             let round = self.flush_if_needed(is_owing).await.map(|()| look);
-            rounds.finish_round(round.map_err(|error| format_error_chain(&error))).await;
+            rounds.finish_round(round.map_err(|error| error_chain_text(&error))).await;
         }
     }
 

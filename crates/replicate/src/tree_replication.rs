@@ -26,7 +26,8 @@ use tympan_content::{
     CheckInOptions, CheckOutState, ChunkId, JCR_CONTENT, JcrDate, NodePath, Repository, Session,
     Snapshot, StoredDocument, SubtreeScope,
 };
-use tympan_jobs::{Job, JobClaim, JobQueues, JobState, NewJob, format_error_chain};
+use tympan_jobs::{Job, JobClaim, JobQueues, JobState, NewJob};
+use tympan_notation::error_chain_text;
 
 use crate::agent::{ReplicationAgentKind, read_agents};
 use crate::message::parse_chunk_id;
@@ -438,7 +439,7 @@ impl Replicator {
                 Ok(TreePartOutcome::Idle) => IDLE_POLL_INTERVAL,
                 Err(error) => {
                     warn!(
-                        reason = format_error_chain(&error),
+                        reason = error_chain_text(&error),
                         "cannot continue to activate or deactivate a tree"
                     );
                     IDLE_POLL_INTERVAL
@@ -492,7 +493,7 @@ impl Replicator {
             }
             Err(error) => {
                 let retry_at = is_retryable(&error).then(|| now + IDLE_POLL_INTERVAL);
-                let reason = format_error_chain(&error);
+                let reason = error_chain_text(&error);
                 queues.fail_job(job.id, self.process_name(), &reason, (retry_at, now)).await?;
                 Err(error)
             }

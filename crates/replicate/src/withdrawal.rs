@@ -18,7 +18,8 @@ use tracing::info;
 use tympan_content::{
     ChunkId, Node, NodePath, RevisionDetails, Snapshot, SubtreeScope, Withdrawal,
 };
-use tympan_jobs::{FollowerLoop, NewJob, format_error_chain};
+use tympan_jobs::{FollowerLoop, NewJob};
+use tympan_notation::error_chain_text;
 
 use crate::agent::{ReplicationAgentKind, read_agents};
 use crate::message_sender::run_blocking;
@@ -254,7 +255,7 @@ impl Replicator {
         let mut last = None;
         while !rounds.is_stopped() {
             let round = self.withdraw_if_changed(&mut last).await.map(|()| look);
-            rounds.finish_round(round.map_err(|error| format_error_chain(&error))).await;
+            rounds.finish_round(round.map_err(|error| error_chain_text(&error))).await;
         }
     }
 

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use tantivy::indexer::UserOperation;
 use tantivy::{TantivyDocument, Term};
 use tympan_content::{Error as ContentError, Node, NodePath};
+use tympan_notation::error_chain_text;
 
-use crate::error::{Error, Result, join_causes};
+use crate::error::{Error, Result};
 use crate::index_document::{IndexDocumentBuilder, is_indexed};
 use crate::index_folder::SearchIndexWriter;
 use crate::index_status::SearchIndexCounters;
@@ -50,7 +51,7 @@ impl DocumentSource {
         match result {
             Ok(node) => Ok(Self::Node(node)),
             Err(error @ ContentError::Damaged { .. }) => {
-                let reason = join_causes(&error);
+                let reason = error_chain_text(&error);
                 match error {
                     ContentError::Damaged { path, .. } => Ok(Self::Unreadable(path, reason)),
                     error => Err(error.into()),

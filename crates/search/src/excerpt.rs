@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use tantivy::tokenizer::TextAnalyzer;
 use tympan_content_query::{FullTextExpression, normalize_word};
+use tympan_notation::{escape_html, matches_wildcards, wildcard_tokens};
 
 use crate::analyzer::{build_word_analyzer, tokenize};
-use crate::word_expansion::matches_wildcard;
 
 /// The approximate length of an excerpt, in bytes.
 const EXCERPT_BYTES: usize = 220;
@@ -59,7 +59,7 @@ impl HighlightTerms {
     fn matches(&self, word: &str) -> bool {
         self.exact_words.contains(word)
             || self.prefixes.iter().any(|prefix| word.starts_with(prefix))
-            || self.patterns.iter().any(|pattern| matches_wildcard(pattern, word))
+            || self.patterns.iter().any(|pattern| matches_wildcards(wildcard_tokens(pattern), word))
     }
 
     /// Returns the ranges of the words in a text.
@@ -113,13 +113,13 @@ pub(crate) fn make_excerpt(
         if range.start < at {
             continue;
         }
-        escape_html(text.get(at..range.start).unwrap_or_default(), &mut out);
+        push_excerpt_text(&mut out, text.get(at..range.start).unwrap_or_default());
         out.push_str("<strong>");
-        escape_html(text.get(range.clone()).unwrap_or_default(), &mut out);
+        push_excerpt_text(&mut out, text.get(range.clone()).unwrap_or_default());
         out.push_str("</strong>");
         at = range.end;
     }
-    escape_html(text.get(at..window.end).unwrap_or_default(), &mut out);
+    push_excerpt_text(&mut out, text.get(at..window.end).unwrap_or_default());
     if window.end < text.len() {
         out.push_str(" …");
     }
@@ -165,18 +165,9 @@ fn word_texts(text: &str) -> Vec<String> {
     tokenize(&mut build_word_analyzer(), text).into_iter().map(|token| token.text).collect()
 }
 
-fn escape_html(text: &str, out: &mut String) {
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' => out.push(' '),
-            other => out.push(other),
-        }
-    }
+/// Appends escaped text, in one line.
+fn push_excerpt_text(out: &mut String, text: &str) {
+    out.push_str(&escape_html(text).replace('\n', " "));
 }
 
 #[cfg(test)]

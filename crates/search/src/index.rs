@@ -233,7 +233,7 @@ impl SearchIndex {
                     verify_checksums(&shared, build);
                 }
                 Err(error) => {
-                    tracing::warn!(reason = %crate::error::join_causes(&error), "rebuilding the full-text \
+                    tracing::warn!(reason = %tympan_notation::error_chain_text(&error), "rebuilding the full-text \
                         index");
                 }
             }

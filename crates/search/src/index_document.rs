@@ -12,11 +12,12 @@ use tantivy::TantivyDocument;
 use tantivy::schema::OwnedValue;
 use tympan_content::{
     BorrowedNode, BorrowedProperty, BorrowedValue, Error as ContentError, JCR_CONTENT, JcrDate,
-    MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Repository, ValueType,
+    MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Repository, ValueType, is_path_within,
 };
 use tympan_content_query::{Error as QueryError, is_link_text, is_searched_property};
+use tympan_notation::error_chain_text;
 
-use crate::error::{Result, join_causes};
+use crate::error::Result;
 use crate::language::{self, UNKNOWN_LANGUAGE};
 use crate::schema::SearchIndexFields;
 use crate::text_extraction::{
@@ -53,10 +54,7 @@ const MAX_EXACT_BYTES: usize = 128;
 
 /// Returns true if a document is in the index.
 pub(crate) fn is_indexed(path: &NodePath) -> bool {
-    let path = path.as_str();
-    !EXCLUDED_TREES.iter().any(|outside| {
-        path.strip_prefix(outside).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
+    !EXCLUDED_TREES.iter().any(|tree| is_path_within(path.as_str(), tree))
 }
 
 /// Returns the key for the words of all properties of this name that are below the nodes in [`OWN_PROPERTY_PATHS`].
@@ -309,7 +307,7 @@ impl IndexDocumentContent<'_> {
                     if error.is_transient() {
                         return Err(error.into());
                     }
-                    Err(join_causes(&error))
+                    Err(error_chain_text(&error))
                 }
             };
             match read {
@@ -328,12 +326,10 @@ impl IndexDocumentContent<'_> {
         {
             return Err(QueryError::FullText(error.to_string().into()).into());
         }
-        self.record_failure(
-            failure.map_or_else(
-                || "its body cannot be decoded".to_owned(),
-                |error| join_causes(error),
-            ),
-        );
+        self.record_failure(failure.map_or_else(
+            || "its body cannot be decoded".to_owned(),
+            |error| error_chain_text(error),
+        ));
         Ok(())
     }
 

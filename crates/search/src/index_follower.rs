@@ -12,9 +12,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use tympan_content::{NodePath, Snapshot};
+use tympan_notation::error_chain_text;
 
 use crate::document_writer::{DocumentSource, IndexDocumentWriter};
-use crate::error::{Error, Result, join_causes};
+use crate::error::{Error, Result};
 use crate::index::{SearchIndexState, ServedBuild};
 use crate::index_document::is_indexed;
 use crate::index_folder::{CurrentBuild, SearchIndexWriter};
@@ -162,7 +163,7 @@ impl SearchIndexFollower {
             Err(error) => {
                 return Err(Error::Damaged(format!(
                     "its content state no longer exists: {}",
-                    join_causes(&error)
+                    error_chain_text(&error)
                 )));
             }
         };
@@ -239,7 +240,7 @@ impl SearchIndexFollower {
 
     /// Records a failure, and waits before the next attempt.
     fn record_failure(&mut self, error: &Error) {
-        let reason = join_causes(error);
+        let reason = error_chain_text(error);
         tracing::warn!(reason = %reason, "cannot update the full-text index");
         self.writer = None;
         if matches!(error, Error::Damaged(_)) {
@@ -270,7 +271,7 @@ impl SearchIndexFollower {
             root,
             now + ROOT_LEASE_DURATION,
         ) {
-            tracing::debug!(root = %root, reason = %join_causes(&error), "cannot lease the root of the \
+            tracing::debug!(root = %root, reason = %error_chain_text(&error), "cannot lease the root of the \
                 full-text index");
         }
     }

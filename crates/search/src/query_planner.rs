@@ -17,12 +17,13 @@ use tantivy::tokenizer::Token;
 use tantivy::{Searcher, Term};
 use tympan_content::NodePath;
 use tympan_content_query::{FullTextExpression, FullTextRequest, normalize_word};
+use tympan_notation::{matches_wildcards, wildcard_tokens};
 
 use crate::analyzer::{all_stems_name, build_word_analyzer, tokenize};
 use crate::error::{Error, Result};
 use crate::schema::SearchIndexFields;
 use crate::similar_query;
-use crate::word_expansion::{MAX_EXPANSION, WordLocation, matches_wildcard, most_frequent};
+use crate::word_expansion::{MAX_EXPANSION, WordLocation, most_frequent};
 
 /// The weight of a word in a title.
 const TITLE_BOOST: f32 = 3.0;
@@ -350,7 +351,8 @@ impl TextQueryPlanner<'_> {
             return self.plan_term(&pattern);
         }
         let prefix = pattern.split(['*', '?']).next().unwrap_or_default();
-        self.plan_expanded(prefix, &|word| matches_wildcard(&pattern, word)).map(Some)
+        let matches = |word: &str| matches_wildcards(wildcard_tokens(&pattern), word);
+        self.plan_expanded(prefix, &matches).map(Some)
     }
 
     /// Plans the query for the documents that have any of the words that begin with a prefix and pass a test.

@@ -151,60 +151,9 @@ fn prefix_end(start: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// Returns true if a word matches a pattern of `*` (any characters) and `?` (any single character).
-pub(crate) fn matches_wildcard(pattern: &str, word: &str) -> bool {
-    let pattern: Vec<char> = pattern.chars().collect();
-    let word: Vec<char> = word.chars().collect();
-    let (mut at, mut next) = (0, 0);
-    // The position to continue from if the part after the last star does not match: the star then takes one more
-    // character.
-    let mut retry: Option<(usize, usize)> = None;
-    while next < word.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                retry = Some((at, next));
-                at += 1;
-            }
-            Some(pattern_character)
-                if *pattern_character == '?' || Some(pattern_character) == word.get(next) =>
-            {
-                at += 1;
-                next += 1;
-            }
-            _ => match retry {
-                Some((star, star_end)) => {
-                    retry = Some((star, star_end + 1));
-                    at = star + 1;
-                    next = star_end + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.get(at..).unwrap_or_default().iter().all(|rest| *rest == '*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn matches_patterns() {
-        for (pattern, word, expected) in [
-            ("h*o", "hello", true),
-            ("h?llo", "hello", true),
-            ("h?llo", "hllo", false),
-            ("*", "", true),
-            ("*ll*", "hello", true),
-            ("*lo*l", "hello", false),
-            ("a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
-            ("?", "é", true),
-            ("hello", "hello", true),
-            ("hell", "hello", false),
-        ] {
-            assert_eq!(matches_wildcard(pattern, word), expected, "{pattern} {word}");
-        }
-    }
 
     #[test]
     fn ends_ranges() {

@@ -74,7 +74,7 @@ impl Instance {
                 }
                 done => done,
             };
-            let report = report.map_err(|error| tympan_jobs::format_error_chain(&error))?;
+            let report = report.map_err(|error| tympan_notation::error_chain_text(&error))?;
             let failed = report.findings.iter().filter(|finding| finding.is_failure() && is_new);
             failed.for_each(|finding| tracing::warn!(reason = %finding, "export failed"));
             if report.written + report.removed > 0 {
@@ -151,7 +151,7 @@ fn export_missing_file(
     let on_demand_response = on_demand_response.map_err(|error| {
         tracing::warn!(
             file = uri,
-            reason = tympan_jobs::format_error_chain(&error),
+            reason = tympan_notation::error_chain_text(&error),
             "export failed"
         );
         let message = "cannot export the page now; see the error log of the server";

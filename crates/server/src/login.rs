@@ -17,7 +17,6 @@ mod password_check;
 mod token;
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -469,15 +468,7 @@ fn csrf_token_of(token: &str) -> String {
 }
 
 fn hash_text(text: &str) -> String {
-    to_hex(&Sha256::digest(text))
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        write!(text, "{byte:02x}").ok();
-        text
-    })
+    hex::encode(Sha256::digest(text))
 }
 
 fn to_unix_seconds(time: SystemTime) -> i64 {

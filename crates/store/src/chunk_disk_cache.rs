@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
+use tympan_notation::ByteSize;
 
-use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
 use crate::chunk_batch::ChunkBatch;
 use crate::chunk_store::{ChunkStore, ReadChunks};

@@ -16,7 +16,6 @@
 
 mod base_store;
 pub mod body;
-mod byte_size;
 mod cached_base_store;
 mod check;
 mod chunk;
@@ -27,7 +26,6 @@ mod chunk_sync;
 pub mod disk;
 mod error;
 mod garbage_collection;
-mod hex;
 mod history;
 mod id;
 pub mod key;
@@ -42,7 +40,6 @@ mod store_root;
 mod tree;
 
 pub use base_store::{BaseStore, acquire_lease, renew_lease};
-pub use byte_size::ByteSize;
 pub use cached_base_store::CachedBaseStore;
 pub use check::{
     DamagedLocation, RootOrigin, StoreCheckReport, StoreInspection, check_store, inspect_store,
@@ -77,3 +74,4 @@ pub use tree::{
     ConflictResolution, MAX_KEY_BYTES, MAX_VALUE_BYTES, MapChange, MapDiff, MapMerge,
     MapMergeConflict, MapMergeResult, MapScan, MapValue, MergeStep, SortedMap,
 };
+pub use tympan_notation::ByteSize;

@@ -168,10 +168,7 @@ impl SampleAssertion {
             }
             Self::Md5(expected_digest) => {
                 let expected_digest = expected_digest.evaluate(scope).trim().to_owned();
-                let digest: String = md5::Md5::digest(response.body.as_bytes())
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect();
+                let digest = hex::encode(md5::Md5::digest(response.body.as_bytes()));
                 if digest.eq_ignore_ascii_case(&expected_digest) {
                     return AssertionResult::Passed;
                 }

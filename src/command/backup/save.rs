@@ -62,7 +62,7 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
         tracing::debug!(reason = %error, "cannot enable the local index table");
     }
     let vault = Arc::new(vault);
-    let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
+    let wait = arguments.vault.retry_lock;
     let lock = vault_session::lock_vault(&vault, &user, (VaultLockMode::Shared, wait))?;
     let log = vault_session::run_log_file(vault.id())
         .map(BackupRunLog::new)
@@ -391,7 +391,7 @@ fn effective_tuning(
             .or(nodes)
             .or(tuned_settings.queue_bytes())
             .unwrap_or(usual.queue_bytes),
-        piece_delay: std::time::Duration::from_millis(tuning.delay_ms),
+        piece_delay: tuning.piece_delay,
     }
 }
 

@@ -154,7 +154,7 @@ pub(super) fn init_vault(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
 /// Opens a vault.
 pub(super) fn open_vault(arguments: &VaultArgs) -> Result<VaultSession, CommandFault> {
     let vault = Arc::new(open_vault_exclusively(arguments)?);
-    let wait = Duration::from_secs(arguments.retry_lock);
+    let wait = arguments.retry_lock;
     Ok(VaultSession { vault, user: VaultUser::this_process(), lock_timeout: wait })
 }
 

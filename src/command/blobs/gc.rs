@@ -3,15 +3,14 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_blobs::garbage_collection::{BlobTally, SweepMode, SweepOptions, SweepReport};
-use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandOutcome, say};
 
 use super::format_time;
 use crate::blob_sharing::BlobSharing;
-use crate::config::parse_span;
 use crate::home::Home;
 use crate::trusted_clock::trusted_now;
 
@@ -26,19 +25,14 @@ pub(super) enum BlobGcMode {
     Sweep,
 }
 
-/// Marks and sweeps. `spans` are the grace and the window.
+/// Marks and sweeps.
 pub(super) fn run_blob_gc(
     home: &Path,
     mode: BlobGcMode,
-    spans: [&str; 2],
+    grace: Duration,
+    window: Duration,
     json: bool,
 ) -> CommandOutcome {
-    let [grace, window] = spans.map(|text| {
-        parse_span(text).ok_or_else(|| {
-            CommandFault::usage(format!("`{text}` is not a duration; write \"24h\" or \"7d\""))
-        })
-    });
-    let (grace, window) = (grace?, window?);
     let home = Home::open_existing(home)?;
     let sharing = BlobSharing::of_home(&home);
     let chunks = &**home.repository.chunks();

@@ -34,7 +34,7 @@ pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
                 (false, true) => gc::BlobGcMode::Mark,
                 (false, false) => gc::BlobGcMode::Sweep,
             };
-            gc::run_blob_gc(home, mode, [grace, window], *json)
+            gc::run_blob_gc(home, mode, *grace, *window, *json)
         }
         BlobsCommand::Stats { home, json } => print_blob_stats(home, *json),
         BlobsCommand::List { home, trash, json } => list::run_blob_list(home, *trash, *json),

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use tokio::sync::watch;
 use tympan_blobs::garbage_collection::SweepMode;
+use tympan_notation::ByteSize;
 use tympan_replicate::{RemoteStoreCredentials, StandbyCopyReport, StandbyStore};
 use tympan_store::{ChunkId, GarbageCollectionOptions, LayeredStore, LocalStore, acquire_lease};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
@@ -273,7 +274,7 @@ impl StandbyFollower {
             .config
             .collect
             .rate
-            .map_or(garbage_collection::DEFAULT_BYTES_PER_SECOND, |rate| rate.0);
+            .map_or(garbage_collection::DEFAULT_BYTES_PER_SECOND, ByteSize::as_bytes);
         let mut pacer = CollectionPacer::with_rate(rate.max(1));
         let sharing = &self.stores.sharing;
         let done = sharing.mark_needed_blobs(&*self.stores.chunks, &mut |progress| {

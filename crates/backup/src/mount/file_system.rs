@@ -14,6 +14,7 @@ use fuser::{
 };
 use parking_lot::Mutex;
 use tracing::warn;
+use tympan_notation::error_chain_text;
 
 use super::MountAccess;
 use super::inode_table::InodeTable;
@@ -250,7 +251,7 @@ impl SnapshotFileSystem {
 }
 
 fn log_read_error(error: &crate::Error) -> Errno {
-    let reason = crate::join_error_causes(error);
+    let reason = error_chain_text(error);
     warn!(reason, "cannot read part of the vault");
     Errno::EIO
 }

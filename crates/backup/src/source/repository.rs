@@ -36,6 +36,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use tympan_blobs::{ReadBlobs, SMALL_BLOB_BYTES};
+use tympan_notation::error_chain_text;
 use tympan_store::{BaseStore, BlobId, Chunk, ChunkId, Revision, RootLease};
 
 use super::base_store::{
@@ -528,7 +529,7 @@ impl RepositorySaver<'_> {
                 // It was removed after the refs were listed.
                 Err(Error::Store(tympan_store::Error::RefNotFound { .. })) => {}
                 Err(error) if error.is_source_error() => {
-                    self.faults.add(format!("branch {name}"), &crate::join_error_causes(&error));
+                    self.faults.add(format!("branch {name}"), &error_chain_text(&error));
                 }
                 Err(error) => return Err(error),
             }
@@ -1144,7 +1145,7 @@ impl RepositorySaver<'_> {
                 return Ok(None);
             }
             Err(error) if error.is_damage() => {
-                self.faults.add(format!("blob {id}"), &crate::join_error_causes(&error));
+                self.faults.add(format!("blob {id}"), &error_chain_text(&error));
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),

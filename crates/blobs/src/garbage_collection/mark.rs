@@ -143,7 +143,7 @@ impl<'a> MarkPartWriter<'a> {
         if !self.part_bytes.is_empty() {
             self.write_part()?;
         }
-        let digest = encode_hex(&self.hasher.finalize());
+        let digest = hex::encode(self.hasher.finalize());
         let turn = self.round.to_owned();
         Ok(MarkHead {
             begun: started_at,
@@ -224,7 +224,7 @@ fn read_mark_parts(
             count += 1;
         }
     }
-    if count != head.count || encode_hex(&hash.finalize()) != head.digest {
+    if count != head.count || hex::encode(hash.finalize()) != head.digest {
         return Err(malformed_note_error(&format!("{MARKS_NOTE_PREFIX}{id}")));
     }
     Ok(true)
@@ -255,8 +255,4 @@ fn remove_mark_parts(storage: &dyn WriteBlobs, id: &str, but: Option<&str>) -> R
         }
     }
     Ok(())
-}
-
-pub(super) fn encode_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::access::privilege::Privileges;
 use crate::access::restriction::Restrictions;
+use crate::model::node_path::is_path_within;
 use crate::{NodePath, Subtree, Value};
 
 /// The node types that this module reads. Their index entries locate policies and accounts.
@@ -106,19 +107,22 @@ impl AccessControlDocument {
                 self.policies.push(read_policy(Some(controlled), path, node))
             }
             ("rep:repoPolicy", "rep:ACL") => self.policies.push(read_policy(None, path, node)),
-            ("rep:cugPolicy", "rep:CugPolicy") if is_strictly_below(&controlled, CUG_ROOT_PATH) => {
+            ("rep:cugPolicy", "rep:CugPolicy")
+                if is_path_within(controlled.as_str(), CUG_ROOT_PATH) =>
+            {
                 let principals = read_texts(node, "rep:principalNames");
                 self.closed_user_groups.push(ClosedUserGroup { node: controlled, principals });
             }
             ("rep:principalPolicy", "rep:PrincipalPolicy")
-                if is_strictly_below(path, ACCOUNTS_ROOT) =>
+                if is_path_within(path.as_str(), ACCOUNTS_ROOT) =>
             {
                 self.policies.extend(read_principal_policies(path, node));
             }
             (_, kind) => {
-                if let (Some(kind), true) =
-                    (AccountKind::from_primary_type(kind), is_strictly_below(path, ACCOUNTS_ROOT))
-                {
+                if let (Some(kind), true) = (
+                    AccountKind::from_primary_type(kind),
+                    is_path_within(path.as_str(), ACCOUNTS_ROOT),
+                ) {
                     self.accounts.push(read_account(path, node, kind));
                 }
             }
@@ -138,10 +142,6 @@ impl AccountKind {
             _ => None,
         }
     }
-}
-
-pub(crate) fn is_strictly_below(path: &NodePath, top: &str) -> bool {
-    path.as_str().strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn read_policy(node: Option<NodePath>, at: &NodePath, tree: &Subtree) -> AccessPolicy {

@@ -461,7 +461,7 @@ fn a_cursor_names_no_document_that_its_follower_does_not_see() {
         let page = repository.changes(&viewer, &cursor, &ChangeFilter::default(), 1).unwrap();
         told.extend(page.revisions.iter().flat_map(|one| one.changes.iter().map(line)));
         cursor = page.next;
-        let hex: String = b"hidden-name".iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex::encode("hidden-name");
         assert!(!cursor.to_string().contains(&hex), "{cursor}");
         if page.is_end {
             break;

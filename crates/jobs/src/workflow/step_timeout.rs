@@ -15,6 +15,7 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value as Json};
+use tympan_notation::parse_duration;
 
 use crate::workflow::model_step::WorkflowStep;
 
@@ -49,7 +50,7 @@ impl StepTimeout {
             step.text_argument("timeout"),
             parse_json_number(step.arguments.get("timeoutMillis")),
         ) {
-            (Some(text), _) => Some(parse_duration(text)?),
+            (Some(text), _) => Some(parse_duration(text).map_err(|error| error.to_string())?),
             (None, Some(millis)) => Some(Duration::from_millis(millis)),
             (None, None) => None,
         };
@@ -100,22 +101,6 @@ impl StepTimeout {
 pub(crate) fn parse_json_number(value: Option<&Json>) -> Option<u64> {
     let value = value?;
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
-}
-
-/// Parses `90s`, `15m`, `36h` or `2d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let wrong = || format!("`{text}` is not a duration; write `90s`, `15m`, `36h` or `2d`");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        _ => return Err(wrong()),
-    };
-    let count: u64 = text.trim_end_matches(unit).trim().parse().map_err(|_| wrong())?;
-    Ok(Duration::from_secs(count.saturating_mul(seconds)))
 }
 
 #[cfg(test)]

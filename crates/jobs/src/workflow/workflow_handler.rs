@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value as Json};
 use tokio::runtime::Handle;
+use tympan_notation::error_chain_text;
 
-use crate::error::format_error_chain;
 use crate::workflow::engine::{StepActionContext, StepCompletion, WorkflowEngine, WorkflowStart};
 use crate::workflow::model::WorkflowModel;
 use crate::workflow::model_step::{WorkflowStep, WorkflowStepKind};
@@ -148,7 +148,7 @@ impl WorkflowHandler {
         let actor = match step.text_argument("serviceUser") {
             Some(name) => match self.step_registry.require_service_user(name) {
                 Ok(()) => name.to_owned(),
-                Err(error) => return failed(format_error_chain(&error)),
+                Err(error) => return failed(error_chain_text(&error)),
             },
             None => instance.initiator.clone(),
         };
@@ -264,9 +264,9 @@ impl JobHandler for WorkflowHandler {
         match self.run_step(item, job, context) {
             Ok(outcome) => outcome,
             Err(error) if error.is_transient() => {
-                JobOutcome::Retry { after: None, reason: format_error_chain(&error) }
+                JobOutcome::Retry { after: None, reason: error_chain_text(&error) }
             }
-            Err(error) => JobOutcome::Failed { reason: format_error_chain(&error) },
+            Err(error) => JobOutcome::Failed { reason: error_chain_text(&error) },
         }
     }
 }

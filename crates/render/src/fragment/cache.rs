@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
-use tympan_content::{ChunkId, Snapshot};
+use tympan_content::{ChunkId, Snapshot, is_path_within};
 
 use super::ghost::GhostFragmentList;
 use super::{FragmentDirectives, UncachedReason};
@@ -328,7 +328,7 @@ impl FragmentCache {
                 state.remove_if(|component_key, _| {
                     let path = component_key.split('\0').next().unwrap_or_default();
                     let is_in = |bucket: &Vec<String>| {
-                        bucket.iter().any(|folder| is_at_or_below(path, folder))
+                        bucket.iter().any(|folder| is_path_within(path, folder))
                     };
                     let is_other = !buckets.iter().any(is_in);
                     (is_other && others) || changed.iter().any(|bucket| is_in(bucket))
@@ -665,11 +665,6 @@ impl FragmentSlot {
 
 fn ghost_key(component_key: &str, variation: &str) -> u64 {
     hash_bytes(component_key).rotate_left(1) ^ hash_bytes(variation)
-}
-
-fn is_at_or_below(path: &str, outer: &str) -> bool {
-    outer == "/"
-        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl FragmentRenderPermit {

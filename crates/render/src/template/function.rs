@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, State, Value};
+use tympan_notation::escape_html;
 
 use super::asset::asset_value;
 use super::date::DateStyle;
@@ -23,7 +24,6 @@ use super::{breakpoint, date};
 use crate::client_library::ClientLibraryKind;
 use crate::client_library::client_library_file::ClientLibraryResolver;
 use crate::dependency::content_reader::RequestFacts;
-use crate::html_escape::escape_html;
 use crate::i18n::message_format;
 use crate::page::search::{self, PageSearch, PageSearchResults};
 use crate::page::{self, PageOrder};

@@ -40,7 +40,6 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::base_store::BaseStore;
-use crate::byte_size::ByteSize;
 use crate::chunk::Chunk;
 use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
 use crate::chunk_store::{ChunkStore, ReadChunks};
@@ -64,6 +63,7 @@ use record::{RECORD_HEADER_BYTES, RecordHeader};
 use record_index::{RecordIndex, RecordLookupPurpose};
 use record_payload::StoreTables;
 pub(crate) use record_payload::{check_lease_update, check_update};
+use tympan_notation::ByteSize;
 
 /// The options of a local store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

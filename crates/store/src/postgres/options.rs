@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tympan_notation::ByteSize;
 
-use crate::byte_size::ByteSize;
 use crate::error::{Error, Result};
 
 /// The options for opening a store on PostgreSQL.

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use tympan_notation::escape_html;
 
 use super::figure_text::format_count;
-use super::html_escape::escape_html;
 use crate::measurement::{CacheEvidence, FirstCachedResponse, RunResults};
 use crate::report::goal::format_response_time;
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use tympan_notation::escape_html;
+
 use super::chart::{self, ChartLine};
-use super::html_escape::escape_html;
 use super::run_report::RunReport;
 use super::{cache_warmup, figure_text, slow_sample, text, trace};
 use crate::measurement::log_watch_result::LogWatchResult;

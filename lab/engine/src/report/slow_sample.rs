@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use tympan_notation::escape_html;
 
 use super::figure_text;
-use super::html_escape::escape_html;
 use crate::measurement::{RunResults, ServerLogJoin, SlowSample, TimingHistogram};
 use crate::report::goal::format_response_time;
 

@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
+use tympan_notation::escape_html;
+
 use super::figure_text;
-use super::html_escape::escape_html;
 use crate::measurement::{ExchangeTrace, RunResults};
 use crate::report::goal::format_response_time;
 

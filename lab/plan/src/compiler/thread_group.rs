@@ -43,7 +43,7 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
                 is_open = false;
             }
             name @ ("random_arrivals" | "even_arrivals" | "pause") => {
-                let Some(duration) = parse_duration(inner) else {
+                let Some(duration) = parse_jmeter_duration(inner) else {
                     return fault("expected a time such as 10 min");
                 };
                 let kind = if name == "even_arrivals" {
@@ -88,7 +88,7 @@ fn parse_rate(text: &str) -> Option<f64> {
     (rate.is_finite() && rate >= 0.0).then_some(rate)
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+fn parse_jmeter_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number = text.get(..at)?.parse::<f64>().ok()?;

@@ -9,7 +9,6 @@ use tympan_lab_engine::live_display::LiveDisplay;
 use tympan_lab_engine::plan_run::{LoadAmount, LoadOffer, RunOptions};
 use tympan_lab_engine::report::report_sheet::ReportSheet;
 use tympan_lab_plan::goal::LoadGoal;
-use tympan_lab_plan::quantity::parse_size;
 use tympan_lab_plan::{TestPlan, parse_rate};
 use tympan_lab_tools::component_profile::ComponentProfileOptions;
 use tympan_lab_tools::phase::outage::{OutageOptions, OutageSwitch};
@@ -17,6 +16,7 @@ use tympan_lab_tools::phase::{
     LiveDisplayFactory, breakpoint, component, endurance, error_trial, go_live,
 };
 use tympan_lab_tools::{isolated_component, phase};
+use tympan_notation::ByteSize;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::log_watch::WatchedLogs;
@@ -131,8 +131,8 @@ pub(super) fn run_error_test(arguments: &LabErrorsArgs) -> CommandOutcome {
             let (origin, page) = split_url(site);
             let upload = arguments.upload.as_deref();
             let upload = upload.map(|path| (path, arguments.upload_size.as_str()));
-            let is_size =
-                parse_size(&arguments.upload_size).is_some_and(|size| size <= MAX_UPLOAD_BYTES);
+            let size = arguments.upload_size.parse().map(ByteSize::as_bytes);
+            let is_size = size.is_ok_and(|size| size <= MAX_UPLOAD_BYTES);
             if upload.is_some() && !is_size {
                 return Err(CommandFault::usage(format!(
                     "--upload-size `{}` is not a size such as `64 MiB`, at most 1024 MiB",

@@ -33,7 +33,7 @@ use tympan_lab_engine::measurement::log_watch_result::LogWatchResult;
 use tympan_lab_engine::report::RunReport;
 use tympan_lab_engine::{goal, report};
 use tympan_lab_plan::goal::LoadGoal;
-use tympan_lab_plan::quantity::parse_duration;
+use tympan_notation::parse_duration;
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say, start_logging,
 };
@@ -98,11 +98,7 @@ fn lab_fault(error: impl Into<tympan_lab_tools::Error>) -> CommandFault {
 }
 
 fn duration_from_text(text: &str) -> Result<Duration, CommandFault> {
-    parse_duration(text).ok_or_else(|| {
-        CommandFault::usage(format!(
-            "`{text}` is not a duration; write it with a unit, such as 30s, 150ms or 1h30m"
-        ))
-    })
+    parse_duration(text).map_err(|error| CommandFault::usage(error.to_string()))
 }
 
 fn open_file(path: &Path) -> Result<BufReader<File>, CommandFault> {
@@ -213,5 +209,24 @@ fn run_exit_code(results: &RunResults, judged: &[GoalResult], is_own: bool) -> E
         ExitCode::from(CHECK_FAILED_EXIT_CODE)
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_options_are_those_of_all_programs() {
+        for (text, seconds) in [("30s", 30.0), ("150ms", 0.15), ("1h30m", 5400.0), ("1.5h", 5400.0)]
+        {
+            assert_eq!(duration_from_text(text).unwrap().as_secs_f64(), seconds, "{text}");
+        }
+        let fault = duration_from_text("30").unwrap_err();
+        assert!(
+            fault.message().starts_with("`30` is not a duration; write"),
+            "{}",
+            fault.message()
+        );
     }
 }

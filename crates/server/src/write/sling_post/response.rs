@@ -3,6 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
+use tympan_notation::escape_html;
 
 use crate::failure::RequestFailure;
 use crate::write::sling_post::PostOutcome;
@@ -181,10 +182,6 @@ fn outcome_response(
         title = escape_html(&title),
     );
     (http_status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
-}
-
-fn escape_html(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

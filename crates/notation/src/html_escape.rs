@@ -1,9 +1,12 @@
-//! Escaping of texts for HTML, which leaves `/` unchanged.
+//! Escaping of texts for HTML, in elements and in quoted attribute values; `/` is unchanged.
 
 use std::fmt::Write;
 
 /// Writes the runs between the characters that need an escape, and the escapes.
-pub(crate) fn write_escaped_text(out: &mut impl Write, mut text: &str) -> std::fmt::Result {
+///
+/// # Errors
+/// Those of the writer.
+pub fn write_escaped_text(out: &mut impl Write, mut text: &str) -> std::fmt::Result {
     while let Some(at) = first_html_special(text.as_bytes()) {
         let (plain, rest) = text.split_at(at);
         out.write_str(plain)?;
@@ -14,7 +17,8 @@ pub(crate) fn write_escaped_text(out: &mut impl Write, mut text: &str) -> std::f
 }
 
 /// Returns true if a text contains a character that needs an escape.
-pub(crate) fn has_html_special(text: &str) -> bool {
+#[must_use]
+pub fn has_html_special(text: &str) -> bool {
     first_html_special(text.as_bytes()).is_some()
 }
 
