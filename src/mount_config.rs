@@ -33,6 +33,9 @@ pub(crate) struct MountLocationSection {
     user: Option<String>,
     /// A file whose first line is the password or secret key; default none. A relative path is resolved from the home.
     password_file: Option<PathBuf>,
+    /// A file of AWS's tools with the keys of a bucket in its profile `default`, in place of `user` and `password_file`.
+    /// It is read before each request, so that temporary credentials, which have a session token, can be replaced.
+    credentials_file: Option<PathBuf>,
     /// The endpoint of a bucket, such as `https://s3.example.org`; default Amazon's of the region.
     endpoint: Option<String>,
     /// The region of a bucket; default `us-east-1`.
@@ -120,6 +123,7 @@ impl MountLocationSection {
             url: self.url.clone(),
             user: self.user.clone(),
             secret,
+            credentials_file: self.credentials_file.as_ref().map(|file| home.join(file)),
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
             idle_timeout: self.timeout.map(|timeout| timeout.0),
