@@ -143,7 +143,7 @@ mod tests {
         );
         check(
             &json!({ "timeout": "soon" }),
-            "`soon` is not a duration; write `90s`, `15m`, `36h` or `2d`",
+            "`soon` is not a duration; write numbers with units, such as `250ms`, `90s`, `30m`, `1h30m`, `1.5h` or `2d`",
         );
     }
 
