@@ -362,12 +362,12 @@ impl DispatcherState {
                 self.farms.iter().map(|farm| farm.upstream.waiting_count() as u64).sum(),
             ),
             (
-                "kept_answers",
+                "memory_responses",
                 "Responses cached in memory; few with many hits mean that rules check more than the URL.",
                 self.response_memory.size().0,
             ),
             (
-                "kept_bytes",
+                "memory_bytes",
                 "Approximate memory usage of these responses, with a surcharge for open files; it stays below \
                  64 MiB.",
                 self.response_memory.size().1,

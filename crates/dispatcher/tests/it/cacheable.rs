@@ -161,9 +161,8 @@ fn pages_that_are_stored_in_spite_of_a_header_are_counted() {
         let front = front(&origin, "");
         front.get("/a.html");
         front.wait_for("stored_total", 1);
-        front.wait_for("cookies_left_out_total", expected.0);
-        let counted =
-            (front.metric("cookies_left_out_total"), front.metric("varies_left_out_total"));
+        front.wait_for("cookies_omitted_total", expected.0);
+        let counted = (front.metric("cookies_omitted_total"), front.metric("varies_omitted_total"));
         assert_eq!(counted, expected, "{answer:?}");
     };
     let page = || OriginResponse::html("page");

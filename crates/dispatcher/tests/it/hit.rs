@@ -37,7 +37,7 @@ fn nothing_is_kept_in_memory_for_a_url_that_is_too_long_to_be_usual() {
         for _ in 0..3 {
             assert_eq!(front.get(&url).body, "page");
         }
-        assert_eq!(front.metric("kept_answers"), kept, "{length}");
+        assert_eq!(front.metric("memory_responses"), kept, "{length}");
     }
     assert_eq!(origin.request_count(), 1);
 }

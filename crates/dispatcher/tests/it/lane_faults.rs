@@ -22,7 +22,7 @@ fn front_with(origin: &OriginServer, limits: ListenerLimits, settings: &str) -> 
         settings: settings.to_owned(),
         ..Setup::default()
     });
-    while front.metric("lane_hits_total") == 0 {
+    while front.metric("fast_path_hits_total") == 0 {
         let answer = tympan_testkit::origin_server::exchange_bytes(front.addr, LAST.as_bytes());
         assert!(answer.starts_with(b"HTTP/1.1 200"));
     }
@@ -128,7 +128,7 @@ fn large_answers_come_whole_in_many_turns() {
             });
         }
     });
-    assert!(front.metric("lane_hits_total") >= 12, "the lane took part");
+    assert!(front.metric("fast_path_hits_total") >= 12, "the lane took part");
 }
 
 #[test]

@@ -44,13 +44,13 @@ fn a_configuration_that_lets_answers_be_kept_opens_the_lane_for_them() {
         assert_eq!(Reply::parse(&exchange_bytes(front.addr, request), false).body, "page");
     };
     (0..3).for_each(|_| ask());
-    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (0, 0));
+    assert_eq!((front.metric("memory_hits_total"), front.metric("fast_path_hits_total")), (0, 0));
     front.reload(&Setup { settings: String::new(), ..closed.clone() });
     (0..3).for_each(|_| ask());
-    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (2, 2));
+    assert_eq!((front.metric("memory_hits_total"), front.metric("fast_path_hits_total")), (2, 2));
     front.reload(&closed);
     (0..3).for_each(|_| ask());
-    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (2, 2));
+    assert_eq!((front.metric("memory_hits_total"), front.metric("fast_path_hits_total")), (2, 2));
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn a_dot_behind_a_name_leads_to_the_same_rules() {
     for host in ["www.example.com", "www.example.com.", "WWW.example.com.:80"] {
         let ask = |path| front.send("GET", path, &[("Host", host)], "").status;
         assert_eq!([ask("/closed"), ask("/open"), ask("/open")], [403, 200, 200], "{host}");
-        assert_eq!(front.metric("kept_answers"), 0, "{host}");
+        assert_eq!(front.metric("memory_responses"), 0, "{host}");
     }
     assert_eq!(front.send("GET", "/closed", &[("Host", "www.example.com..")], "").status, 400);
 }
@@ -179,7 +179,7 @@ fn answers_are_not_kept_for_all_where_access_depends_on_who_asks() {
         let front = start(&origin, &access);
         assert_eq!(front.get("/a.html").status, 200);
         assert_eq!(front.get("/a.html").status, 200);
-        assert_eq!(front.metric("kept_answers"), kept, "{test}");
+        assert_eq!(front.metric("memory_responses"), kept, "{test}");
     }
 }
 

@@ -360,7 +360,9 @@ mod tests {
         assert_eq!((handed.unread.as_slice(), handed.requests_left), (&b"GET / HT"[..], 7));
         assert_eq!(handed.request_bytes, None);
         assert!(
-            dispatcher.prometheus_metrics().contains("tympan_dispatcher_lane_refusals_total 1")
+            dispatcher
+                .prometheus_metrics()
+                .contains("tympan_dispatcher_fast_path_refusals_total 1")
         );
     }
 
