@@ -34,7 +34,7 @@ pub(super) fn write_slow_sample_table(out: &mut String, results: &RunResults) {
     let server: &[&str] = if has_log { &["Server", "Elsewhere"] } else { &[] };
     let tells = all.iter().any(|slow| slow.server_timing.is_some());
     let timing: &[&str] = if tells { &["Server-Timing"] } else { &[] };
-    let columns = ["Mark", "Sent at", "Answer", "Response", "Service"];
+    let columns = ["Mark", "Sent at", "Outcome", "Response", "Service"];
     let columns = || columns.iter().chain(server).chain(timing);
     columns().for_each(|name| write!(out, "<th>{name}</th>").unwrap_or_default());
     out.push_str("</tr></thead><tbody>");

@@ -49,12 +49,12 @@ fn write_trace(out: &mut String, trace: &ExchangeTrace) {
         }
     };
     part("Request", &trace.request);
-    part("Answer", &trace.head);
+    part("Response", &trace.head);
     part(&format!("Body ({})", figure_text::format_bytes(trace.body_bytes)), &trace.body);
     if trace.media_type.contains("html") && !trace.body.is_empty() {
         write!(
             out,
-            "<h4>Rendered, without scripts and without what it would load</h4><iframe sandbox=\"\" loading=\"lazy\" title=\"rendered answer\" srcdoc=\"{}\"></iframe>",
+            "<h4>Rendered, without scripts and without what it would load</h4><iframe sandbox=\"\" loading=\"lazy\" title=\"rendered response\" srcdoc=\"{}\"></iframe>",
             escape_html(&format!("{PAGE_SECURITY_POLICY}{}", trace.body))
         )
         .ok();

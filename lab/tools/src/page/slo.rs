@@ -372,7 +372,7 @@ fn check_no_other_requests(others: Option<f64>) -> SloCondition {
         Some(others) => SloCondition::new(
             name,
             ConditionStatus::No,
-            format!("the server answered {others:.0} other requests meanwhile"),
+            format!("the server served {others:.0} other requests meanwhile"),
         ),
     }
 }
@@ -400,7 +400,7 @@ fn build_slo_sheet(
     sheet.judged_goals = judge_goals(&latency_goals(), &results);
     sheet.judged_goals.push(GoalResult {
         label: "*".to_owned(),
-        requirement: "every page is answered".to_owned(),
+        requirement: "every page gets a response".to_owned(),
         measured: format!("{failed} of {} failed", samples.len()),
         is_met: failed == 0,
     });

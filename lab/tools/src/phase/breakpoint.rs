@@ -399,7 +399,7 @@ fn build_breakpoint_sheet(
         (Some(bad), Some(knee)) => {
             let broken = signs.get(bad).copied().flatten().map_or("", OverloadSign::description);
             sheet.add_verdict(ReportTone::Plain, format!(
-                "breaks at {} ({:.1} answered/s, {:.1} requests in flight, p95 {}): the next step shows {broken}",
+                "breaks at {} ({:.1} responses/s, {:.1} requests in flight, p95 {}): the next step shows {broken}",
                 knee.phase.name, knee.achieved_rate, knee.in_flight(), format_response_time(knee.total_stats.response_times.quantile(0.95)),
             ));
         }

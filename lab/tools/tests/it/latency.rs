@@ -127,7 +127,7 @@ fn what_answers_do_not_tell_is_read_from_the_servers_metrics() {
     let sheet = slo(&pages(&origin, "/a.html")).unwrap();
     assert_eq!(held(&sheet.json_result)[2], Some(false), "{}", sheet.to_plain_text());
     assert!(
-        sheet.to_plain_text().contains("1 answers came from the server's memory"),
+        sheet.to_plain_text().contains("1 responses came from the server's memory"),
         "{}",
         sheet.to_plain_text()
     );

@@ -132,7 +132,7 @@ pub(super) fn run_ab(arguments: &LabAbArgs) -> CommandOutcome {
 fn print_ab_details(run: &ab::AbRun, arguments: &LabAbArgs) {
     if run.length_mismatch_count() > 0 && !arguments.strict_ab {
         say!(
-            "\nLength varies: {} answers; ab would call them failed (--strict-ab)",
+            "\nLength varies: {} responses; ab would call them failed (--strict-ab)",
             run.length_mismatch_count()
         );
     }

@@ -62,7 +62,7 @@ fn print_survey(survey: &CacheabilitySurvey, most: usize) {
         }
     }
     for reason in &survey.failures {
-        say!("NO ANSWER {reason}");
+        say!("NO RESPONSE {reason}");
     }
     say!(
         "{} addresses requested, {} of them hard to cache{}",
