@@ -40,6 +40,7 @@ mod import_cycles;
 mod interface;
 mod lab_author;
 mod lab_portal;
+mod lab_program;
 mod launches;
 mod ledger_kills;
 mod lost_flush;

@@ -239,8 +239,8 @@ fn what_a_row_names_is_there() {
     assert!(tests > 200 && commands > 200, "{tests} tests and {commands} commands were found");
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     let mut known = |line: &str| manual.fault(line).is_none();
-    assert!(known("tympan lab run plan.toml --users=5 -- --nothing"));
-    assert!(!known("tympan lab walk plan.toml") && !known("tympan lab run plan.toml --walk"));
+    assert!(known("tympan lab load run plan.toml --users=5 -- --nothing"));
+    assert!(!known("tympan lab walk plan.toml") && !known("tympan lab load run plan.toml --walk"));
 }
 
 #[test]

@@ -219,7 +219,9 @@ fn visitors_become_a_rate_and_a_concurrency() {
         response_time: Duration::ZERO,
     };
     assert!(
-        unknown.to_string().ends_with("in flight  unknown: give the response time with --resp")
+        unknown
+            .to_string()
+            .ends_with("in flight  unknown: give the response time with --response-time")
     );
     let users = |users, response| VisitorLoad {
         user_count: users,

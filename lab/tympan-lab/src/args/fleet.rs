@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::heading;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AgentDataDivision {
     /// Each row of the plan's data goes to one agent.
@@ -20,15 +22,16 @@ pub(crate) enum ManifestEngine {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = heading::AGENTS)]
 pub(crate) struct LabAgentsArgs {
     /// Divides the load among agents: a number of processes on this machine, or hosts reached with `ssh`; with
     /// --listen, the number of agents that connect.
     #[arg(long, value_name = "N|HOST,HOST")]
     pub(crate) agents: Option<String>,
-    /// The address that agents connect to (`tympan lab agent HOST:PORT`).
+    /// The address that agents connect to (`tympan lab load agent HOST:PORT`).
     #[arg(long, value_name = "ADDR", requires = "agents")]
     pub(crate) listen: Option<SocketAddr>,
-    /// A file with the secret shared by controller and agents; by default generated and printed.
+    /// A file with the token of controller and agents; by default generated and printed.
     #[arg(long, value_name = "FILE", requires = "agents")]
     pub(crate) token_file: Option<PathBuf>,
     /// How agents divide the rows of data files.
@@ -47,6 +50,7 @@ pub(crate) struct LabAgentsArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = heading::AGENTS)]
 pub(crate) struct LabEmitArgs {
     /// Prints a manifest that runs the load with `--agents N`, instead of running it.
     #[arg(long, value_enum, requires = "agents")]
@@ -56,8 +60,11 @@ pub(crate) struct LabEmitArgs {
     pub(crate) image: String,
 }
 
-/// Sends a share of a load that `tympan lab run|get --agents` divides.
+/// Sends a share of the load that `run` or `get` divides with `--agents`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example: TYMPAN_LAB_TOKEN=... tympan lab load agent controller.example.com:7410"
+)]
 pub(crate) struct LabAgentArgs {
     /// The controller's address, `host:port`.
     #[arg(env = "TYMPAN_LAB_CONTROLLER", required_unless_present = "stdio")]
@@ -65,7 +72,7 @@ pub(crate) struct LabAgentArgs {
     /// Communicates with the controller over standard input and output, as through `ssh`.
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// A file with the secret shared by controller and agents; otherwise TYMPAN_LAB_TOKEN has it.
+    /// A file with the token of controller and agents; otherwise TYMPAN_LAB_TOKEN has it.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The share to request, counted from 0.

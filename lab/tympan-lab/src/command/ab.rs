@@ -12,7 +12,7 @@ use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say}
 use super::load_run::{parse_headers, read_bytes};
 use super::log_watch::WatchedLogs;
 use super::{lab_fault, write_text};
-use crate::args::LabAbArgs;
+use crate::args::ab::LabAbArgs;
 
 /// Prints a message of ab during a run: progress goes to standard error, which may be closed.
 fn print_ab_message(message: ab::AbMessage<'_>) {

@@ -1,4 +1,4 @@
-//! The commands that verify, tune and analyze a site: the dispatch to them, and `verify`.
+//! `tympan lab page verify`: compares the responses of two sites.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,36 +14,10 @@ use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say}
 
 use super::load_run::{load_plan, parse_headers, parse_properties, print_omitted_elements};
 use super::log_watch::WatchedLogs;
-use super::{
-    compare, convert, duration_from_text, journal, lab_fault, performance_project, read_text,
-    site_traffic, tune,
-};
-use crate::args::analysis::{self as args, LabAnalysisCommand};
+use super::{duration_from_text, lab_fault, read_text};
+use crate::args::page::LabVerifyArgs;
 
-pub(super) fn run_analysis_command(command: &LabAnalysisCommand) -> CommandOutcome {
-    match command {
-        LabAnalysisCommand::Verify(arguments) => run_site_verification(arguments),
-        LabAnalysisCommand::Sweep(arguments) => tune::run_sweep(arguments),
-        LabAnalysisCommand::Tune(arguments) => tune::run_tuning(arguments),
-        LabAnalysisCommand::Compare(arguments) => compare::run_compare(arguments),
-        LabAnalysisCommand::Journal(arguments) => journal::run_journal_command(arguments),
-        LabAnalysisCommand::Cacheability(arguments) => site_traffic::run_cacheability(arguments),
-        LabAnalysisCommand::Profile(arguments) => site_traffic::run_profile(arguments),
-        LabAnalysisCommand::Replay(arguments) => site_traffic::run_replay(arguments),
-        LabAnalysisCommand::Record(arguments) => site_traffic::run_recorder(arguments),
-        LabAnalysisCommand::Convert(arguments) => convert::convert_plan(arguments),
-        LabAnalysisCommand::Export(arguments) => convert::export_plan(arguments),
-        LabAnalysisCommand::Content(arguments) => {
-            performance_project::run_content_generation(arguments)
-        }
-        LabAnalysisCommand::Experiment(arguments) => {
-            performance_project::run_experiments(arguments)
-        }
-        LabAnalysisCommand::Map(arguments) => performance_project::draw_application_map(arguments),
-    }
-}
-
-fn run_site_verification(arguments: &args::LabVerifyArgs) -> CommandOutcome {
+pub(super) fn run_site_verification(arguments: &LabVerifyArgs) -> CommandOutcome {
     let mut rules = ComparisonRules::default();
     rules.is_strict = arguments.strict;
     for rule in &arguments.rules {
@@ -76,7 +50,7 @@ fn run_site_verification(arguments: &args::LabVerifyArgs) -> CommandOutcome {
 
 fn compare_sites(
     verify: &SiteComparison,
-    arguments: &args::LabVerifyArgs,
+    arguments: &LabVerifyArgs,
 ) -> Result<SiteComparisonResult, CommandFault> {
     if is_plan_file(&arguments.what) {
         if !verify.headers.is_empty() {
@@ -113,7 +87,7 @@ fn print_site_comparison(verdict: &SiteComparisonResult, logged: &[LogWatchResul
     verdict.changes.iter().for_each(|difference| tell("CHANGED", difference));
     verdict.unstable_differences.iter().for_each(|difference| tell("UNSTABLE", difference));
     for reason in &verdict.unanswered_requests {
-        say!("NO ANSWER {reason}");
+        say!("NO RESPONSE {reason}");
     }
     for fault in &verdict.plan_faults {
         say!("FAULT OF THE PLAN {fault}");

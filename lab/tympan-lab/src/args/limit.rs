@@ -1,13 +1,22 @@
-//! Arguments of the tests with several phases: breakpoint, endure, golive, errors, component.
+//! Arguments of `tympan lab limit`: tests with several phases.
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand, ValueEnum};
 
+use super::page::RequestIdentityArgs;
 use super::{
-    IgnoredElementArgs, LabOutputArgs, PlanlessRunArgs, WatchedLogArgs, WatchedProcessArgs,
-    WorkingDayArgs,
+    IgnoredElementArgs, LabOutputArgs, PlanlessRunArgs, WatchedLogArgs, WatchedProcessArgs, heading,
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabLimitCommand {
+    Breakpoint(LabBreakpointArgs),
+    Endure(LabEndureArgs),
+    Golive(LabGoliveArgs),
+    Errors(LabErrorsArgs),
+    Component(LabComponentArgs),
+}
 
 /// A plan and how to run it.
 #[derive(Debug, Args)]
@@ -16,23 +25,29 @@ pub(crate) struct PhasePlanArgs {
     #[arg(value_name = "PLAN|URL")]
     pub(crate) plan: String,
     /// Another target than the plan's own, `http://host:port`; for TOML plans.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = heading::PLAN)]
     pub(crate) target: Option<String>,
     /// A property, `name=value`; may be repeated.
-    #[arg(short = 'J', long = "property")]
+    #[arg(short = 'J', long = "property", help_heading = heading::PLAN)]
     pub(crate) properties: Vec<String>,
     #[command(flatten)]
     pub(crate) allowed: IgnoredElementArgs,
     #[command(flatten)]
     pub(crate) watched: WatchedProcessArgs,
     /// Number of sending threads; one per processor by default.
-    #[arg(long, default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = heading::MEASUREMENT
+    )]
     pub(crate) workers: usize,
     /// The seed of random numbers.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, help_heading = heading::MEASUREMENT)]
     pub(crate) seed: u64,
     /// Stores plan, arguments, summary and report in a new folder `run-...` below this one.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     pub(crate) keep: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) logs: WatchedLogArgs,
@@ -50,19 +65,33 @@ pub(crate) struct PhaseLoadArgs {
     #[arg(long)]
     pub(crate) users: Option<u64>,
     /// The duration of the load.
-    #[arg(long = "for", value_name = "TIME")]
-    pub(crate) lasts: String,
+    #[arg(long, alias = "for", value_name = "TIME")]
+    pub(crate) duration: String,
 }
 
+/// The quantity that the steps of a breakpoint search increase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SteppedQuantity {
+    /// Visits per second, independent of whether earlier visits have ended.
+    Rate,
+    /// Concurrent users, who wait for responses.
+    Users,
+}
+
+/// Increases the load in steps until a target breaks, and reports what breaks first.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example: tympan lab limit breakpoint plan.toml --from 10 --step x1.5 --dwell 30s"
+)]
 pub(crate) struct LabBreakpointArgs {
-    #[command(flatten)]
-    pub(crate) subject: PhasePlanArgs,
-    /// The first step: visits per second, or users with --users.
+    /// The first step: visits per second, or with `--vary users` a number of users.
     #[arg(long, default_value_t = 10.0)]
     pub(crate) from: f64,
-    /// Steps are numbers of users who wait for responses, instead of visits per second.
-    #[arg(long)]
+    /// The quantity that steps increase.
+    #[arg(long, value_enum, default_value = "rate")]
+    pub(crate) vary: SteppedQuantity,
+    /// The earlier spelling of `--vary users`.
+    #[arg(long, hide = true, conflicts_with = "vary")]
     pub(crate) users: bool,
     /// The increment between steps: `x1.5` or `+10`.
     #[arg(long, default_value = "x1.5")]
@@ -85,12 +114,16 @@ pub(crate) struct LabBreakpointArgs {
     /// Does not narrow down the range between the last good step and the first bad one.
     #[arg(long)]
     pub(crate) no_narrow: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LabEndureArgs {
     #[command(flatten)]
     pub(crate) subject: PhasePlanArgs,
+}
+
+/// Keeps up a load for a long time, and reports whether the target degrades.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: tympan lab limit endure plan.toml --rate 20/s --duration 8h --pid 4711"
+)]
+pub(crate) struct LabEndureArgs {
     #[command(flatten)]
     pub(crate) load: PhaseLoadArgs,
     /// The warm-up time to leave out; by default a tenth of the duration, at most 5 minutes.
@@ -99,12 +132,16 @@ pub(crate) struct LabEndureArgs {
     /// The degradation per hour that is allowed.
     #[arg(long, default_value = "2%")]
     pub(crate) trend: String,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LabGoliveArgs {
     #[command(flatten)]
     pub(crate) subject: PhasePlanArgs,
+}
+
+/// Tests the average, the peak and the launch load, side by side against the same goals.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: tympan lab limit golive plan.toml --peak-from access.log --factor 3 --duration 30m --soft 10%"
+)]
+pub(crate) struct LabGoliveArgs {
     /// Visits per second on average.
     #[arg(long, required_unless_present = "peak_from")]
     pub(crate) avg: Option<String>,
@@ -118,17 +155,22 @@ pub(crate) struct LabGoliveArgs {
     #[arg(long, default_value_t = 3.0)]
     pub(crate) factor: f64,
     /// The duration of each phase.
-    #[arg(long, default_value = "30m", value_name = "TIME")]
-    pub(crate) hold: String,
+    #[arg(long, alias = "hold", default_value = "30m", value_name = "TIME")]
+    pub(crate) duration: String,
     /// A soft launch before the launch, with this share of its load.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) soft: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LabErrorsArgs {
     #[command(flatten)]
     pub(crate) subject: PhasePlanArgs,
+}
+
+/// Sends healthy traffic alone, and then the same traffic with errors added.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: tympan lab limit errors plan.toml --errors errors.toml --rate 50/s --duration 5m\n         \
+                  tympan lab limit errors http://127.0.0.1:8080/content/site/en.html --rate 50/s --duration 1m --outage 'crm down=systemctl stop crm' --restore 'systemctl start crm'"
+)]
+pub(crate) struct LabErrorsArgs {
     #[command(flatten)]
     pub(crate) load: PhaseLoadArgs,
     /// A plan of errors; without it, common errors are sent to the target.
@@ -151,16 +193,21 @@ pub(crate) struct LabErrorsArgs {
     pub(crate) slow: Option<usize>,
     /// Takes a back end of the site down after the errors, and judges whether pages stay available: a name and a shell
     /// command, or a URL to POST to, such as `crm down=systemctl stop crm`. May be repeated.
-    #[arg(long, value_name = "NAME=COMMAND|URL", requires = "restore")]
+    #[arg(
+        long,
+        value_name = "NAME=COMMAND|URL",
+        requires = "restore",
+        help_heading = heading::OUTAGES
+    )]
     pub(crate) outage: Vec<String>,
     /// Restores the back ends that --outage takes down, even after a failure: a shell command or a URL to POST to.
-    #[arg(long, value_name = "COMMAND|URL", requires = "outage")]
+    #[arg(long, value_name = "COMMAND|URL", requires = "outage", help_heading = heading::OUTAGES)]
     pub(crate) restore: Option<String>,
     /// The text on the page of the site that replaces the content of the back end.
-    #[arg(long, value_name = "TEXT", requires = "outage")]
+    #[arg(long, value_name = "TEXT", requires = "outage", help_heading = heading::OUTAGES)]
     pub(crate) placeholder: Option<String>,
     /// Share of visits that may fail while a back end is down, in addition to those that fail anyway.
-    #[arg(long, default_value = "1%", value_name = "PERCENT")]
+    #[arg(long, default_value = "1%", value_name = "PERCENT", help_heading = heading::OUTAGES)]
     pub(crate) outage_errors: String,
     /// The number of errors, as a share of the healthy visits.
     #[arg(long, default_value = "20%")]
@@ -171,9 +218,15 @@ pub(crate) struct LabErrorsArgs {
     /// The slowdown of healthy responses that is allowed.
     #[arg(long, default_value = "20%")]
     pub(crate) delta: String,
+    #[command(flatten)]
+    pub(crate) subject: PhasePlanArgs,
 }
 
+/// Tests single components, each alone, at their average and their peak load.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example: tympan lab limit component http://127.0.0.1:4503/content/site/en/_jcr_content/nav.html --avg 20/s --peak 80/s"
+)]
 pub(crate) struct LabComponentArgs {
     /// URLs that each render one component, such as `http://host/content/site/en/_jcr_content/nav.html`; with --all, a
     /// page.
@@ -183,10 +236,10 @@ pub(crate) struct LabComponentArgs {
     #[arg(long, conflicts_with_all = ["avg", "peak", "pid", "metrics"])]
     pub(crate) all: bool,
     /// Number of times each is rendered with --all; the median of the times counts.
-    #[arg(long, default_value_t = 20)]
-    pub(crate) samples: usize,
+    #[arg(long, alias = "samples", value_name = "COUNT", default_value_t = 20)]
+    pub(crate) requests: usize,
     #[command(flatten)]
-    pub(crate) asker: super::pages::RequestIdentityArgs,
+    pub(crate) asker: RequestIdentityArgs,
     /// Transactions per second on average.
     #[arg(long, required_unless_present = "all")]
     pub(crate) avg: Option<String>,
@@ -194,51 +247,19 @@ pub(crate) struct LabComponentArgs {
     #[arg(long, required_unless_present = "all")]
     pub(crate) peak: Option<String>,
     /// The duration of each phase.
-    #[arg(long, default_value = "30s", value_name = "TIME")]
-    pub(crate) hold: String,
+    #[arg(long, alias = "hold", default_value = "30s", value_name = "TIME")]
+    pub(crate) duration: String,
     #[command(flatten)]
     pub(crate) watched: WatchedProcessArgs,
     /// Number of sending threads; one per processor by default.
-    #[arg(long, default_value_t = 0)]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = heading::MEASUREMENT
+    )]
     pub(crate) workers: usize,
-    #[command(flatten)]
-    pub(crate) kept: PlanlessRunArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LabUploadArgs {
-    /// The asset folder, such as `http://127.0.0.1:4502/content/dam/lab`.
-    pub(crate) folder: String,
-    /// A TOML file with the goal: `assets`, `size`, `renditions`, `window`, `skew`, as for `tympan lab upload-goal`.
-    #[arg(long, value_name = "FILE.toml", required_unless_present = "assets")]
-    pub(crate) goal_from: Option<PathBuf>,
-    /// Assets per window; `500/day` is read as 500.
-    #[arg(long, requires = "size", conflicts_with = "goal_from")]
-    pub(crate) assets: Option<String>,
-    /// Size of an original in megabytes.
-    #[arg(long)]
-    pub(crate) size: Option<String>,
-    #[command(flatten)]
-    pub(crate) spread: WorkingDayArgs,
-    /// The duration of the peak.
-    #[arg(long = "for", value_name = "TIME", default_value = "5m")]
-    pub(crate) lasts: String,
-    /// A picture to upload, with a different end each time; by default a bitmap of the goal's size is generated.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
-    /// Counts an upload as done with its response, without waiting for its renditions.
-    #[arg(long)]
-    pub(crate) no_renditions: bool,
-    /// Maximum wait for the renditions of an asset.
-    #[arg(long, value_name = "TIME", default_value = "10m")]
-    pub(crate) patience: String,
-    /// The seed of names and contents; another seed uploads other files.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    #[command(flatten)]
-    pub(crate) asker: super::pages::RequestIdentityArgs,
-    #[command(flatten)]
-    pub(crate) watched: WatchedProcessArgs,
     #[command(flatten)]
     pub(crate) kept: PlanlessRunArgs,
 }
