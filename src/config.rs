@@ -139,7 +139,8 @@ pub(crate) struct BackendSection {
     /// The time without requests to the system after five failures in a row; default 10 s.
     pub(crate) retry_after: Option<Span>,
     /// The maximum size of a response; default 1 MiB.
-    pub(crate) max_answer: Option<ConfigByteSize>,
+    #[serde(alias = "max_answer")]
+    pub(crate) max_response: Option<ConfigByteSize>,
     /// A PEM file of certificates, one of which must have signed that of an `https` address; default those of the
     /// system.
     pub(crate) tls_ca: Option<PathBuf>,
@@ -155,7 +156,7 @@ impl BackendSection {
             max_age: None,
             max_stale: None,
             retry_after: None,
-            max_answer: None,
+            max_response: None,
             tls_ca: None,
         }
     }
@@ -169,7 +170,7 @@ impl BackendSection {
             max_age: self.max_age.map_or(usual.max_age, |span| span.0),
             max_stale: self.max_stale.map_or(usual.max_stale, |span| span.0),
             retry_after: self.retry_after.map_or(usual.retry_after, |span| span.0),
-            max_response_bytes: self.max_answer.map_or(usual.max_response_bytes, |size| {
+            max_response_bytes: self.max_response.map_or(usual.max_response_bytes, |size| {
                 usize::try_from(size.0).unwrap_or(usize::MAX)
             }),
             base_url: usual.base_url,
@@ -741,12 +742,43 @@ pub(crate) fn read_home_config(home: &Path) -> Result<TympanConfig, CommandFault
 pub(crate) fn read_config_file(file: &Path) -> Result<TympanConfig, CommandFault> {
     match std::fs::read_to_string(file) {
         Ok(text) => {
-            parse_config_text(&file.display().to_string(), &text).map_err(CommandFault::usage)
+            let name = file.display().to_string();
+            let config = parse_config_text(&name, &text).map_err(CommandFault::usage)?;
+            for (line, key) in find_renamed_keys(&text) {
+                tracing::warn!(
+                    file = name,
+                    line,
+                    "the key `{}` is called `{}`; the next release refuses the earlier name",
+                    key.earlier,
+                    key.current
+                );
+            }
+            Ok(config)
         }
         Err(error) => {
             Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
         }
     }
+}
+
+/// A key whose earlier name is accepted until the next release.
+#[derive(Debug, PartialEq, Eq)]
+struct RenamedKey {
+    earlier: &'static str,
+    current: &'static str,
+}
+
+/// The keys whose earlier names are accepted, each by an alias of its field.
+static RENAMED_KEYS: [RenamedKey; 1] =
+    [RenamedKey { earlier: "max_answer", current: "max_response" }];
+
+/// Returns the lines that set keys by their earlier names, counted from 1.
+fn find_renamed_keys(text: &str) -> Vec<(usize, &'static RenamedKey)> {
+    let key_of = |line: &str| {
+        let (name, _) = line.split_once('=')?;
+        RENAMED_KEYS.iter().find(|key| key.earlier == name.trim())
+    };
+    (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, key_of(line)?))).collect()
 }
 
 /// Parses the text of a `tympan.toml`.
@@ -763,6 +795,17 @@ mod tests {
 
     fn fault(text: &str) -> String {
         parse_config_text("tympan.toml", text).unwrap_err()
+    }
+
+    #[test]
+    fn earlier_names_of_keys_are_accepted_and_found() {
+        let text = "[back_ends.crm]\nurl = \"http://h/\"\nmax_answer = \"2 MiB\"\n";
+        let config = parse_config_text("tympan.toml", text).unwrap();
+        assert_eq!(config.back_ends["crm"].to_backend_config().max_response_bytes, 2 << 20);
+        assert_eq!(find_renamed_keys(text), [(3, &RENAMED_KEYS[0])]);
+        let current = text.replace("max_answer", "max_response");
+        assert!(parse_config_text("tympan.toml", &current).is_ok());
+        assert!(find_renamed_keys(&current).is_empty());
     }
 
     #[test]

@@ -191,19 +191,42 @@ pub(crate) fn require_home(dir: &Path) -> Result<(), CommandFault> {
 /// # Errors
 /// If the home's folder cannot be read.
 pub(crate) fn is_home_locked(dir: &Path) -> Result<bool, CommandFault> {
-    let failed = |error: &dyn std::error::Error| {
-        CommandFault::cannot_run(format!(
-            "cannot open the home `{}`: {}",
-            dir.display(),
-            error_chain_text(error)
-        ))
-    };
-    let disk = FileDisk::open(dir.join("store")).map_err(|error| failed(&error))?;
-    match disk.lock_folder() {
-        Ok(_given_back) => Ok(false),
-        Err(DiskLockError::AlreadyLocked { .. }) => Ok(true),
-        Err(DiskLockError::Io(error)) => Err(failed(&error)),
+    match FileDisk::open(dir.join("store")).map(|disk| disk.lock_folder()) {
+        Ok(Ok(_given_back)) => Ok(false),
+        Ok(Err(DiskLockError::AlreadyLocked { .. })) => Ok(true),
+        Ok(Err(DiskLockError::Io(error))) | Err(error) => Err(unreadable_home_fault(dir, &error)),
     }
+}
+
+/// Refuses a home that another process has open, and names the option that reaches its instance.
+///
+/// # Errors
+/// If another process has it open, or its folder cannot be read.
+pub(crate) fn refuse_running_home(dir: &Path) -> Result<(), CommandFault> {
+    if !dir.join("store").is_dir() {
+        return Ok(());
+    }
+    match FileDisk::open(dir.join("store")).map(|disk| disk.lock_folder()) {
+        Ok(Ok(_given_back)) => Ok(()),
+        Ok(Err(DiskLockError::AlreadyLocked { pid })) => {
+            let holder =
+                pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+            Err(CommandFault::cannot_run(format!(
+                "{holder} uses the home `{}`; if it is an instance, name its address instead of the home, such as \
+                 `--url http://127.0.0.1:4502`, or stop it first",
+                dir.display()
+            )))
+        }
+        Ok(Err(DiskLockError::Io(error))) | Err(error) => Err(unreadable_home_fault(dir, &error)),
+    }
+}
+
+fn unreadable_home_fault(dir: &Path, error: &dyn std::error::Error) -> CommandFault {
+    CommandFault::cannot_run(format!(
+        "cannot open the home `{}`: {}",
+        dir.display(),
+        error_chain_text(error)
+    ))
 }
 
 /// Opens the state database of a home; its instance may be running.

@@ -184,7 +184,7 @@ fn open_base_at_url(
     let secret = access.credentials.as_ref().ok_or_else(|| {
         CommandFault::usage(format!(
             "`{url}` does not allow reading its store without credentials: give `--key FILE` with its \
-             replication key, or `--token T` with a token of `tympan user token admin`"
+             replication key, or `--token-file FILE` with a token of `tympan user token admin`"
         ))
     })?;
     let read_ca = |file: &PathBuf| {

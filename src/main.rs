@@ -27,10 +27,10 @@ use tympan_terminal::start_logging;
 use crate::args::TympanArgs;
 
 fn main() -> ExitCode {
-    // The process renders pictures that a user waits for, and logs nothing.
-    let is_painter =
+    // The process renders images that a user waits for, and logs nothing.
+    let is_renderer =
         std::env::args_os().nth(1).is_some_and(|name| name == args::RENDER_IMAGES_COMMAND);
-    let done = if is_painter {
+    let done = if is_renderer {
         command::rendition_process::run_rendition_process()
     } else if let Some(done) = command::lab_program::run_lab_help() {
         done

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::exclude::{ExcludeArgs, SourceListArgs};
+use super::heading;
 use super::vault::{VaultLocationArgs, parse_rate_arg, parse_size_arg};
 
 #[derive(Debug, Args)]
@@ -42,7 +43,7 @@ pub(crate) struct VaultArgs {
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
     /// Waits up to this many seconds for other processes that lock the vault.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, help_heading = heading::CONNECTION)]
     pub(crate) retry_lock: u64,
     /// Prints JSON, one line per item, and progress lines for a long run; if the command fails, the error goes to
     /// standard error.
@@ -54,6 +55,7 @@ pub(crate) struct VaultArgs {
 
 /// Selects the clients whose snapshots are used.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = heading::SNAPSHOTS)]
 pub(crate) struct SnapshotClientArgs {
     /// Only snapshots of the client with this name, instead of this host; may be repeated.
     #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
@@ -367,19 +369,19 @@ pub(crate) struct BackupSaveArgs {
     #[arg(long)]
     pub(crate) no_cache: bool,
     /// Leaves out the folder `content`, the human-readable view of a repository.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) no_view: bool,
     /// Saves the jobs and logins of a home with its repository, so that a restored home continues with them. Its
     /// configuration and its keys are always saved.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) with_state: bool,
     /// Saves earlier revisions of a repository's branch `main` as well, as far as the `[history]` of its home keeps
     /// them, so that a restored home can go back to them. The first save of each revision reads all of it.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) with_history: bool,
     /// Saves the data that a clone reads from its base as well. Without this, the base is only named, and its owner has
     /// to back it up.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) with_base: bool,
     #[command(flatten)]
     pub(crate) instance: RepositoryInstanceArgs,
@@ -389,6 +391,7 @@ pub(crate) struct BackupSaveArgs {
 
 /// How to reach the repository of a running instance.
 #[derive(Debug, Args)]
+#[command(next_help_heading = heading::INSTANCE)]
 pub(crate) struct RepositoryInstanceArgs {
     /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
     #[arg(long, value_name = "FILE")]
@@ -405,30 +408,52 @@ pub(crate) struct RepositoryInstanceArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SaveTuningArgs {
     /// The maximum size of finished packs that wait for upload or are in transit; packs are no larger than this.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_arg)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_arg, help_heading = heading::LIMITS)]
     pub(crate) upload_queue: Option<u64>,
     /// The same in Obnam's nodes of 256 KiB.
-    #[arg(long, value_name = "NODES", conflicts_with = "upload_queue")]
+    #[arg(
+        long,
+        value_name = "NODES",
+        conflicts_with = "upload_queue",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) upload_queue_size: Option<u64>,
     /// `--tree-cache` in Obnam's nodes of 256 KiB.
-    #[arg(long, value_name = "NODES", conflicts_with = "tree_cache")]
+    #[arg(
+        long,
+        value_name = "NODES",
+        conflicts_with = "tree_cache",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) lru_size: Option<u64>,
     /// Waits this many milliseconds before each new piece is written.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0, help_heading = heading::LIMITS)]
     pub(crate) delay_ms: u64,
     /// Limits reads of the sources: `20 MiB` per second; a number alone is in KiB.
-    #[arg(long, value_name = "RATE", value_parser = parse_rate_arg, conflicts_with = "to")]
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = parse_rate_arg,
+        conflicts_with = "to",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) limit_read: Option<NonZeroU64>,
     /// Limits the number of reads per second: one read is a file, a piece of a long file, or several chunks of a
     /// repository.
-    #[arg(long, value_name = "COUNT", conflicts_with = "to")]
+    #[arg(long, value_name = "COUNT", conflicts_with = "to", help_heading = heading::LIMITS)]
     pub(crate) limit_iops: Option<NonZeroU64>,
     /// The home of an instance that serves during the save: the save slows down while its visitors wait longer than
     /// before.
-    #[arg(long, value_name = "HOME")]
+    #[arg(long, value_name = "HOME", help_heading = heading::LIMITS)]
     pub(crate) beside: Option<PathBuf>,
     /// The deadline of a save that gives way to visitors: `2h`.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_arg, requires = "beside")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_duration_arg,
+        requires = "beside",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) finish_within: Option<Duration>,
     /// Prints nothing unless there is a problem.
     #[arg(long, conflicts_with = "verbose")]
@@ -459,49 +484,72 @@ pub(crate) struct BackupRestoreArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "to")]
     pub(crate) home: Option<PathBuf>,
     /// Replaces files that differ in a folder that is not empty; files that the snapshot does not contain stay.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::SELECTION)]
     pub(crate) in_place: bool,
     /// Removes files of the folder that are not in the snapshot.
-    #[arg(long, requires = "in_place")]
+    #[arg(long, requires = "in_place", help_heading = heading::SELECTION)]
     pub(crate) delete: bool,
     /// Restores only what matches, with the folders above it. The patterns are those of `save --exclude`, and match
     /// paths as the snapshot has them.
-    #[arg(short = 'i', long, value_name = "PATTERN", conflicts_with = "home")]
+    #[arg(
+        short = 'i',
+        long,
+        value_name = "PATTERN",
+        conflicts_with = "home",
+        help_heading = heading::SELECTION
+    )]
     pub(crate) include: Vec<String>,
     /// Like `--include`, but case-insensitive.
-    #[arg(long, value_name = "PATTERN", conflicts_with = "home")]
+    #[arg(long, value_name = "PATTERN", conflicts_with = "home", help_heading = heading::SELECTION)]
     pub(crate) iinclude: Vec<String>,
     /// Restores everything except what matches.
     #[arg(
         short = 'e',
         long,
         value_name = "PATTERN",
-        conflicts_with_all = ["home", "include", "iinclude"]
+        conflicts_with_all = ["home", "include", "iinclude"],
+        help_heading = heading::SELECTION
     )]
     pub(crate) exclude: Vec<String>,
     /// Like `--exclude`, but case-insensitive.
-    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["home", "include", "iinclude"])]
+    #[arg(
+        long,
+        value_name = "PATTERN",
+        conflicts_with_all = ["home", "include", "iinclude"],
+        help_heading = heading::SELECTION
+    )]
     pub(crate) iexclude: Vec<String>,
     /// The current location of the base of a clone, if it moved since the save: a home's directory, or the URL of its
     /// instance.
-    #[arg(long, value_name = "DIR|URL", requires = "home")]
+    #[arg(long, value_name = "DIR|URL", requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) base: Option<String>,
     /// For a base at a URL: a file with the key that `tympan pair --purpose clone` made in its home.
-    #[arg(long, value_name = "FILE", requires = "home")]
+    #[arg(long, value_name = "FILE", requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) key: Option<PathBuf>,
     /// For a base at a URL: a file with a token of its `tympan user token admin`.
-    #[arg(long, value_name = "FILE", conflicts_with = "key", requires = "home")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "key",
+        requires = "home",
+        help_heading = heading::REPOSITORIES
+    )]
     pub(crate) token_file: Option<PathBuf>,
     /// For a base at an `https` URL: a PEM file with the certificate that must have signed that of the instance.
-    #[arg(long, value_name = "FILE", requires = "home")]
+    #[arg(long, value_name = "FILE", requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) ca: Option<PathBuf>,
     /// Creates the home even if the snapshot lacks blobs, or if the base of a clone is missing: the home cannot start
     /// without its base.
-    #[arg(long, requires = "home")]
+    #[arg(long, requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) allow_missing: bool,
     /// Reads a folder that a snapshot of a repository was restored into, by any program, or a plain copy, instead of a
     /// vault.
-    #[arg(long, value_name = "DIR|FILE.zip", requires = "home")]
+    #[arg(
+        long,
+        value_name = "DIR|FILE.zip",
+        requires = "home",
+        help_heading = heading::REPOSITORIES
+    )]
     pub(crate) unpacked: Option<PathBuf>,
 }
 
@@ -526,7 +574,7 @@ pub(crate) struct OptionalVaultArgs {
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
     /// Waits up to this many seconds for other processes that lock the vault.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, help_heading = heading::CONNECTION)]
     pub(crate) retry_lock: u64,
     /// Prints JSON.
     #[arg(long)]

@@ -48,10 +48,10 @@ pub(crate) enum BlobsCommand {
         #[arg(long, conflicts_with = "dry_run")]
         mark_only: bool,
         /// The maximum time between storing a blob and the commit that refers to it.
-        #[arg(long, value_name = "SPAN", default_value = "24h")]
+        #[arg(long, value_name = "TIME", default_value = "24h")]
         grace: String,
         /// The time that blobs stay in the trash.
-        #[arg(long, value_name = "SPAN", default_value = "7d")]
+        #[arg(long, value_name = "TIME", default_value = "7d")]
         window: String,
         /// Prints JSON.
         #[arg(long)]

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::heading;
+
 /// Exclusions from a backup.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = heading::SELECTION)]
 pub(crate) struct ExcludeArgs {
     /// Leaves out what matches: `*.tmp`, `/srv/*/cache`. `*` matches anything within a name, `**` any number of names,
     /// `?` one character, `[a-z]` one of a set and `[^a-z]` one outside it; `\` escapes the next character; `!` before
@@ -42,6 +45,7 @@ pub(crate) struct ExcludeArgs {
 
 /// Sources given by other means than arguments.
 #[derive(Debug, Default, Args)]
+#[command(next_help_heading = heading::SELECTION)]
 pub(crate) struct SourceListArgs {
     /// Reads sources from the lines of a file, or of standard input for `-`; `*`, `?` and `[…]` match existing names,
     /// and `#` begins a comment.

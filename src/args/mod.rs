@@ -21,6 +21,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
+/// The headings of options in the help.
+mod heading {
+    pub(super) const INSTANCE: &str = "Instance";
+    pub(super) const CONNECTION: &str = "Connection to the vault";
+    pub(super) const REPOSITORIES: &str = "Repositories";
+    pub(super) const SNAPSHOTS: &str = "Snapshots";
+    pub(super) const SELECTION: &str = "Selection of files";
+    pub(super) const LIMITS: &str = "Limits";
+}
+
 pub(crate) use activation::{ActivateArgs, DeactivateArgs};
 pub(crate) use assets::{AssetMountCommand, AssetsCommand, OnOffSwitch};
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, PromoteBlobsArgs};
@@ -56,8 +66,8 @@ impl TympanArgs {
 
 /// The internal command that reads PDF files for another process of this program.
 pub(crate) const READ_PDF_COMMAND: &str = "read-pdf";
-/// The internal command that renders pictures for another process of this program.
-pub(crate) const RENDER_IMAGES_COMMAND: &str = "draw-pictures";
+/// The internal command that renders images for another process of this program.
+pub(crate) const RENDER_IMAGES_COMMAND: &str = "render-images";
 /// The internal command that runs another program with resource limits.
 pub(crate) const RUN_TOOL_COMMAND: &str = "run-tool";
 
@@ -99,12 +109,12 @@ pub(crate) enum TympanCommand {
     Jobs(JobsCommand),
     /// Publishes pages and assets of a running author, optionally with the resources that they refer to.
     #[command(
-        after_help = "Example: tympan activate /content/site/en --deep --companions --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan activate /content/site/en --deep --companions --url http://127.0.0.1:4502 --token-file token"
     )]
     Activate(ActivateArgs),
     /// Unpublishes pages and assets, and everything below them.
     #[command(
-        after_help = "Example: tympan deactivate /content/site/en/old --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan deactivate /content/site/en/old --url http://127.0.0.1:4502 --token-file token"
     )]
     Deactivate(DeactivateArgs),
     /// Manages mounts, imports and duplicates of assets of a running author.
@@ -120,15 +130,15 @@ pub(crate) enum TympanCommand {
     /// Reads a PDF from standard input and writes its text; used by the full-text index.
     #[command(name = READ_PDF_COMMAND, hide = true)]
     ReadPdf,
-    /// Renders the pictures that arrive on standard input, a socket; used by asset processing.
-    #[command(name = RENDER_IMAGES_COMMAND, hide = true)]
-    DrawPictures,
+    /// Renders the images that arrive on standard input, a socket; used by asset processing.
+    #[command(name = RENDER_IMAGES_COMMAND, alias = "draw-pictures", hide = true)]
+    RenderImages,
     /// Runs a program with limits on memory and time; used by asset processing.
     #[command(name = RUN_TOOL_COMMAND, hide = true)]
     RunTool(RunToolArgs),
     /// Renders the standard renditions of a file; used by measurements.
-    #[command(name = "draw-file", hide = true)]
-    DrawFile(RenderFileArgs),
+    #[command(alias = "draw-file", hide = true)]
+    RenderFile(RenderFileArgs),
 }
 
 /// The command line of the program `tympan-lab`.
@@ -184,32 +194,68 @@ pub(crate) struct RenderFileArgs {
     pub(crate) quality: u8,
 }
 
+/// The credentials for a running instance.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = heading::INSTANCE)]
+pub(crate) struct InstanceLoginArgs {
+    /// A user's name and password; the environment variable is safer.
+    #[arg(long, value_name = "USER:PASSWORD", env = "TYMPAN_LOGIN", hide_env_values = true)]
+    pub(crate) login: Option<String>,
+    /// A file with a token of `tympan user token`, instead of a name and a password.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// A token of `tympan user token`. Other users of the machine can read it in the list of processes.
+    #[arg(long, hide = true, value_name = "TOKEN", conflicts_with = "token_file")]
+    pub(crate) token: Option<String>,
+}
+
 /// A home, or a running instance.
 #[derive(Debug, Args)]
-pub(crate) struct HomeOrInstanceArgs {
+#[command(next_help_heading = heading::INSTANCE)]
+pub(crate) struct HomeOrUrlArgs {
     /// The home; its instance must not be running.
     #[arg(long, value_name = "DIR", required_unless_present = "url", conflicts_with = "url")]
     pub(crate) home: Option<PathBuf>,
-    /// The running instance.
+    /// The running instance, instead of a home.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// A token of `tympan user token`.
-    #[arg(long, value_name = "T", requires = "url")]
-    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) credentials: InstanceLoginArgs,
+}
+
+/// A home, or a running instance, and the output format.
+#[derive(Debug, Args)]
+pub(crate) struct HomeOrInstanceArgs {
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) location: HomeOrUrlArgs,
+}
+
+impl HomeOrInstanceArgs {
+    /// Returns the running instance that the arguments name, if any.
+    pub(crate) fn remote(&self) -> Option<RemoteInstanceArgs> {
+        Some(RemoteInstanceArgs { json: self.json, ..self.location.remote()? })
+    }
+}
+
+impl HomeOrUrlArgs {
+    /// Returns the running instance that the arguments name, if any.
+    pub(crate) fn remote(&self) -> Option<RemoteInstanceArgs> {
+        let (url, credentials) = (self.url.clone()?, self.credentials.clone());
+        Some(RemoteInstanceArgs { json: false, url, credentials })
+    }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoteInstanceArgs {
-    /// The instance.
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: String,
-    /// A token of `tympan user token`.
-    #[arg(long, value_name = "T")]
-    pub(crate) token: Option<String>,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// The running instance.
+    #[arg(long, value_name = "URL", help_heading = heading::INSTANCE)]
+    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) credentials: InstanceLoginArgs,
 }

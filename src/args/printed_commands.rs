@@ -229,6 +229,39 @@ fn every_example_of_the_help_is_taken() {
     assert!(examples > 50, "{examples} examples were found");
 }
 
+/// Option names that another word replaced in all commands.
+const RETIRED_OPTIONS: [&str; 13] = [
+    "for",
+    "hold",
+    "span",
+    "concurrency",
+    "threads",
+    "patience",
+    "most",
+    "samples",
+    "every",
+    "resp",
+    "password",
+    "token",
+    "output",
+];
+
+#[test]
+fn one_thing_has_one_option_name_in_all_commands() {
+    let mut faults = Vec::new();
+    let mut waiting = vec![program_definition()];
+    while let Some(definition) = waiting.pop() {
+        for argument in definition.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let name = argument.get_long().unwrap_or_default();
+            if RETIRED_OPTIONS.contains(&name) {
+                faults.push(format!("`{}` has the option `--{name}`", definition.get_name()));
+            }
+        }
+        waiting.extend(definition.get_subcommands().cloned());
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 #[test]
 fn unknown_words_are_found() {
     let definition = program_definition();

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::heading;
+
 /// How the location of a vault is accessed.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = heading::CONNECTION)]
 pub(crate) struct VaultLocationArgs {
     /// Number of concurrent requests to another machine; number of packs that are written at once.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=64))]

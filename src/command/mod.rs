@@ -78,9 +78,9 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
         TympanCommand::Assets(assets) => assets::run_assets_command(&assets),
         TympanCommand::Lab(lab) => lab_program::run_lab_program(lab.arguments),
         TympanCommand::Status(remote) => remote_instance::print_instance_status(&remote),
-        TympanCommand::DrawPictures => rendition_process::run_rendition_process(),
+        TympanCommand::RenderImages => rendition_process::run_rendition_process(),
         TympanCommand::RunTool(tool) => rendition_process::run_bounded_tool(&tool),
-        TympanCommand::DrawFile(arguments) => rendition_process::render_file(&arguments),
+        TympanCommand::RenderFile(arguments) => rendition_process::render_file(&arguments),
         TympanCommand::ReadPdf => match tympan_search::read_pdf() {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(error) => Err(CommandFault::cannot_run(format!("cannot read PDF: {error}"))),

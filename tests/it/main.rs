@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod accounts;
 mod api;
 mod asset_farm;
 mod asset_kills;

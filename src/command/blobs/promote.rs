@@ -19,7 +19,7 @@ use tympan_web::reader_body::body_from_reader;
 use crate::args::PromoteBlobsArgs;
 use crate::blob_storage::open_other_home_blobs_to_write;
 use crate::command::create_runtime;
-use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
+use crate::command::remote_instance::RESPONSE_IDLE_TIMEOUT;
 use crate::home::{Home, require_home};
 use crate::home_origin::is_instance_url;
 

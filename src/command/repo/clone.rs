@@ -355,16 +355,17 @@ pub(super) fn last_status(home: &Path) -> Option<serde_json::Value> {
 
 /// Returns the access to a running instance from the arguments.
 fn base_access(clone: &RepoCloneArgs, from: &str) -> Result<BaseAccess, CommandFault> {
-    let read_key = |file: &PathBuf| {
-        let key = fs::read_to_string(file).map_err(|error| {
-            CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
-        })?;
-        Ok::<_, CommandFault>(RemoteStoreCredentials::Key(key.trim().to_owned()))
+    let read_secret = |file: &PathBuf| match fs::read_to_string(file) {
+        Ok(secret) => Ok(secret.trim().to_owned()),
+        Err(error) => {
+            Err(CommandFault::usage(format!("cannot read `{}`: {error}", file.display())))
+        }
     };
-    let secret = match (&clone.key, &clone.token) {
-        (Some(file), _) => Some(read_key(file)?),
-        (None, Some(token)) => Some(RemoteStoreCredentials::Token(token.clone())),
-        (None, None) => None,
+    let secret = match (&clone.key, &clone.token_file, &clone.token) {
+        (Some(file), ..) => Some(RemoteStoreCredentials::Key(read_secret(file)?)),
+        (None, Some(file), _) => Some(RemoteStoreCredentials::Token(read_secret(file)?)),
+        (None, None, Some(token)) => Some(RemoteStoreCredentials::Token(token.clone())),
+        (None, None, None) => None,
     };
     let ca = clone.ca.as_ref().map(fs::canonicalize).transpose();
     let ca = ca

@@ -59,7 +59,7 @@ pub(crate) struct LabToughArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// The seed of the generated image.
-    #[arg(long, default_value_t = 1, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = heading::CONTENT)]
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) watched: WatchedProcessArgs,
@@ -79,10 +79,10 @@ pub(crate) struct LabUploadArgs {
     #[arg(long, value_name = "FILE.toml", required_unless_present = "assets")]
     pub(crate) goal_from: Option<PathBuf>,
     /// Assets per window; `500/day` is read as 500.
-    #[arg(long, requires = "size", conflicts_with = "goal_from")]
+    #[arg(long, value_name = "COUNT", requires = "size", conflicts_with = "goal_from")]
     pub(crate) assets: Option<String>,
     /// Size of an original in megabytes.
-    #[arg(long)]
+    #[arg(long, value_name = "MEGABYTES")]
     pub(crate) size: Option<String>,
     #[command(flatten)]
     pub(crate) spread: WorkingDayArgs,
@@ -105,7 +105,7 @@ pub(crate) struct LabUploadArgs {
     )]
     pub(crate) rendition_timeout: String,
     /// The seed of names and contents; another seed uploads other files.
-    #[arg(long, default_value_t = 1, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = heading::CONTENT)]
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) asker: RequestIdentityArgs,
@@ -137,25 +137,25 @@ pub(crate) struct LabContentArgs {
     #[arg(long, default_value = "lab")]
     pub(crate) name: String,
     /// Pages per increment.
-    #[arg(long, default_value_t = 700, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "COUNT", default_value_t = 700, help_heading = heading::CONTENT)]
     pub(crate) pages: u64,
     /// Images per increment, of 400 distinct files of 37 to 594 KB.
-    #[arg(long, default_value_t = 200, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "COUNT", default_value_t = 200, help_heading = heading::CONTENT)]
     pub(crate) images: u64,
     /// Tags per increment.
-    #[arg(long, default_value_t = 100, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "COUNT", default_value_t = 100, help_heading = heading::CONTENT)]
     pub(crate) tags: u64,
     /// The first increment, counted from 0: the number of increments that already exist.
     #[arg(long, default_value_t = 0, help_heading = heading::CONTENT)]
     pub(crate) from: u64,
     /// Number of increments to create.
-    #[arg(long, default_value_t = 1, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = heading::CONTENT)]
     pub(crate) increments: u64,
     /// Children per node, at most 800; a page's `jcr:content` is one of them.
-    #[arg(long, default_value_t = 800, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "COUNT", default_value_t = 800, help_heading = heading::CONTENT)]
     pub(crate) children: u64,
     /// The seed of all content.
-    #[arg(long, default_value_t = 1, help_heading = heading::CONTENT)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = heading::CONTENT)]
     pub(crate) seed: u64,
     /// Only counts.
     #[arg(long)]
@@ -186,13 +186,13 @@ pub(crate) struct LabBackupImpactArgs {
     #[arg(long, alias = "threads", value_name = "COUNT", default_value_t = 4)]
     pub(crate) users: usize,
     /// The load while backups run, as a share of the peak of these users.
-    #[arg(long, default_value = "80%")]
+    #[arg(long, value_name = "PERCENT", default_value = "80%")]
     pub(crate) load: String,
     /// Values that replace `{delay}` in the arguments of the backup, one after the other.
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub(crate) delay: Vec<String>,
     /// Number of runs of each backup.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) runs: usize,
     /// The duration of the search for the peak, and of the load alone.
     #[arg(long, alias = "span", value_name = "TIME", default_value = "30s")]

@@ -17,7 +17,7 @@ pub(crate) enum LabEstimateCommand {
 )]
 pub(crate) struct LabUsersArgs {
     /// Number of users.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub(crate) users: u64,
     /// Interval between requests of one user, such as `2s`.
     #[arg(long, alias = "every", value_name = "TIME")]
@@ -34,10 +34,10 @@ pub(crate) struct LabUsersArgs {
 )]
 pub(crate) struct LabUploadGoalArgs {
     /// Assets per window; `500/day` is read as 500.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub(crate) assets: String,
     /// Size of an original in megabytes.
-    #[arg(long)]
+    #[arg(long, value_name = "MEGABYTES")]
     pub(crate) size: String,
     #[command(flatten)]
     pub(crate) spread: WorkingDayArgs,

@@ -6,10 +6,6 @@
 //! `page` and `tune` were commands and are groups now. They are read as the group if one of its commands or a request
 //! for help follows, or nothing; otherwise as the earlier command, whose arguments are URLs and options.
 
-use clap::CommandFactory;
-
-use super::LabArgs;
-
 /// An earlier name of a command.
 struct FlatName {
     name: &'static str,
@@ -86,9 +82,7 @@ pub(crate) fn expand_flat_name<T: AsRef<std::ffi::OsStr> + From<&'static str>>(
 /// Returns true if a word after the name of a group is one of its commands or asks for help.
 fn follows_group(group: &str, word: &str) -> bool {
     matches!(word, "help" | "--help" | "-h")
-        || LabArgs::command()
-            .find_subcommand(group)
-            .is_some_and(|group| group.find_subcommand(word).is_some())
+        || FLAT_NAMES.iter().any(|flat| flat.group == group && flat.command == word)
 }
 
 #[cfg(test)]
@@ -96,6 +90,7 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
+    use crate::args::LabArgs;
 
     fn expanded(line: &str) -> String {
         expand_flat_name(line.split(' ').map(str::to_owned).collect::<Vec<String>>()).join(" ")

@@ -79,6 +79,6 @@ pub(crate) struct LabAgentArgs {
     #[arg(long, env = "TYMPAN_LAB_INDEX")]
     pub(crate) index: Option<usize>,
     /// The time to retry while the controller does not respond.
-    #[arg(long, default_value = "60s")]
+    #[arg(long, value_name = "TIME", default_value = "60s")]
     pub(crate) wait: String,
 }

@@ -28,7 +28,7 @@ pub(crate) struct PhasePlanArgs {
     #[arg(long, value_name = "URL", help_heading = heading::PLAN)]
     pub(crate) target: Option<String>,
     /// A property, `name=value`; may be repeated.
-    #[arg(short = 'J', long = "property", help_heading = heading::PLAN)]
+    #[arg(short = 'J', long = "property", value_name = "NAME=VALUE", help_heading = heading::PLAN)]
     pub(crate) properties: Vec<String>,
     #[command(flatten)]
     pub(crate) allowed: IgnoredElementArgs,
@@ -44,7 +44,7 @@ pub(crate) struct PhasePlanArgs {
     )]
     pub(crate) workers: usize,
     /// The seed of random numbers.
-    #[arg(long, default_value_t = 1, help_heading = heading::MEASUREMENT)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = heading::MEASUREMENT)]
     pub(crate) seed: u64,
     /// Stores plan, arguments, summary and report in a new folder `run-...` below this one.
     #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
@@ -62,7 +62,7 @@ pub(crate) struct PhaseLoadArgs {
     #[arg(long, conflicts_with = "users")]
     pub(crate) rate: Option<String>,
     /// Number of concurrent users, who wait for responses.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub(crate) users: Option<u64>,
     /// The duration of the load.
     #[arg(long, alias = "for", value_name = "TIME")]
@@ -97,13 +97,13 @@ pub(crate) struct LabBreakpointArgs {
     #[arg(long, default_value = "x1.5")]
     pub(crate) step: String,
     /// Minimum duration of a step; longer if 50 times the 99th percentile or 2,000 samples require it.
-    #[arg(long, default_value = "30s")]
+    #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) dwell: String,
     /// Steps last exactly as long as --dwell, regardless of the number of samples.
     #[arg(long)]
     pub(crate) exact_dwell: bool,
     /// Maximum number of steps.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub(crate) steps: usize,
     /// Maximum load of a step.
     #[arg(long)]
@@ -130,7 +130,7 @@ pub(crate) struct LabEndureArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) warm_up: Option<String>,
     /// The degradation per hour that is allowed.
-    #[arg(long, default_value = "2%")]
+    #[arg(long, value_name = "PERCENT", default_value = "2%")]
     pub(crate) trend: String,
     #[command(flatten)]
     pub(crate) subject: PhasePlanArgs,
@@ -143,10 +143,10 @@ pub(crate) struct LabEndureArgs {
 )]
 pub(crate) struct LabGoliveArgs {
     /// Visits per second on average.
-    #[arg(long, required_unless_present = "peak_from")]
+    #[arg(long, value_name = "RATE", required_unless_present = "peak_from")]
     pub(crate) avg: Option<String>,
     /// Visits per second at the peak.
-    #[arg(long, required_unless_present = "peak_from")]
+    #[arg(long, value_name = "RATE", required_unless_present = "peak_from")]
     pub(crate) peak: Option<String>,
     /// Reads the average and the busiest minute from an access.log, of a predecessor site for instance.
     #[arg(long, value_name = "access.log", conflicts_with_all = ["avg", "peak"])]
@@ -210,13 +210,13 @@ pub(crate) struct LabErrorsArgs {
     #[arg(long, default_value = "1%", value_name = "PERCENT", help_heading = heading::OUTAGES)]
     pub(crate) outage_errors: String,
     /// The number of errors, as a share of the healthy visits.
-    #[arg(long, default_value = "20%")]
+    #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub(crate) share: String,
     /// Maximum of the 95th percentile of the response times of the errors.
     #[arg(long, default_value = "1s", value_name = "TIME")]
     pub(crate) within: String,
     /// The slowdown of healthy responses that is allowed.
-    #[arg(long, default_value = "20%")]
+    #[arg(long, value_name = "PERCENT", default_value = "20%")]
     pub(crate) delta: String,
     #[command(flatten)]
     pub(crate) subject: PhasePlanArgs,
@@ -241,10 +241,10 @@ pub(crate) struct LabComponentArgs {
     #[command(flatten)]
     pub(crate) asker: RequestIdentityArgs,
     /// Transactions per second on average.
-    #[arg(long, required_unless_present = "all")]
+    #[arg(long, value_name = "RATE", required_unless_present = "all")]
     pub(crate) avg: Option<String>,
     /// Transactions per second at the peak.
-    #[arg(long, required_unless_present = "all")]
+    #[arg(long, value_name = "RATE", required_unless_present = "all")]
     pub(crate) peak: Option<String>,
     /// The duration of each phase.
     #[arg(long, alias = "hold", default_value = "30s", value_name = "TIME")]

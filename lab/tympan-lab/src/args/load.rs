@@ -30,13 +30,13 @@ pub(crate) struct LabGetArgs {
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
     /// Number of concurrent users, each of whom waits for the response.
-    #[arg(short = 'c', long, default_value_t = 1)]
+    #[arg(short = 'c', long, value_name = "COUNT", default_value_t = 1)]
     pub(crate) users: usize,
     /// Total number of requests.
-    #[arg(short = 'n', long)]
+    #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) requests: Option<u64>,
     /// The duration of the load, such as `30s`.
-    #[arg(short = 'z', long)]
+    #[arg(short = 'z', long, value_name = "TIME")]
     pub(crate) duration: Option<String>,
     /// Arrivals per second, independent of whether earlier requests have completed.
     #[arg(long)]
@@ -45,13 +45,18 @@ pub(crate) struct LabGetArgs {
     #[arg(long, value_enum, default_value = "uniform")]
     pub(crate) arrivals: ArrivalDistribution,
     /// The maximum number of concurrent users with a rate.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub(crate) max_users: usize,
     /// Pause between a response and the next request, such as `2s`.
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     pub(crate) think: Option<String>,
     /// A header, `Name: value`; may be repeated.
-    #[arg(short = 'H', long = "header", help_heading = heading::REQUESTS)]
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = heading::REQUESTS
+    )]
     pub(crate) headers: Vec<String>,
     /// The method; GET by default, or POST with a body.
     #[arg(short = 'X', long, help_heading = heading::REQUESTS)]
@@ -72,7 +77,7 @@ pub(crate) struct LabGetArgs {
     #[arg(short = 'L', long, help_heading = heading::REQUESTS)]
     pub(crate) follow: bool,
     /// Timeout for connecting and for the next byte.
-    #[arg(long, default_value = "30s", help_heading = heading::REQUESTS)]
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = heading::REQUESTS)]
     pub(crate) timeout: String,
     /// Number of sending threads; one per processor by default.
     #[arg(
@@ -94,7 +99,7 @@ pub(crate) struct LabGetArgs {
     #[arg(long, help_heading = heading::MEASUREMENT)]
     pub(crate) mark: bool,
     /// The seed of random arrivals.
-    #[arg(long, default_value_t = 1, help_heading = heading::MEASUREMENT)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = heading::MEASUREMENT)]
     pub(crate) seed: u64,
     /// Stores N complete exchanges of each label, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = heading::MEASUREMENT)]
@@ -139,13 +144,13 @@ pub(crate) struct LabRunArgs {
     #[arg(long, conflicts_with = "users")]
     pub(crate) rate: Option<String>,
     /// Number of concurrent users, who wait for responses, instead of the plan's own load.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub(crate) users: Option<u64>,
     /// The duration of a load of --rate or --users; one minute by default.
     #[arg(long, alias = "for", value_name = "TIME")]
     pub(crate) duration: Option<String>,
     /// A property, `name=value`; may be repeated.
-    #[arg(short = 'J', long = "property", help_heading = heading::PLAN)]
+    #[arg(short = 'J', long = "property", value_name = "NAME=VALUE", help_heading = heading::PLAN)]
     pub(crate) properties: Vec<String>,
     /// The address of a host name for this run, `name=address`, which overrides the system's resolver; may be repeated.
     #[arg(long, value_name = "NAME=ADDRESS", help_heading = heading::REQUESTS)]
@@ -178,7 +183,7 @@ pub(crate) struct LabRunArgs {
     )]
     pub(crate) workers: usize,
     /// The seed of random numbers, so that a run can be repeated with the same values; random by default.
-    #[arg(long, help_heading = heading::MEASUREMENT)]
+    #[arg(long, value_name = "NUMBER", help_heading = heading::MEASUREMENT)]
     pub(crate) seed: Option<u64>,
     /// Stores N complete exchanges of each label, and N that failed, and shows them in the report.
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = heading::MEASUREMENT)]
@@ -210,13 +215,18 @@ pub(crate) struct LabReplayArgs {
     #[arg(long, default_value = "1x")]
     pub(crate) speed: String,
     /// A header sent with every request, `Name: value`; may be repeated.
-    #[arg(short = 'H', long = "header", help_heading = heading::REQUESTS)]
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = heading::REQUESTS
+    )]
     pub(crate) headers: Vec<String>,
     /// Also sends methods that may change data, without bodies.
     #[arg(long, help_heading = heading::REQUESTS)]
     pub(crate) all_methods: bool,
     /// Timeout for connecting and for the next byte.
-    #[arg(long, default_value = "30s", help_heading = heading::REQUESTS)]
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = heading::REQUESTS)]
     pub(crate) timeout: String,
     /// Number of sending threads; one per processor by default.
     #[arg(

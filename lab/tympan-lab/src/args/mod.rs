@@ -166,7 +166,7 @@ pub(crate) struct PlanlessRunArgs {
 #[command(next_help_heading = heading::MEASUREMENT)]
 pub(crate) struct WatchedProcessArgs {
     /// A process of this machine to monitor during the load: processors, memory, files, threads.
-    #[arg(long)]
+    #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
     /// The URL of the target's Prometheus metrics, such as `http://127.0.0.1:4523/metrics`, read once a second instead
     /// of a process of this machine.
@@ -188,10 +188,10 @@ pub(crate) struct RunFolderArgs {
 #[derive(Debug, Args)]
 pub(crate) struct WorkingDayArgs {
     /// Size of an asset's renditions in megabytes.
-    #[arg(long, default_value = "0")]
+    #[arg(long, value_name = "MEGABYTES", default_value = "0")]
     pub(crate) renditions: String,
     /// The window, such as `8h`.
-    #[arg(long, default_value = "8h")]
+    #[arg(long, value_name = "TIME", default_value = "8h")]
     pub(crate) window: String,
     /// Share of the work and share of the time in which it falls, in percent.
     #[arg(long, default_value = "80/20")]

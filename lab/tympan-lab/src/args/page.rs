@@ -20,7 +20,7 @@ pub(crate) enum LabPageCommand {
 #[command(next_help_heading = heading::REQUESTS)]
 pub(crate) struct RequestIdentityArgs {
     /// A header, `Name: value`; may be repeated.
-    #[arg(short = 'H', long = "header")]
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
     #[command(flatten)]
     pub(crate) credentials: LabLoginArgs,
@@ -36,7 +36,7 @@ pub(crate) struct LabPageArgs {
     #[arg(required = true)]
     pub(crate) urls: Vec<String>,
     /// Number of visits of each page.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
     pub(crate) visits: usize,
     /// Uses the browser's cache for visits after the first one; the first one is not judged.
     #[arg(long)]
@@ -94,7 +94,7 @@ pub(crate) struct LabSloArgs {
     #[arg(long, value_name = "DIR", requires = "watch", help_heading = heading::WATCHING)]
     pub(crate) watch_dir: Option<PathBuf>,
     /// Stops after this number of measurements.
-    #[arg(long, requires = "watch", help_heading = heading::WATCHING)]
+    #[arg(long, value_name = "COUNT", requires = "watch", help_heading = heading::WATCHING)]
     pub(crate) rounds: Option<u64>,
     #[command(flatten)]
     pub(crate) kept: PlanlessRunArgs,
@@ -112,16 +112,21 @@ pub(crate) struct LabCacheabilityArgs {
     #[arg(long, alias = "most", value_name = "COUNT", default_value_t = 200)]
     pub(crate) limit: usize,
     /// Number of examples shown per obstacle.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
     pub(crate) examples: usize,
     /// A header sent with every request, `Name: value`; may be repeated.
-    #[arg(short = 'H', long = "header", help_heading = heading::REQUESTS)]
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = heading::REQUESTS
+    )]
     pub(crate) headers: Vec<String>,
     /// An additional header of a known visitor, such as `Cookie: login=...`; may be repeated.
     #[arg(long = "visitor", value_name = "HEADER", help_heading = heading::REQUESTS)]
     pub(crate) visitor: Vec<String>,
     /// Timeout of a response.
-    #[arg(long, default_value = "30s", help_heading = heading::REQUESTS)]
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = heading::REQUESTS)]
     pub(crate) timeout: String,
     /// Prints JSON.
     #[arg(long, help_heading = heading::OUTPUT)]
@@ -144,10 +149,15 @@ pub(crate) struct LabVerifyArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) after: String,
     /// A header sent with every request of a list, `Name: value`; may be repeated.
-    #[arg(short = 'H', long = "header", help_heading = heading::REQUESTS)]
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = heading::REQUESTS
+    )]
     pub(crate) headers: Vec<String>,
     /// An additional difference to ignore: a regular expression, or `PATTERN=>REPLACEMENT`; may be repeated.
-    #[arg(long = "rule")]
+    #[arg(long = "rule", value_name = "PATTERN")]
     pub(crate) rules: Vec<String>,
     /// A header to ignore; may be repeated.
     #[arg(long = "ignore-header", value_name = "NAME")]
@@ -158,15 +168,15 @@ pub(crate) struct LabVerifyArgs {
     #[command(flatten)]
     pub(crate) logs: WatchedLogArgs,
     /// A property of the plan, `name=value`; may be repeated.
-    #[arg(short = 'J', long = "property", help_heading = heading::PLAN)]
+    #[arg(short = 'J', long = "property", value_name = "NAME=VALUE", help_heading = heading::PLAN)]
     pub(crate) properties: Vec<String>,
     #[command(flatten)]
     pub(crate) allowed: IgnoredElementArgs,
     /// The seed of the plan's random numbers: both sites get the same values.
-    #[arg(long, default_value_t = 1, help_heading = heading::PLAN)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = heading::PLAN)]
     pub(crate) seed: u64,
     /// Timeout of a response.
-    #[arg(long, default_value = "30s", help_heading = heading::REQUESTS)]
+    #[arg(long, value_name = "TIME", default_value = "30s", help_heading = heading::REQUESTS)]
     pub(crate) timeout: String,
     /// Prints JSON.
     #[arg(long, help_heading = heading::OUTPUT)]

@@ -44,7 +44,7 @@ pub(crate) struct LabConvertArgs {
     #[arg(short = 'o', long = "out", value_name = "FILE.toml")]
     pub(crate) out: Option<PathBuf>,
     /// A property, `name=value`, for numbers of threads and times; may be repeated.
-    #[arg(short = 'J', long = "property")]
+    #[arg(short = 'J', long = "property", value_name = "NAME=VALUE")]
     pub(crate) properties: Vec<String>,
     /// Replaces an existing file.
     #[arg(long)]
@@ -81,7 +81,7 @@ pub(crate) struct LabRecordArgs {
     #[arg(long, value_name = "URL")]
     pub(crate) target: Option<String>,
     /// The address to listen on.
-    #[arg(long, default_value = "127.0.0.1:8888")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8888")]
     pub(crate) listen: SocketAddr,
     /// The plan; it is rewritten after every request, so that it is complete whenever recording ends.
     #[arg(short = 'o', long = "out", value_name = "FILE.toml")]
@@ -90,7 +90,7 @@ pub(crate) struct LabRecordArgs {
     #[arg(long, alias = "for", value_name = "TIME")]
     pub(crate) duration: Option<String>,
     /// Stops after this number of requests.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub(crate) requests: Option<usize>,
     /// Records images, styles and scripts as separate requests.
     #[arg(long)]

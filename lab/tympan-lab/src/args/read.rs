@@ -80,10 +80,10 @@ pub(crate) struct LabCacheRatioArgs {
     #[arg(long, alias = "request", value_name = "FILE", value_delimiter = ',')]
     pub(crate) request_log: Vec<PathBuf>,
     /// Total number of requests, instead of logs.
-    #[arg(long, requires = "reached", conflicts_with = "access_log")]
+    #[arg(long, value_name = "COUNT", requires = "reached", conflicts_with = "access_log")]
     pub(crate) total: Option<u64>,
     /// Number of requests that reached the publisher, instead of logs.
-    #[arg(long, requires = "total")]
+    #[arg(long, value_name = "COUNT", requires = "total")]
     pub(crate) reached: Option<u64>,
 }
 
@@ -108,19 +108,19 @@ pub(crate) struct LabCompareArgs {
     #[arg(long)]
     pub(crate) less_is_better: bool,
     /// Number of runs of two command lines.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub(crate) runs: Option<usize>,
     /// Runs the two alternately, which is always done.
     #[arg(long, requires = "runs")]
     pub(crate) interleave: bool,
     /// Number of warm-up runs of each, which are not counted.
-    #[arg(long, default_value_t = 1, requires = "runs")]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "runs")]
     pub(crate) warm_ups: usize,
     /// A regular expression that finds another number to compare in the output.
     #[arg(long, value_name = "PATTERN", requires = "runs")]
     pub(crate) metric: Option<String>,
     /// The seed that chooses which of the two begins.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Exits with 1 if anything got worse by more than noise, and with 3 if there are too few runs to decide.
     #[arg(long)]

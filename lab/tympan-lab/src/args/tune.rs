@@ -21,7 +21,7 @@ pub(crate) struct ProgramSettingArgs {
     #[arg(long = "set", required = true, value_name = "NAME=VALUES")]
     pub(crate) knobs: Vec<String>,
     /// Number of runs of each setting.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub(crate) runs: usize,
     /// A regular expression that finds the number to compare in the output, instead of the time; the first group of the
     /// last match is used.

@@ -70,7 +70,7 @@ pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
         description: "Removes a user, which ends all of its logins.",
         parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "The user was removed.")],
+        responses: &[ResponseSpec::json("EndedLogins", "The number of ended sessions and tokens.")],
         handler: EndpointHandler::Async(delete_user),
     },
     Endpoint {
@@ -213,8 +213,8 @@ fn delete_user(call: ApiRequest) -> PendingApiResponse {
             edit_account(instance, &call, "remove", |session| Ok(session.remove_account(&name)?))
         };
         instance.run_work(work).await?;
-        instance.logins.revoke_other_tokens(&user, &headers).await?;
-        Ok(ApiResponse::empty())
+        let ended = instance.logins.revoke_other_tokens(&user, &headers).await?;
+        Ok(ApiResponse::json(json!({ "ended": ended })))
     })
 }
 
