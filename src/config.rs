@@ -748,9 +748,9 @@ pub(crate) fn read_config_file(file: &Path) -> Result<TympanConfig, CommandFault
                 tracing::warn!(
                     file = name,
                     line,
-                    "the key `{}` is called `{}`; the next release refuses the earlier name",
-                    key.earlier,
-                    key.current
+                    earlier = key.earlier,
+                    current = key.current,
+                    "a key was renamed; the next release refuses the earlier name"
                 );
             }
             Ok(config)

@@ -55,13 +55,18 @@ pub(crate) struct VaultArgs {
 
 /// Selects the clients whose snapshots are used.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = heading::SNAPSHOTS)]
 pub(crate) struct SnapshotClientArgs {
     /// Only snapshots of the client with this name, instead of this host; may be repeated.
-    #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        visible_alias = "client-name",
+        env = "TYMPAN_CLIENT_NAME",
+        help_heading = heading::SNAPSHOTS
+    )]
     pub(crate) host: Vec<String>,
     /// Snapshots of all clients that share the vault.
-    #[arg(long, visible_alias = "all-hosts")]
+    #[arg(long, visible_alias = "all-hosts", help_heading = heading::SNAPSHOTS)]
     pub(crate) all_clients: bool,
 }
 
@@ -391,16 +396,15 @@ pub(crate) struct BackupSaveArgs {
 
 /// How to reach the repository of a running instance.
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::INSTANCE)]
 pub(crate) struct RepositoryInstanceArgs {
     /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::INSTANCE)]
     pub(crate) key: Option<PathBuf>,
     /// For a URL: a file with a token of its `tympan user token admin`.
-    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    #[arg(long, value_name = "FILE", conflicts_with = "key", help_heading = heading::INSTANCE)]
     pub(crate) token_file: Option<PathBuf>,
     /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::INSTANCE)]
     pub(crate) ca: Option<PathBuf>,
 }
 

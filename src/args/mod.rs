@@ -196,28 +196,44 @@ pub(crate) struct RenderFileArgs {
 
 /// The credentials for a running instance.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = heading::INSTANCE)]
 pub(crate) struct InstanceLoginArgs {
     /// A user's name and password; the environment variable is safer.
-    #[arg(long, value_name = "USER:PASSWORD", env = "TYMPAN_LOGIN", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "USER:PASSWORD",
+        env = "TYMPAN_LOGIN",
+        hide_env_values = true,
+        help_heading = heading::INSTANCE
+    )]
     pub(crate) login: Option<String>,
     /// A file with a token of `tympan user token`, instead of a name and a password.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::INSTANCE)]
     pub(crate) token_file: Option<PathBuf>,
     /// A token of `tympan user token`. Other users of the machine can read it in the list of processes.
-    #[arg(long, hide = true, value_name = "TOKEN", conflicts_with = "token_file")]
+    #[arg(
+        long,
+        hide = true,
+        value_name = "TOKEN",
+        conflicts_with = "token_file",
+        help_heading = heading::INSTANCE
+    )]
     pub(crate) token: Option<String>,
 }
 
 /// A home, or a running instance.
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::INSTANCE)]
 pub(crate) struct HomeOrUrlArgs {
     /// The home; its instance must not be running.
-    #[arg(long, value_name = "DIR", required_unless_present = "url", conflicts_with = "url")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present = "url",
+        conflicts_with = "url",
+        help_heading = heading::INSTANCE
+    )]
     pub(crate) home: Option<PathBuf>,
     /// The running instance, instead of a home.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = heading::INSTANCE)]
     pub(crate) url: Option<String>,
     #[command(flatten)]
     pub(crate) credentials: InstanceLoginArgs,

@@ -9,39 +9,64 @@ use super::heading;
 
 /// How the location of a vault is accessed.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = heading::CONNECTION)]
 pub(crate) struct VaultLocationArgs {
     /// Number of concurrent requests to another machine; number of packs that are written at once.
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u8).range(1..=64),
+        help_heading = heading::CONNECTION
+    )]
     pub(crate) connections: Option<u8>,
     /// A file with the private key for SSH. Without one, the agent and the usual files in `~/.ssh` are tried.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::CONNECTION)]
     pub(crate) ssh_key: Vec<PathBuf>,
     /// The file of known hosts, instead of `~/.ssh/known_hosts` and that of the system.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::CONNECTION)]
     pub(crate) ssh_known_hosts: Option<PathBuf>,
     /// The handling of unknown hosts; a host whose key has changed is always refused.
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "yes")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value = "yes",
+        help_heading = heading::CONNECTION
+    )]
     pub(crate) ssh_host_keys_check: HostKeyCheckMode,
     /// For `rest:`: a file whose first line is the password of the user that the address, or TYMPAN_REST_USER, names.
     /// Without it, TYMPAN_REST_PASSWORD is used.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::CONNECTION)]
     pub(crate) rest_password_file: Option<PathBuf>,
     /// For `rest:https:`: a PEM file with the certificate that must have signed the server's.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::CONNECTION)]
     pub(crate) vault_ca: Option<PathBuf>,
     /// Limits uploads: `2 MiB` per second; a number alone is in KiB, as in restic.
-    #[arg(long, value_name = "RATE", value_parser = parse_rate_arg)]
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = parse_rate_arg,
+        help_heading = heading::CONNECTION
+    )]
     pub(crate) limit_upload: Option<NonZeroU64>,
     /// Limits downloads, in the same units.
-    #[arg(long, value_name = "RATE", value_parser = parse_rate_arg)]
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = parse_rate_arg,
+        help_heading = heading::CONNECTION
+    )]
     pub(crate) limit_download: Option<NonZeroU64>,
     /// Removes and replaces nothing in the vault except locks.
-    #[arg(long, env = "TYMPAN_VAULT_APPEND_ONLY")]
+    #[arg(long, env = "TYMPAN_VAULT_APPEND_ONLY", help_heading = heading::CONNECTION)]
     pub(crate) append_only: bool,
     /// The size of the local cache of a vault on another machine, which saves repeated downloads: index, snapshots and
     /// folders, encrypted as in the vault. `0` disables it; default 1 GiB, or the value that `tune` has found.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_arg)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size_arg,
+        help_heading = heading::CONNECTION
+    )]
     pub(crate) tree_cache: Option<u64>,
 }
 

@@ -117,7 +117,7 @@ mod tests {
             ("export --jmx p.toml", "plan export --jmx p.toml"),
             ("record -o p.toml --for 1m", "plan record -o p.toml --duration 1m"),
             ("profile a.log --most 3", "plan profile a.log --limit 3"),
-            ("breakpoint p.toml --users", "limit breakpoint p.toml --vary users"),
+            ("breakpoint p.toml --step +5", "limit breakpoint p.toml --step +5"),
             ("endure p.toml --for 1h --rate 2/s", "limit endure p.toml --duration 1h --rate 2/s"),
             (
                 "golive p.toml --avg 1/s --peak 2/s --hold 1m",

@@ -22,41 +22,39 @@ pub(crate) enum ManifestEngine {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::AGENTS)]
 pub(crate) struct LabAgentsArgs {
     /// Divides the load among agents: a number of processes on this machine, or hosts reached with `ssh`; with
     /// --listen, the number of agents that connect.
-    #[arg(long, value_name = "N|HOST,HOST")]
+    #[arg(long, value_name = "N|HOST,HOST", help_heading = heading::AGENTS)]
     pub(crate) agents: Option<String>,
     /// The address that agents connect to (`tympan lab load agent HOST:PORT`).
-    #[arg(long, value_name = "ADDR", requires = "agents")]
+    #[arg(long, value_name = "ADDR", requires = "agents", help_heading = heading::AGENTS)]
     pub(crate) listen: Option<SocketAddr>,
     /// A file with the token of controller and agents; by default generated and printed.
-    #[arg(long, value_name = "FILE", requires = "agents")]
+    #[arg(long, value_name = "FILE", requires = "agents", help_heading = heading::AGENTS)]
     pub(crate) token_file: Option<PathBuf>,
     /// How agents divide the rows of data files.
-    #[arg(long, value_enum, default_value = "share")]
+    #[arg(long, value_enum, default_value = "share", help_heading = heading::AGENTS)]
     pub(crate) data: AgentDataDivision,
     /// The maximum time until all agents are ready: one minute by default, and 10 minutes in a manifest, since a node
     /// may have to be added and an image to be pulled first.
-    #[arg(long, value_name = "TIME", requires = "agents")]
+    #[arg(long, value_name = "TIME", requires = "agents", help_heading = heading::AGENTS)]
     pub(crate) agent_wait: Option<String>,
     /// The path of the program on hosts reached with `ssh`.
-    #[arg(long, default_value = "tympan", requires = "agents")]
+    #[arg(long, default_value = "tympan", requires = "agents", help_heading = heading::AGENTS)]
     pub(crate) agent_program: String,
     /// The program to use instead of `ssh`.
-    #[arg(long, default_value = "ssh", requires = "agents")]
+    #[arg(long, default_value = "ssh", requires = "agents", help_heading = heading::AGENTS)]
     pub(crate) ssh: PathBuf,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::AGENTS)]
 pub(crate) struct LabEmitArgs {
     /// Prints a manifest that runs the load with `--agents N`, instead of running it.
-    #[arg(long, value_enum, requires = "agents")]
+    #[arg(long, value_enum, requires = "agents", help_heading = heading::AGENTS)]
     pub(crate) emit: Option<ManifestEngine>,
     /// The image of the manifest, with the program as its entry point.
-    #[arg(long, default_value = "tympan:latest", requires = "emit")]
+    #[arg(long, default_value = "tympan:latest", requires = "emit", help_heading = heading::AGENTS)]
     pub(crate) image: String,
 }
 

@@ -118,6 +118,13 @@ pub(crate) struct LabBreakpointArgs {
     pub(crate) subject: PhasePlanArgs,
 }
 
+impl LabBreakpointArgs {
+    /// Returns true if steps are numbers of users instead of visits per second.
+    pub(crate) fn steps_are_users(&self) -> bool {
+        self.users || self.vary == SteppedQuantity::Users
+    }
+}
+
 /// Keeps up a load for a long time, and reports whether the target degrades.
 #[derive(Debug, Args)]
 #[command(
@@ -262,4 +269,29 @@ pub(crate) struct LabComponentArgs {
     pub(crate) workers: usize,
     #[command(flatten)]
     pub(crate) kept: PlanlessRunArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{LabArgs, LabCommand};
+
+    #[test]
+    fn a_breakpoint_search_varies_users_by_both_spellings() {
+        for (option, expected) in [
+            (&[][..], false),
+            (&["--vary", "rate"], false),
+            (&["--vary", "users"], true),
+            (&["--users"], true),
+        ] {
+            let words = ["tympan lab", "limit", "breakpoint", "plan.toml"].iter().chain(option);
+            let command = LabArgs::try_parse_from(words).unwrap().command;
+            let LabCommand::Limit(LabLimitCommand::Breakpoint(arguments)) = command else {
+                panic!("{option:?} is another command");
+            };
+            assert_eq!(arguments.steps_are_users(), expected, "{option:?}");
+        }
+    }
 }

@@ -97,55 +97,67 @@ pub(crate) enum LabCommand {
 
 /// The credentials that requests are sent with.
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::REQUESTS)]
 pub(crate) struct LabLoginArgs {
     /// A user's name and password; the environment variable is safer.
-    #[arg(long, env = "TYMPAN_LAB_LOGIN", hide_env_values = true, value_name = "USER:PASSWORD")]
+    #[arg(
+        long,
+        env = "TYMPAN_LAB_LOGIN",
+        hide_env_values = true,
+        value_name = "USER:PASSWORD",
+        help_heading = heading::REQUESTS
+    )]
     pub(crate) login: Option<String>,
     /// A file with a token of `tympan user token`, instead of a name and a password.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::REQUESTS)]
     pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::OUTPUT)]
 pub(crate) struct LabOutputArgs {
     /// Goals that the run must meet.
-    #[arg(long, value_name = "FILE.toml")]
+    #[arg(long, value_name = "FILE.toml", help_heading = heading::OUTPUT)]
     pub(crate) goals: Option<PathBuf>,
     /// Writes the report as one HTML file.
-    #[arg(long, value_name = "FILE.html")]
+    #[arg(long, value_name = "FILE.html", help_heading = heading::OUTPUT)]
     pub(crate) report: Option<PathBuf>,
     /// Writes the goals as JUnit XML.
-    #[arg(long, value_name = "FILE.xml")]
+    #[arg(long, value_name = "FILE.xml", help_heading = heading::OUTPUT)]
     pub(crate) junit: Option<PathBuf>,
     /// Writes a summary in Markdown.
-    #[arg(long, value_name = "FILE.md")]
+    #[arg(long, value_name = "FILE.md", help_heading = heading::OUTPUT)]
     pub(crate) markdown: Option<PathBuf>,
     /// Prints JSON.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT)]
     pub(crate) json: bool,
 }
 
 /// The elements of a plan that may be left out.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = heading::PLAN)]
 pub(crate) struct IgnoredElementArgs {
     /// Leaves out elements of this class that cannot be run, with everything below them, as if they were disabled; for
     /// JMeter plans, such as `JDBCSampler`. May be repeated.
-    #[arg(long = "allow-ignore", value_name = "CLASS", value_delimiter = ',')]
+    #[arg(
+        long = "allow-ignore",
+        value_name = "CLASS",
+        value_delimiter = ',',
+        help_heading = heading::PLAN
+    )]
     pub(crate) allow_ignore: Vec<String>,
 }
 
 /// The logs in which a target reports errors.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = heading::MEASUREMENT)]
 pub(crate) struct WatchedLogArgs {
     /// Fails if new error lines appear in this log; may be repeated.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::MEASUREMENT)]
     pub(crate) watch_log: Vec<PathBuf>,
     /// The regular expression that identifies an error line, instead of the built-in one.
-    #[arg(long, value_name = "PATTERN", requires = "watch_log")]
+    #[arg(
+        long,
+        value_name = "PATTERN",
+        requires = "watch_log",
+        help_heading = heading::MEASUREMENT
+    )]
     pub(crate) log_pattern: Option<String>,
 }
 
@@ -163,14 +175,13 @@ pub(crate) struct PlanlessRunArgs {
 
 /// What is monitored during a load.
 #[derive(Debug, Default, Args)]
-#[command(next_help_heading = heading::MEASUREMENT)]
 pub(crate) struct WatchedProcessArgs {
     /// A process of this machine to monitor during the load: processors, memory, files, threads.
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", help_heading = heading::MEASUREMENT)]
     pub(crate) pid: Option<u32>,
     /// The URL of the target's Prometheus metrics, such as `http://127.0.0.1:4523/metrics`, read once a second instead
     /// of a process of this machine.
-    #[arg(long, value_name = "URL", conflicts_with = "pid")]
+    #[arg(long, value_name = "URL", conflicts_with = "pid", help_heading = heading::MEASUREMENT)]
     pub(crate) metrics: Option<String>,
 }
 

@@ -17,10 +17,14 @@ pub(crate) enum LabPageCommand {
 
 /// The identity that requests are sent with.
 #[derive(Debug, Args)]
-#[command(next_help_heading = heading::REQUESTS)]
 pub(crate) struct RequestIdentityArgs {
     /// A header, `Name: value`; may be repeated.
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        help_heading = heading::REQUESTS
+    )]
     pub(crate) headers: Vec<String>,
     #[command(flatten)]
     pub(crate) credentials: LabLoginArgs,

@@ -25,7 +25,7 @@ use super::{duration_from_text, lab_fault, open_file, read_goals, write_text};
 use crate::args::LabOutputArgs;
 use crate::args::limit::{
     LabBreakpointArgs, LabComponentArgs, LabEndureArgs, LabErrorsArgs, LabGoliveArgs,
-    PhaseLoadArgs, PhasePlanArgs, SteppedQuantity,
+    PhaseLoadArgs, PhasePlanArgs,
 };
 
 pub(super) fn run_breakpoint(arguments: &LabBreakpointArgs) -> CommandOutcome {
@@ -35,7 +35,7 @@ pub(super) fn run_breakpoint(arguments: &LabBreakpointArgs) -> CommandOutcome {
     }
     let search = breakpoint::BreakpointSearch {
         start_level: arguments.from,
-        steps_are_users: arguments.users || arguments.vary == SteppedQuantity::Users,
+        steps_are_users: arguments.steps_are_users(),
         growth,
         min_step_duration: parse_positive_duration("--dwell", &arguments.dwell)?,
         is_step_duration_fixed: arguments.exact_dwell,
