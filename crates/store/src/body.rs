@@ -37,10 +37,16 @@ pub struct ChunkedBody {
 /// Stages a body and returns its id. `blobs` may come in any order and repeat.
 ///
 /// # Errors
-/// [`Error::TooLong`] above 256 MiB or 1,048,576 blobs.
+/// [`Error::TooLong`] above 256 MiB; [`Error::TooMany`] above 1,048,576 blobs.
 pub fn write_body(batch: &mut ChunkBatch, payload: &[u8], blobs: &[BlobId]) -> Result<ChunkId> {
-    check_limit("body", payload.len(), MAX_BODY_BYTES)?;
-    check_limit("list of blobs", blobs.len(), MAX_BODY_BLOBS)?;
+    if payload.len() > MAX_BODY_BYTES {
+        let (what, length) = ("body", payload.len());
+        return Err(Error::TooLong { what, length, limit: MAX_BODY_BYTES });
+    }
+    if blobs.len() > MAX_BODY_BLOBS {
+        let (what, count) = ("blobs of a body", blobs.len());
+        return Err(Error::TooMany { what, count, limit: MAX_BODY_BLOBS });
+    }
     let mut blobs = blobs.to_vec();
     blobs.sort_unstable();
     blobs.dedup();
@@ -132,13 +138,6 @@ fn walk_body(
                 return Err(Error::ChunkKindMismatch { id, expected });
             }
         }
-    }
-    Ok(())
-}
-
-fn check_limit(what: &'static str, length: usize, limit: usize) -> Result<()> {
-    if length > limit {
-        return Err(Error::TooLong { what, length, limit });
     }
     Ok(())
 }

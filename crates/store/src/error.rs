@@ -124,6 +124,16 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
+    /// A list has more entries than the format allows.
+    #[error("{count} {what} are too many: at most {limit} are allowed")]
+    TooMany {
+        /// The entries and what lists them, as a plural.
+        what: &'static str,
+        /// The number of entries.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A path component cannot be part of a key.
     #[error("`{}` cannot be part of a key: {fault}", component.escape_debug())]
     KeyMalformed {

@@ -33,17 +33,23 @@ impl StoreRoot {
     /// Stages the root and returns its id. Empty maps are omitted, so that equal content has one id.
     ///
     /// # Errors
-    /// [`Error::TooLong`] for a name of more than 255 bytes, or more than 200 maps.
+    /// [`Error::TooLong`] for a name of more than 255 bytes; [`Error::TooMany`] above 200 maps.
     pub fn write(&self, batch: &mut ChunkBatch) -> Result<ChunkId> {
         let listed: Vec<(&str, ChunkId)> =
             self.maps.iter().filter_map(|(name, map)| Some((name.as_str(), map.root()?))).collect();
-        check_limit("number of maps", listed.len(), MAX_ROOT_MAPS)?;
+        if listed.len() > MAX_ROOT_MAPS {
+            let (what, count) = ("maps of a root", listed.len());
+            return Err(Error::TooMany { what, count, limit: MAX_ROOT_MAPS });
+        }
         let refs: Vec<ChunkId> = listed.iter().map(|(_, id)| *id).collect();
         let payload: usize = listed.iter().map(|(name, _)| name.len() + 1).sum();
         let mut bytes = chunk::encode_chunk_header(ChunkKind::Root, &refs, &[], payload + 2);
         bytes.extend_from_slice(&chunk::encode_u16(listed.len()));
         for (name, _) in listed {
-            check_limit("name of a map", name.len(), MAX_MAP_NAME_BYTES)?;
+            if name.len() > MAX_MAP_NAME_BYTES {
+                let (what, length) = ("name of a map", name.len());
+                return Err(Error::TooLong { what, length, limit: MAX_MAP_NAME_BYTES });
+            }
             let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
             bytes.push(length);
             bytes.extend_from_slice(name.as_bytes());
@@ -73,13 +79,6 @@ impl StoreRoot {
             .collect();
         Ok(Self { maps })
     }
-}
-
-fn check_limit(what: &'static str, length: usize, limit: usize) -> Result<()> {
-    if length > limit {
-        return Err(Error::TooLong { what, length, limit });
-    }
-    Ok(())
 }
 
 /// Checks the structure of a root chunk; the error states the fault.
