@@ -120,7 +120,7 @@ pub(super) fn write_json_note(
     name: &str,
     note: &impl Serialize,
 ) -> Result<()> {
-    let text = serde_json::to_vec(note).map_err(|error| Error::Source(error.into()))?;
+    let text = serde_json::to_vec(note).map_err(Error::NoteEncoding)?;
     storage.write_note(name, &text)
 }
 

@@ -100,7 +100,7 @@ impl<'a> SweepLease<'a> {
             let number = last.map_or(1, |(number, _)| number + 1);
             let turn = Self { storage, options, number, renewed_at: now };
             let note = serde_json::to_vec(&turn.lease_note(now + options.lease_duration));
-            let note = note.map_err(|error| Error::Source(error.into()))?;
+            let note = note.map_err(Error::NoteEncoding)?;
             if !storage.create_note(&lease_note_name(number), &note)? {
                 continue;
             }
