@@ -154,7 +154,7 @@ impl<'a> RemotePackageClient<'a> {
         }
         let request = request
             .body(body_of_payload(payload)?)
-            .map_err(|error| CommandFault::usage(format!("`{uri}` is not a URL: {error}")))?;
+            .map_err(|error| CommandFault::usage(format!("cannot send a request to `{uri}`: {error}")))?;
         // The duration of an installation is unlimited.
         let client =
             HttpClient::new(ClientOptions { response_timeout: None, ..ClientOptions::default() });

@@ -125,7 +125,7 @@ fn send_request(
     }
     let request = request
         .body(Full::new(Bytes::from(body)))
-        .map_err(|error| CommandFault::usage(format!("`{uri}` is not a URL: {error}")))?;
+        .map_err(|error| CommandFault::usage(format!("cannot send a request to `{uri}`: {error}")))?;
     create_runtime(4)?.block_on(async {
         let response = HttpClient::default()
             .send(request)

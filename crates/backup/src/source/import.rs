@@ -98,11 +98,11 @@ pub fn import_snapshot(
 ) -> Result<ImportReport> {
     let reference = find_snapshot_base((vault, index), snapshot)?;
     let facts = find_path(vault, index, snapshot, METADATA_FILE_NAME);
-    let facts = facts.map_err(|_| {
-        Error::InvalidRequest(format!(
-            "the snapshot `{}` was not made from a repository; restore it into a folder with `--to`",
-            snapshot.id.short()
-        ))
+    let facts = facts.map_err(|error| match error {
+        Error::PathMissing { snapshot, .. } => Error::InvalidRequest(format!(
+            "the snapshot `{snapshot}` was not made from a repository; restore it into a folder with `--to`"
+        )),
+        error => error,
     })?;
     let mut json = Vec::new();
     crate::restore::stream_file((vault, index), &facts, &mut json)?;

@@ -60,7 +60,7 @@ impl ExternalProcess {
         step: &StepRun,
     ) -> Result<ExternalResponse, StepOutcome> {
         let wrong = |reason: String| StepOutcome::Failed(format!("`{address}`: {reason}"));
-        let uri: http::Uri = address.parse().map_err(|_| wrong("not a URI".to_owned()))?;
+        let uri = address.parse::<http::Uri>().map_err(|error| wrong(error.to_string()))?;
         let host = uri.authority().map(ToString::to_string);
         let host = host.ok_or_else(|| wrong("no host".to_owned()))?;
         let body = match method {
