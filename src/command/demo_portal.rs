@@ -47,27 +47,27 @@ const MAX_VALUE_CHARS: usize = 200;
 /// # Errors
 /// If content or the file cannot be written.
 pub(crate) fn create_customers(publish: &Home, folder: &Path) -> Result<(), CommandFault> {
-    let failed = |error: tympan_content::Error| {
+    let failed = |error: &dyn std::error::Error| {
         CommandFault::cannot_run(format!(
             "cannot create the customers: {}",
-            error_chain_text(&error)
+            error_chain_text(error)
         ))
     };
     let file = folder.join(USERS_FILE);
     let first = CUSTOMER_NAMES.first().copied().unwrap_or_default();
-    if file.exists() || publish.repository.account_path(first).map_err(failed)?.is_some() {
+    if file.exists() || publish.repository.account_path(first).map_err(|error| failed(&error))?.is_some() {
         return Ok(());
     }
-    let mut session = publish.repository.session("system").map_err(failed)?;
+    let mut session = publish.repository.session("system").map_err(|error| failed(&error))?;
     let mut lines = Vec::new();
     for name in CUSTOMER_NAMES {
         let password = random_text()?.get(..12).unwrap_or_default().to_owned();
-        tympan_server::create_user(&mut session, name, &password).map_err(failed)?;
+        tympan_server::create_user(&mut session, name, &password).map_err(|error| failed(&error))?;
         lines.push(format!("{name},{password}"));
     }
     // The file is written first: otherwise a failure would leave customers with unknown passwords.
     write_secret_file(&file, &lines.join("\n"))?;
-    session.commit("create the customers", SystemTime::now()).map_err(failed)?;
+    session.commit("create the customers", SystemTime::now()).map_err(|error| failed(&error))?;
     Ok(())
 }
 

@@ -10,8 +10,8 @@ use tympan_content::{
     JcrDate, NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Session,
 };
 use tympan_server::{
-    AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password, create_user,
-    set_password,
+    AccountMark, AccountPasswordError, LoginTokenScope, Logins, TokenOwner, TokenTerms,
+    check_new_password, create_user, set_password,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
@@ -41,7 +41,8 @@ pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
             let password = read_password(name)?;
             edit_accounts(home, |session| {
                 create_user(session, name, &password)?;
-                group.iter().try_for_each(|group| session.add_member(group, name))
+                group.iter().try_for_each(|group| session.add_member(group, name))?;
+                Ok::<_, AccountPasswordError>(())
             })?;
             // A deleted user of this name may have left some.
             revoke_sessions_and_tokens(name, home).map(|_| ExitCode::SUCCESS)
@@ -115,9 +116,9 @@ fn read_password(user: &str) -> Result<String, CommandFault> {
 }
 
 /// Changes users and groups of a home; creates the initial ones first.
-fn edit_accounts(
+fn edit_accounts<E: Into<AccountPasswordError>>(
     home: &Path,
-    edit: impl FnOnce(&mut Session) -> tympan_content::Result<()>,
+    edit: impl FnOnce(&mut Session) -> Result<(), E>,
 ) -> CommandOutcome {
     let home = Home::open_existing(home)?;
     let failed = |error: tympan_content::Error| match error {
@@ -129,7 +130,10 @@ fn edit_accounts(
     let now = SystemTime::now();
     home.repository.install_initial_policies(now).map_err(failed)?;
     let mut session = home.repository.session("admin").map_err(failed)?;
-    edit(&mut session).map_err(failed)?;
+    edit(&mut session).map_err(|error| match error.into() {
+        AccountPasswordError::Content(error) => failed(error),
+        error @ AccountPasswordError::Hash(_) => CommandFault::cannot_run(error_chain_text(&error)),
+    })?;
     session.commit("change users", now).map_err(failed)?;
     close_home(&home)?;
     Ok(ExitCode::SUCCESS)

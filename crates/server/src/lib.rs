@@ -31,8 +31,8 @@ pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, Timi
 pub use login::password_policy::check_new_password;
 pub use login::secret::ensure_shared_secret;
 pub use login::{
-    AccountMark, LoginTokenScope, Logins, TokenInfo, TokenOwner, TokenTerms, create_user,
-    set_password,
+    AccountMark, AccountPasswordError, LoginTokenScope, Logins, PasswordHashError, TokenInfo,
+    TokenOwner, TokenTerms, create_user, set_password,
 };
 pub use observe::pool::PoolState;
 pub use page::headers::{PageHeaderError, PageHeaders};
