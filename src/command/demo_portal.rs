@@ -55,14 +55,17 @@ pub(crate) fn create_customers(publish: &Home, folder: &Path) -> Result<(), Comm
     };
     let file = folder.join(USERS_FILE);
     let first = CUSTOMER_NAMES.first().copied().unwrap_or_default();
-    if file.exists() || publish.repository.account_path(first).map_err(|error| failed(&error))?.is_some() {
+    if file.exists()
+        || publish.repository.account_path(first).map_err(|error| failed(&error))?.is_some()
+    {
         return Ok(());
     }
     let mut session = publish.repository.session("system").map_err(|error| failed(&error))?;
     let mut lines = Vec::new();
     for name in CUSTOMER_NAMES {
         let password = random_text()?.get(..12).unwrap_or_default().to_owned();
-        tympan_server::create_user(&mut session, name, &password).map_err(|error| failed(&error))?;
+        tympan_server::create_user(&mut session, name, &password)
+            .map_err(|error| failed(&error))?;
         lines.push(format!("{name},{password}"));
     }
     // The file is written first: otherwise a failure would leave customers with unknown passwords.

@@ -152,9 +152,9 @@ impl<'a> RemotePackageClient<'a> {
         if let Some(token) = self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request
-            .body(body_of_payload(payload)?)
-            .map_err(|error| CommandFault::usage(format!("cannot send a request to `{uri}`: {error}")))?;
+        let request = request.body(body_of_payload(payload)?).map_err(|error| {
+            CommandFault::usage(format!("cannot send a request to `{uri}`: {error}"))
+        })?;
         // The duration of an installation is unlimited.
         let client =
             HttpClient::new(ClientOptions { response_timeout: None, ..ClientOptions::default() });

@@ -123,9 +123,9 @@ fn send_request(
     if let Some(token) = &remote.token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
     }
-    let request = request
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| CommandFault::usage(format!("cannot send a request to `{uri}`: {error}")))?;
+    let request = request.body(Full::new(Bytes::from(body))).map_err(|error| {
+        CommandFault::usage(format!("cannot send a request to `{uri}`: {error}"))
+    })?;
     create_runtime(4)?.block_on(async {
         let response = HttpClient::default()
             .send(request)

@@ -192,7 +192,9 @@ impl PromotionTarget {
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(KEY_HEADER, &self.replication_key)
             .body(body)
-            .map_err(|error| CommandFault::usage(format!("cannot send a request to `{url}`: {error}")))?;
+            .map_err(|error| {
+                CommandFault::usage(format!("cannot send a request to `{url}`: {error}"))
+            })?;
         let response = self.client.send(request).await;
         let response =
             response.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;

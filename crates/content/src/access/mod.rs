@@ -34,7 +34,7 @@ pub use explanation::{DecidingEntry, PrivilegeCause, PrivilegeExplanation};
 pub(crate) use guarded_name::{is_guarded_child, is_guarded_name};
 pub(crate) use permission_check::{SessionChanges, can_alter_property, check_commit};
 pub use policy::is_policy_name;
-pub(crate) use policy::is_policy_path;
+pub(crate) use policy::{POLICY_NAMES, is_policy_path};
 pub(crate) use policy_cache::AccessPolicyCache;
 pub use principal::ADMIN_USER;
 pub use privilege::Privileges;

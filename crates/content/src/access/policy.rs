@@ -12,6 +12,10 @@ use crate::{NodePath, Subtree, Value};
 pub(crate) const ACCESS_CONTROL_TYPES: [&str; 6] =
     ["rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy", "rep:User", "rep:SystemUser", "rep:Group"];
 
+/// The names of the nodes that hold access control content.
+pub(crate) const POLICY_NAMES: [&str; 4] =
+    ["rep:policy", "rep:repoPolicy", "rep:cugPolicy", "rep:principalPolicy"];
+
 /// The root of accounts; nodes of these types elsewhere are plain content.
 pub(crate) const ACCOUNTS_ROOT: &str = "/home";
 /// The subtree in which closed user groups apply.
@@ -78,7 +82,7 @@ pub(crate) enum AccountKind {
 /// it.
 #[must_use]
 pub fn is_policy_name(name: &str) -> bool {
-    matches!(name, "rep:policy" | "rep:repoPolicy" | "rep:cugPolicy" | "rep:principalPolicy")
+    POLICY_NAMES.contains(&name)
 }
 
 /// Returns true if a path names a node that holds access control content, or one below it.

@@ -93,7 +93,14 @@ impl Session {
             .filter(|name| !name.is_empty())
             .try_fold(path.clone(), |path, name| path.child(name))?;
         let missing = || Error::NodeMissing(target.clone());
+        if self.snapshot()?.read_version(&version)?.find_descendant(relative).is_none() {
+            return Err(missing());
+        }
         let mut tree = whole.find_descendant(relative).cloned().ok_or_else(missing)?;
+        let snapshot = self.unrestricted_snapshot()?;
+        let now = snapshot.node(&target)?.map(|node| node.read_own_subtree()).transpose()?;
+        restore_ignored_items(&mut tree, now.as_ref());
+        drop(snapshot);
         if target == *path {
             return Err(Error::InvalidEdit {
                 action: "restore a part of",

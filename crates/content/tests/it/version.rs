@@ -490,6 +490,61 @@ fn set_policy(repository: &Repository, node: &str, entries: &[(&str, &[&str])]) 
 }
 
 #[test]
+fn a_restored_component_stays_closed() {
+    let (repository, _) = site();
+    let text = "/content/page/jcr:content/text";
+    set_policy(&repository, text, &[("rep:GrantACE", &["jcr:read"])]);
+    keep(&repository, PAGE);
+    set_policy(&repository, text, &[("rep:DenyACE", &["jcr:read"])]);
+    let policy =
+        || repository.snapshot().unwrap().read_subtree(&path(text).child("rep:policy").unwrap());
+    let today = policy().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3)).unwrap();
+    session.commit("restore a part", at(3)).unwrap();
+    assert_eq!(policy().unwrap(), today);
+    assert!(
+        today.is_some_and(|policy| policy.child("entry0").unwrap().primary_type() == "rep:DenyACE")
+    );
+}
+
+#[test]
+fn what_was_closed_in_a_version_and_is_gone_is_for_those_who_manage_versions() {
+    let (repository, _) = site();
+    let text = path("/content/page/jcr:content/text");
+    set_policy(&repository, "/content", &[("rep:GrantACE", &["jcr:read", "rep:write"])]);
+    set_policy(&repository, text.as_str(), &[("rep:DenyACE", &["jcr:read"])]);
+    keep(&repository, PAGE);
+    let vic = repository.viewer(Some("vic")).unwrap();
+    let seen = || repository.snapshot().unwrap().as_viewer(&vic);
+    let is_shown = || {
+        let snapshot = seen();
+        let version = snapshot.version(&path(PAGE), "1.0").unwrap();
+        let tree = snapshot.read_version(&version).unwrap();
+        let shown = snapshot.with_version(&path(PAGE), "1.0").unwrap();
+        [tree.find_descendant("jcr:content/text").is_some(), shown.node(&text).unwrap().is_some()]
+    };
+    assert_eq!(is_shown(), [false; 2]);
+    // Its policy goes with it.
+    let mut session = repository.session("system").unwrap();
+    session.remove_node(&text).unwrap();
+    session.commit("remove", at(2)).unwrap();
+    assert_eq!(is_shown(), [false; 2]);
+    let mut session = repository.session_as(&vic).unwrap();
+    let restored = session.restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3));
+    assert!(matches!(restored, Err(Error::NodeMissing(_))), "{restored:?}");
+    let rights = ["jcr:read", "rep:write", "jcr:versionManagement"];
+    set_policy(&repository, "/content", &[("rep:GrantACE", &rights)]);
+    assert_eq!(is_shown(), [true; 2]);
+    let mut session = repository.session_as(&vic).unwrap();
+    session.restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3)).unwrap();
+    session.commit("restore", at(3)).unwrap();
+    // What was opened since is open in its versions, too.
+    set_policy(&repository, "/content", &[("rep:GrantACE", &["jcr:read"])]);
+    assert_eq!(is_shown(), [true; 2]);
+}
+
+#[test]
 fn versions_are_for_those_who_may_see_the_node() {
     let (repository, _) = site();
     let viewer = repository.viewer(Some("vic")).unwrap();
