@@ -7,8 +7,6 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 use tympan_content::{ConstraintViolation, ConstraintViolationKind, MergeConflict};
 
-use crate::AccountPasswordError;
-
 /// An error response.
 #[derive(Debug)]
 pub(crate) struct RequestFailure {
@@ -71,7 +69,7 @@ impl RequestFailure {
 
     /// Creates a failure for an internal error. The error is logged and its details are not disclosed, except that a
     /// full disk is reported as such.
-    fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         if is_disk_full(error) {
             tracing::error!(reason = %error, "the disk is full");
             let message = "the disk is full: nothing was saved, but reads still work; free some space, then \
@@ -300,15 +298,6 @@ impl From<tympan_content::Error> for RequestFailure {
     }
 }
 
-impl From<AccountPasswordError> for RequestFailure {
-    fn from(error: AccountPasswordError) -> Self {
-        match error {
-            AccountPasswordError::Content(error) => error.into(),
-            error @ AccountPasswordError::Hash(_) => Self::internal(&error),
-        }
-    }
-}
-
 impl From<tympan_content_package::Error> for RequestFailure {
     fn from(error: tympan_content_package::Error) -> Self {
         use tympan_content_package::Error;
@@ -443,7 +432,6 @@ mod tests {
     use tympan_content::{NodePath, Repository, Subtree, Value};
 
     use super::*;
-    use crate::PasswordHashError;
 
     fn failure(edit: impl FnOnce(&mut tympan_content::Session)) -> RequestFailure {
         let repository = Repository::in_memory().unwrap();
@@ -470,14 +458,6 @@ mod tests {
         assert_eq!((&body["code"], &body["path"]), (&json!("OakConstraint0025"), &json!("/c")));
         assert_eq!(body["item"], "jcr:content");
         assert_eq!(body.get("referrers"), None);
-    }
-
-    #[test]
-    fn a_password_that_the_server_cannot_hash_is_no_fault_of_the_request() {
-        let reason = PasswordHashError::Salt(getrandom::Error::UNSUPPORTED);
-        let failure = RequestFailure::from(AccountPasswordError::from(reason));
-        assert_eq!(failure.status, StatusCode::INTERNAL_SERVER_ERROR);
-        assert!(!failure.message.contains("random"), "{failure:?}");
     }
 
     #[test]

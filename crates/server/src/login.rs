@@ -77,6 +77,15 @@ pub enum PasswordHashError {
     Function(#[from] argon2::password_hash::Error),
 }
 
+impl From<AccountPasswordError> for RequestFailure {
+    fn from(error: AccountPasswordError) -> Self {
+        match error {
+            AccountPasswordError::Content(error) => error.into(),
+            error @ AccountPasswordError::Hash(_) => Self::internal(&error),
+        }
+    }
+}
+
 /// A session created with a password.
 #[derive(Debug)]
 pub(crate) struct NewSession {

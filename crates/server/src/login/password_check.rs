@@ -216,9 +216,18 @@ fn proven_browser_id(attempt: &PasswordAttempt<'_>, account: &LoginAccount) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::login::{AccountPasswordError, PasswordHashError};
 
     fn account(hash: &str) -> LoginAccount {
         LoginAccount { password_hash: hash.to_owned(), identifier: None, created: None }
+    }
+
+    #[test]
+    fn a_password_that_the_server_cannot_hash_is_no_fault_of_the_request() {
+        let reason = PasswordHashError::Salt(getrandom::Error::UNSUPPORTED);
+        let failure = RequestFailure::from(AccountPasswordError::from(reason));
+        assert_eq!(failure.status, http::StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!failure.message.contains("random"), "{failure:?}");
     }
 
     #[test]
