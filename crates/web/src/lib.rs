@@ -4,8 +4,8 @@
 //!
 //! * Sockets: [`listen`] (bind, limits, TLS, drain), [`fast_path`] and [`connection_socket`] (handlers in front of it),
 //!   [`socket_handover`] (to the successor process), [`body_limit`] (bounded bodies), [`slow_client_timeout`] (slow
-//!   readers), [`rate_limit`] (requests per client), [`proxy_protocol`] and [`forwarded_client`] (the client behind a
-//!   proxy), [`client`] (pooled HTTP/1.1).
+//!   readers), [`disconnect_detection`] (clients that are gone), [`rate_limit`] (requests per client),
+//!   [`proxy_protocol`] and [`forwarded_client`] (the client behind a proxy), [`client`] (pooled HTTP/1.1).
 //! * Formats: [`request_log`] and [`access_log`] lines, written by [`log_file`] without [`secret_parameter`]; the
 //!   [`flush_message`] from publish to dispatcher; the [`sample_mark`] from lab to servers; [`cache_path`], the mapping
 //!   from a URL to a file below the document root; [`sling_url`], the parts of a URL path; [`decimal_digits`] for
@@ -22,6 +22,7 @@ pub mod client;
 mod connection_limit;
 pub mod connection_socket;
 pub mod decimal_digits;
+pub mod disconnect_detection;
 mod error;
 pub mod fast_path;
 pub mod flush_message;

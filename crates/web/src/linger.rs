@@ -9,8 +9,10 @@
 //! * There is no wait for a peer from which no more data is expected.
 //! * At most [`MAX_LINGER_BYTES`] are read, for at most [`LINGER_TIMEOUT`].
 //! * The end of the connection is reported to a reader when its permit is needed and no part of a request has arrived.
+//! * If a request has enabled [`DisconnectDetection`], a flush fails once the peer has closed its sending side. At most
+//!   [`MAX_EARLY_INPUT_BYTES`] that the peer sends meanwhile are held for the next reader.
 
-use std::io::{IoSlice, Result};
+use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,12 +23,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use crate::connection_limit::ConnectionActivity;
+use crate::disconnect_detection::DisconnectDetection;
 use crate::listen::ListenerCounters;
 
 /// Maximum time to read the rest of a peer's data.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of bytes read and dropped.
 const MAX_LINGER_BYTES: usize = 1024 * 1024;
+/// Maximum number of bytes read while a request waits for its response.
+const MAX_EARLY_INPUT_BYTES: usize = 16 * 1024;
 
 /// True if the peer is in the middle of sending a request; clones share the state.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +57,9 @@ pub(crate) struct LingeringStream<T> {
     discarded_bytes: usize,
     deadline_timer: Option<Pin<Box<Sleep>>>,
     activity_and_counters: Option<(Arc<ConnectionActivity>, Arc<ListenerCounters>)>,
+    disconnect_detection: DisconnectDetection,
+    /// Bytes that were read to detect the end, and not delivered.
+    early_input: Vec<u8>,
 }
 
 impl<T> LingeringStream<T> {
@@ -63,7 +71,14 @@ impl<T> LingeringStream<T> {
             discarded_bytes: 0,
             deadline_timer: None,
             activity_and_counters: None,
+            disconnect_detection: DisconnectDetection::default(),
+            early_input: Vec::new(),
         }
+    }
+
+    /// Fails flushes when the peer closes its sending side, while the detection is enabled.
+    pub(crate) fn with_disconnect_detection(self, detection: DisconnectDetection) -> Self {
+        Self { disconnect_detection: detection, ..self }
     }
 
     /// Reports the end of the connection when its permit is needed.
@@ -85,9 +100,9 @@ impl<T> LingeringStream<T> {
         leaves
     }
 
-    /// Returns the connection.
-    pub(crate) fn into_inner(self) -> T {
-        self.inner
+    /// Returns the connection, and the bytes that were read from it and not delivered.
+    pub(crate) fn into_parts(self) -> (T, Vec<u8>) {
+        (self.inner, self.early_input)
     }
 }
 
@@ -115,6 +130,23 @@ impl<T: AsyncRead + Unpin> LingeringStream<T> {
         }
         Poll::Ready(())
     }
+
+    /// Fails if the peer has closed its sending side; otherwise wakes the task when it does.
+    fn check_peer_connected(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        let mut piece = [std::mem::MaybeUninit::uninit(); 1024];
+        while self.early_input.len() < MAX_EARLY_INPUT_BYTES {
+            let mut buffer = ReadBuf::uninit(&mut piece);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut buffer)? {
+                Poll::Ready(()) if buffer.filled().is_empty() => {
+                    let reason = "the client closed the connection";
+                    return Err(Error::new(ErrorKind::ConnectionAborted, reason));
+                }
+                Poll::Ready(()) => self.early_input.extend_from_slice(buffer.filled()),
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for LingeringStream<T> {
@@ -123,6 +155,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for LingeringStream<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
+        if !self.early_input.is_empty() {
+            let count = self.early_input.len().min(buffer.remaining());
+            buffer.put_slice(&self.early_input.drain(..count).collect::<Vec<_>>());
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
         if read.is_pending() && self.should_leave(cx) {
@@ -150,7 +187,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringStream<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
+        match self.disconnect_detection.is_enabled() {
+            true => Poll::Ready(self.check_peer_connected(cx)),
+            false => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {

@@ -3,7 +3,7 @@
 //!
 //! In: a bound socket, a service, [`ListenerOptions`] (limits, TLS, trusted proxies, counters), a future that ends the
 //! serving. Out: every request has the extensions [`ConnectionPeer`] and [`crate::body_limit::BodyLimit`], over TLS
-//! also [`crate::tls::TlsHandshake`].
+//! also [`crate::tls::TlsHandshake`], in HTTP/1.1 also [`crate::disconnect_detection::DisconnectDetection`].
 //!
 //! Invariants
 //! * At most `max_connections` connections are served; further ones wait, and idle connections are evicted for them

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 use tympan_content::{JcrDate, NodePath, check_item_name};
 use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
+use tympan_web::disconnect_detection::DisconnectDetection;
 use tympan_web::listen::ConnectionPeer;
 
 use crate::api::endpoint::{
@@ -119,6 +120,7 @@ async fn run_handler(
         identity,
         viewer,
         peer: parts.extensions.get::<ConnectionPeer>().copied(),
+        disconnect_detection: parts.extensions.get::<DisconnectDetection>().cloned(),
         headers: parts.headers,
         parameters,
         json_body: json,

@@ -12,6 +12,7 @@ use tower::{Service, ServiceExt};
 use super::{ConnectionPeer, ListenerOptions};
 use crate::body_limit::BodyLimit;
 use crate::connection_limit::{ConnectionActivity, ConnectionLimiter, ConnectionPermit};
+use crate::disconnect_detection::DisconnectDetection;
 use crate::linger::{LingeringStream, MoreInputExpected};
 use crate::shortcut::ReadyResponse;
 use crate::tls::TlsHandshake;
@@ -27,6 +28,7 @@ pub(super) struct ConnectionContext {
     pub(super) request_count: AtomicU64,
     /// True if the client may be in the middle of a request.
     pub(super) more_input_expected: MoreInputExpected,
+    pub(super) disconnect_detection: DisconnectDetection,
 }
 
 impl ConnectionContext {
@@ -45,6 +47,7 @@ impl ConnectionContext {
             activity,
             request_count: requests,
             more_input_expected: MoreInputExpected::default(),
+            disconnect_detection: DisconnectDetection::default(),
         }
     }
 
@@ -53,6 +56,7 @@ impl ConnectionContext {
         let counters = Arc::clone(&self.listener_options.counters);
         LingeringStream::new(stream, self.more_input_expected.clone())
             .with_activity(Arc::clone(&self.activity), counters)
+            .with_disconnect_detection(self.disconnect_detection.clone())
     }
 
     /// Returns true if the current response is to be the last one.

@@ -310,8 +310,10 @@ where
         request_stream.shutdown_inner().await?;
         return Ok(None);
     }
-    let (stream, unread) = request_stream.into_parts();
-    Ok(Some((stream.into_inner(), unread)))
+    let (stream, mut unread) = request_stream.into_parts();
+    let (stream, early_input) = stream.into_parts();
+    unread.extend(early_input);
+    Ok(Some((stream, unread)))
 }
 
 fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
@@ -342,9 +344,11 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<ListenBoxError>,
 {
-    hyper::service::service_fn(move |request: Request<Incoming>| {
+    hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let (context, service) = (Arc::clone(&context), service.clone());
         async move {
+            context.disconnect_detection.disable();
+            request.extensions_mut().insert(context.disconnect_detection.clone());
             context.more_input_expected.set(!request.body().is_end_stream());
             let answering = ResponseInProgress::begin(&context.activity);
             let is_last = context.request_count.fetch_add(1, Ordering::Relaxed) + 1
