@@ -14,7 +14,7 @@ use crate::agent::{ReplicationAgentKind, read_agents};
 use crate::message_sender::run_blocking;
 use crate::replicator::agent_topic;
 use crate::tree_replication::{
-    TREE_TOPIC, is_partwise, record_with_waiting_trees, tree_job_payload,
+    TREE_TOPIC, find_partwise_requests, record_with_waiting_trees, tree_job_payload,
 };
 use crate::{Error, ReplicationAgent, Result};
 
@@ -270,12 +270,7 @@ pub async fn store_held_jobs(
     let (reading, request_copies) = (repository.clone(), requests.to_vec());
     let (agents, in_parts) = run_blocking(move || -> Result<_> {
         let snapshot = reading.snapshot()?;
-        let mut in_parts = BTreeSet::new();
-        for (number, request) in request_copies.iter().enumerate() {
-            if is_partwise(&snapshot, request)? {
-                in_parts.insert(number);
-            }
-        }
+        let in_parts = find_partwise_requests(&snapshot, &request_copies)?;
         Ok((read_agents(&snapshot, "author")?, in_parts))
     })
     .await??;

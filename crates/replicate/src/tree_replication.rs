@@ -1,8 +1,8 @@
 //! Trees that are activated or deactivated in parts: a request for very many documents is one job, which is split step
 //! by step into messages of bounded size.
 //!
-//! In: a request that covers more than [`MAX_SINGLE_MESSAGE_DOCUMENTS`] documents: an activation with
-//! [`SubtreeScope::Subtree`], or a deactivation. Out: for each part of up to [`MAX_PART_DOCUMENTS`] a commit that
+//! In: requests that together cover more than [`MAX_SINGLE_MESSAGE_DOCUMENTS`] documents: activations with
+//! [`SubtreeScope::Subtree`], or deactivations. Out: for each part of up to [`MAX_PART_DOCUMENTS`] a commit that
 //! records it in content, and a job for each agent.
 //!
 //! Invariants
@@ -42,7 +42,7 @@ use crate::{Error, ReplicationAgent, Result};
 pub const TREE_TOPIC: &str = "com/day/cq/replication/tree/author";
 /// The maximum number of documents in one part.
 pub const MAX_PART_DOCUMENTS: usize = 200;
-/// The maximum number of documents of a tree that is sent as one message.
+/// The maximum number of documents of the trees that a user requests at once and that are each sent as one message.
 const MAX_SINGLE_MESSAGE_DOCUMENTS: usize = 500;
 /// The interval for checking whether another process has delivered a part.
 const DELIVERY_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -60,13 +60,30 @@ const REQUESTED_ROOT_PROPERTY: &str = "wishedRoot";
 /// The job property of a deactivation with what was activated by name since.
 const ACTIVATED_SINCE_PROPERTY: &str = "activatedSince";
 
-/// Returns true if a request is carried out in parts.
-pub(crate) fn is_partwise(snapshot: &Snapshot, request: &ReplicationRequest) -> Result<bool> {
-    if request.action == ReplicationAction::Activate && request.depth == SubtreeScope::Document {
-        return Ok(false);
+/// Returns the indexes of the requests that are carried out in parts: the trees that exceed
+/// [`MAX_SINGLE_MESSAGE_DOCUMENTS`] together with the trees before them, as all others are recorded in one commit.
+pub(crate) fn find_partwise_requests(
+    snapshot: &Snapshot,
+    requests: &[ReplicationRequest],
+) -> Result<BTreeSet<usize>> {
+    let mut remaining = MAX_SINGLE_MESSAGE_DOCUMENTS;
+    let mut partwise = BTreeSet::new();
+    for (number, request) in requests.iter().enumerate() {
+        let is_tree = request.action == ReplicationAction::Deactivate
+            || request.depth == SubtreeScope::Subtree;
+        if !is_tree {
+            continue;
+        }
+        // A single document has no parts.
+        match snapshot.document_paths(&request.path, None, remaining.max(1) + 1)?.len() {
+            count if count <= remaining => remaining -= count,
+            0 | 1 => {}
+            _exceeding => {
+                partwise.insert(number);
+            }
+        }
     }
-    Ok(snapshot.document_paths(&request.path, None, MAX_SINGLE_MESSAGE_DOCUMENTS + 1)?.len()
-        > MAX_SINGLE_MESSAGE_DOCUMENTS)
+    Ok(partwise)
 }
 
 /// Returns the properties of the job of a tree.
