@@ -779,4 +779,16 @@ mod tests {
         assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is not a size"));
         assert!(fault("[listen\n").starts_with("tympan.toml:1:"));
     }
+
+    #[test]
+    fn versions_of_activated_content_can_be_turned_off() {
+        for (text, expected) in [
+            ("", ActivationVersioning::CreateVersion),
+            ("[versions]\non_activation = true\n", ActivationVersioning::CreateVersion),
+            ("[versions]\non_activation = false\n", ActivationVersioning::NoVersion),
+        ] {
+            let config = parse_config_text("tympan.toml", text).unwrap();
+            assert_eq!(config.versions.version_keeping(), expected, "{text}");
+        }
+    }
 }

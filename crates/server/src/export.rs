@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_query_of_a_file_is_told_apart() {
+    fn the_query_of_a_file_is_distinguished() {
         for (query, expected) in [
             ("exporturi=/a.html", Some(("/a.html", ""))),
             ("exporturi=/a.html&", Some(("/a.html", ""))),

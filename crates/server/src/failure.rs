@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_rules_are_told_one_by_one() {
+    fn broken_rules_are_reported_one_by_one() {
         let wrong = failure(|session| {
             session.add_node(&NodePath::new("/c").unwrap(), "nt:file").unwrap();
         });

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_is_told_as_options() {
+    fn what_was_found_is_reported_as_options() {
         let mut settings = TunedSaveSettings::default();
         assert!(settings.to_command_options().is_empty());
         assert_eq!(

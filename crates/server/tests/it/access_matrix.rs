@@ -425,7 +425,7 @@ fn compared(reply: &Reply, hidden: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn every_door_answers_every_asker_as_it_should() {
+async fn every_endpoint_answers_every_viewer_as_it_should() {
     let scene = Scene::set().await;
     let mut faults = Vec::new();
     for row in &rows() {
@@ -582,7 +582,7 @@ fn put_partly_closed_page(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn closed_parts_of_an_open_page_are_told_by_no_door() {
+async fn closed_parts_of_an_open_page_are_shown_by_no_endpoint() {
     let scene = Scene::set().await;
     put_partly_closed_page(&scene);
     let page = "/content/site/partly";

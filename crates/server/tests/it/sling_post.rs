@@ -1,82 +1,78 @@
 //! Sling's POST protocol, one line for each rule: the form, the status, and what is there afterwards.
 
-use std::net::SocketAddr;
-use std::path::Path;
-
 use serde_json::{Value, json};
 
-use crate::program::{Answer, Running, ask, basic, free_address, post};
+use crate::blocking_instance::{Answer, BlockingInstance, basic};
+use crate::support::PASSWORD;
 
-struct Author {
-    address: SocketAddr,
-    password: String,
-    _running: Running,
+fn send(
+    author: &BlockingInstance,
+    method: &str,
+    path: &str,
+    headers: &[(&'static str, &str)],
+    body: &[u8],
+) -> Answer {
+    let mut all = vec![("authorization", basic("admin", PASSWORD))];
+    all.extend(headers.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    author.send(method, path, &all, body)
 }
 
-impl Author {
-    fn start(home: &Path) -> Self {
-        let address = free_address();
-        let running = Running::start(&[
-            "author",
-            "--home",
-            home.to_str().unwrap(),
-            "--listen",
-            &address.to_string(),
-        ]);
-        let password = std::fs::read_to_string(home.join("initial-password")).unwrap();
-        Self { address, password: password.trim().to_owned(), _running: running }
+/// Posts a form; blanks of the line separate its fields.
+fn post(author: &BlockingInstance, path: &str, form: &str) -> Answer {
+    author.post(path, &form.split_whitespace().collect::<Vec<_>>().join("&"))
+}
+
+fn read(author: &BlockingInstance, path: &str) -> Value {
+    send(author, "GET", path, &[], b"").json()
+}
+
+/// Posts, then compares the named members of what is there.
+#[track_caller]
+fn check(
+    author: &BlockingInstance,
+    path: &str,
+    form: &str,
+    status: u16,
+    (read_path, expected): (&str, &Value),
+) {
+    let answer = post(author, path, form);
+    assert_eq!(answer.status, status, "{path} {form}: {}", answer.text());
+    let stored = read(author, read_path);
+    let Value::Object(members) = expected else {
+        return assert_eq!(stored, *expected, "{path} {form}");
+    };
+    for (name, value) in members {
+        let is = stored.get(name).unwrap_or(&Value::Null);
+        assert_eq!(is, value, "{path} {form}: `{name}` of {stored}");
+    }
+}
+
+/// An author whose node `/content/t/n` forms are posted to.
+struct PostedNode {
+    author: BlockingInstance,
+}
+
+impl PostedNode {
+    fn create() -> Self {
+        let posted = Self { author: BlockingInstance::author() };
+        posted.check(
+            "./a=1 ./jcr:primaryType=nt:unstructured",
+            201,
+            &json!({ "a": "1", "jcr:primaryType": "nt:unstructured" }),
+        );
+        posted
     }
 
-    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        let mut all = vec![("Authorization", basic("admin", &self.password))];
-        all.extend(headers.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        ask(self.address, method, path, &all, body).unwrap()
-    }
-
-    /// Posts a form; blanks of the line separate its fields.
-    fn post(&self, path: &str, form: &str) -> Answer {
-        post(
-            self.address,
-            &self.password,
-            path,
-            &form.split_whitespace().collect::<Vec<_>>().join("&"),
-        )
-    }
-
-    fn json(&self, path: &str) -> Value {
-        let answer = self.send("GET", path, &[], b"");
-        serde_json::from_slice(&answer.body).unwrap_or(Value::Null)
-    }
-
-    /// Posts, then compares the named members of what is there.
     #[track_caller]
-    fn check(&self, path: &str, form: &str, status: u16, (read, expected): (&str, Value)) {
-        let answer = self.post(path, form);
-        assert_eq!(answer.status, status, "{path} {form}: {}", answer.text());
-        let found = self.json(read);
-        let Value::Object(members) = &expected else {
-            return assert_eq!(found, expected, "{path} {form}");
-        };
-        for (name, value) in members {
-            let is = found.get(name).unwrap_or(&Value::Null);
-            assert_eq!(is, value, "{path} {form}: `{name}` of {found}");
-        }
+    fn check(&self, form: &str, status: u16, expected: &Value) {
+        check(&self.author, "/content/t/n", form, status, ("/content/t/n.json", expected));
     }
 }
 
 #[test]
 fn properties_follow_the_table() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(&dir.path().join("author"));
-    let n = "/content/t/n";
-    let read = "/content/t/n.json";
-    let check =
-        |form: &str, status: u16, expected: Value| author.check(n, form, status, (read, expected));
-    check(
-        "./a=1 ./jcr:primaryType=nt:unstructured",
-        201,
-        json!({ "a": "1", "jcr:primaryType": "nt:unstructured" }),
-    );
+    let posted = PostedNode::create();
+    let check = |form: &str, status: u16, expected: Value| posted.check(form, status, &expected);
     // A repeated name is a list; an empty value removes.
     check("./a=1 ./a=2", 200, json!({ "a": ["1", "2"] }));
     check("./b=x", 200, json!({ "b": "x" }));
@@ -84,7 +80,16 @@ fn properties_follow_the_table() {
     // Names with a path leave the plain ones out; commands and `j_` are never stored.
     check("./c=1 d=2 :e=3", 200, json!({ "c": "1", "d": null, ":e": null }));
     check("d=2 j_user=x", 200, json!({ "d": "2", "j_user": null }));
-    // Types.
+    check("./x=%FC ./y=1 _charset_=iso-8859-1", 200, json!({ "x": "ü" }));
+    // Deeper names make the nodes on their way.
+    check("./sub/deep/p=1", 200, json!({}));
+    assert_eq!(read(&posted.author, "/content/t/n/sub/deep.json")["p"], "1");
+}
+
+#[test]
+fn types_of_properties_follow_the_table() {
+    let posted = PostedNode::create();
+    let check = |form: &str, status: u16, expected: Value| posted.check(form, status, &expected);
     check("./long=7 ./long@TypeHint=Long", 200, json!({ "long": 7 }));
     check("./longs=7 ./longs@TypeHint=Long[]", 200, json!({ "longs": [7] }));
     check("./flag=true ./flag@TypeHint=Boolean", 200, json!({ "flag": true }));
@@ -103,7 +108,12 @@ fn properties_follow_the_table() {
         let form = format!("./day={date} ./day@TypeHint=Date");
         check(&form, 200, json!({ "day": "Sat Nov 21 2026 00:00:00 GMT+0000" }));
     }
-    // Suffixes.
+}
+
+#[test]
+fn suffixes_of_properties_follow_the_table() {
+    let posted = PostedNode::create();
+    let check = |form: &str, status: u16, expected: Value| posted.check(form, status, &expected);
     check("./e= ./e@DefaultValue=std", 200, json!({ "e": "std" }));
     check("./f@DefaultValue=std", 200, json!({ "f": null }));
     check("./f@DefaultValue=std ./f@UseDefaultWhenMissing=true", 200, json!({ "f": "std" }));
@@ -115,10 +125,6 @@ fn properties_follow_the_table() {
     check("./moved@MoveFrom=a2", 200, json!({ "a2": null, "moved": "new" }));
     check("./copied@CopyFrom=moved", 200, json!({ "copied": "new", "moved": "new" }));
     check("./jcr:lastModifiedBy=", 200, json!({ "jcr:lastModifiedBy": "admin" }));
-    check("./x=%FC ./y=1 _charset_=iso-8859-1", 200, json!({ "x": "ü" }));
-    // Deeper names make the nodes on their way.
-    check("./sub/deep/p=1", 200, json!({}));
-    assert_eq!(author.json("/content/t/n/sub/deep.json")["p"], "1");
     // Work is done in its order: delete, move, copy, then set.
     check(
         "./moved=2 ./kept@CopyFrom=moved ./moved@TypeHint=Long",
@@ -128,11 +134,10 @@ fn properties_follow_the_table() {
 }
 
 #[test]
-fn operations_follow_the_table() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(&dir.path().join("author"));
+fn names_of_new_nodes_follow_the_table() {
+    let author = BlockingInstance::author();
     let check = |path: &str, form: &str, status: u16, read: &str, expected: Value| {
-        author.check(path, form, status, (read, expected));
+        check(&author, path, form, status, (read, &expected));
     };
     check(
         "/content/o",
@@ -141,7 +146,6 @@ fn operations_follow_the_table() {
         "/content/o.json",
         json!({ "jcr:primaryType": "sling:OrderedFolder" }),
     );
-    // Names.
     for (form, name) in [
         (":name=Exact.Name ./a=1", "Exact.Name"),
         (":nameHint=Hello+World ./a=1", "hello_world"),
@@ -149,25 +153,34 @@ fn operations_follow_the_table() {
         ("./jcr:title=2+Beds", "_2_beds"),
         ("./description=Text", "text"),
     ] {
-        let answer = author.post("/content/o/*", form);
+        let answer = post(&author, "/content/o/*", form);
         assert_eq!(answer.status, 201, "{form}: {}", answer.text());
         assert_eq!(answer.header("location"), Some(&*format!("/content/o/{name}")), "{form}");
     }
-    assert_eq!(author.post("/content/o/", "./x=1").status, 201);
+    assert_eq!(post(&author, "/content/o/", "./x=1").status, 201);
     // Selectors and extension of the URL are cut off.
     check("/content/o/cut.a.html", "./p=1", 201, "/content/o/cut.json", json!({ "p": "1" }));
-    // Order.
-    for name in ["a", "b", "c"] {
-        author.post(&format!("/content/s/{name}"), "./x=1");
+}
+
+/// An author with the nodes `a`, `b` and `c` in an ordered folder, `o2`, and in another one, `s`.
+fn author_with_folders() -> BlockingInstance {
+    let author = BlockingInstance::author();
+    post(&author, "/content/o2", "./jcr:primaryType=sling:OrderedFolder");
+    for folder in ["s", "o2"] {
+        for name in ["a", "b", "c"] {
+            post(&author, &format!("/content/{folder}/{name}"), "./x=1");
+        }
     }
+    author
+}
+
+#[test]
+fn the_order_of_nodes_follows_the_table() {
+    let author = author_with_folders();
     let order = || {
-        let names = author.json("/content/o2.1.json");
+        let names = read(&author, "/content/o2.1.json");
         names.as_object().unwrap().keys().filter(|key| key.len() == 1).cloned().collect::<String>()
     };
-    author.post("/content/o2", "./jcr:primaryType=sling:OrderedFolder");
-    for name in ["a", "b", "c"] {
-        author.post(&format!("/content/o2/{name}"), "./x=1");
-    }
     for (node, place, expected) in [
         ("c", "first", "cab"),
         ("c", "last", "abc"),
@@ -176,11 +189,18 @@ fn operations_follow_the_table() {
         ("a", "0", "acb"),
         ("a", "2", "cba"),
     ] {
-        let answer = author.post(&format!("/content/o2/{node}"), &format!(":order={place}"));
+        let answer = post(&author, &format!("/content/o2/{node}"), &format!(":order={place}"));
         assert_eq!((answer.status, order().as_str()), (200, expected), "{node} {place}");
     }
-    assert_eq!(author.post("/content/o2/a", ":order=sideways").status, 400);
-    // Copy and move.
+    assert_eq!(post(&author, "/content/o2/a", ":order=sideways").status, 400);
+}
+
+#[test]
+fn copies_moves_and_deletions_follow_the_table() {
+    let author = author_with_folders();
+    let check = |path: &str, form: &str, status: u16, read: &str, expected: Value| {
+        check(&author, path, form, status, (read, &expected));
+    };
     check(
         "/content/o2/a",
         ":operation=copy :dest=/content/o2/d",
@@ -223,7 +243,7 @@ fn operations_follow_the_table() {
         "/content/o3.json",
         Value::Null,
     );
-    author.post("/content/o3", "./x=1");
+    post(&author, "/content/o3", "./x=1");
     check(
         "/content",
         ":operation=copy :applyTo=/content/o2/* :dest=/content/o3/",
@@ -240,14 +260,26 @@ fn operations_follow_the_table() {
         Value::Null,
     );
     check("/content/o3", ":operation=delete", 200, "/content/o3.json", Value::Null);
-    assert_eq!(author.post("/content/o3", ":operation=delete").status, 404);
-    // Nop, versions, what is no operation.
-    assert_eq!(author.post("/content", ":operation=nop").status, 200);
-    assert_eq!(author.post("/content", ":operation=nop :nopstatus=418").status, 418);
-    assert_eq!(author.post("/content", ":operation=nonsense").status, 400);
+    assert_eq!(post(&author, "/content/o3", ":operation=delete").status, 404);
+}
+
+#[test]
+fn other_operations_follow_the_table() {
+    let author = BlockingInstance::author();
+    assert_eq!(post(&author, "/content", ":operation=nop").status, 200);
+    assert_eq!(post(&author, "/content", ":operation=nop :nopstatus=418").status, 418);
+    assert_eq!(post(&author, "/content", ":operation=nonsense").status, 400);
+}
+
+#[test]
+fn operations_on_versions_follow_the_table() {
+    let author = BlockingInstance::author();
+    let check = |path: &str, form: &str, status: u16, read: &str, expected: Value| {
+        check(&author, path, form, status, (read, &expected));
+    };
     let form = "./v=1 ./jcr:mixinTypes=mix:versionable ./jcr:mixinTypes@TypeHint=Name[] :checkinNewVersionableNodes=true";
     check("/content/v", form, 201, "/content/v.json", json!({ "v": "1" }));
-    assert_ne!(author.post("/content/v", "./v=2").status, 200, "what is checked in is read-only");
+    assert_ne!(post(&author, "/content/v", "./v=2").status, 200, "what is checked in is read-only");
     check("/content/v", ":operation=checkout", 200, "/content/v.json", json!({ "v": "1" }));
     check("/content/v", "./v=2", 200, "/content/v.json", json!({ "v": "2" }));
     check("/content/v", ":operation=checkin", 200, "/content/v.json", json!({ "v": "2" }));
@@ -268,12 +300,17 @@ fn operations_follow_the_table() {
 }
 
 #[test]
-fn imports_and_files_follow_the_table() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(&dir.path().join("author"));
+fn imports_follow_the_table() {
+    let author = BlockingInstance::author();
     let content = "%7B%22jcr:primaryType%22:%22nt:unstructured%22,%22n%22:1,%22l%22:%5B%22a%22,%22b%22%5D,%22child%22:%7B%22t%22:true%7D%7D";
     let import = |form: &str, status: u16, read: &str, expected: Value| {
-        author.check("/content/i", &format!(":operation=import {form}"), status, (read, expected));
+        check(
+            &author,
+            "/content/i",
+            &format!(":operation=import {form}"),
+            status,
+            (read, &expected),
+        );
     };
     import(
         &format!(":contentType=json :name=j :content={content}"),
@@ -314,32 +351,45 @@ fn imports_and_files_follow_the_table() {
         json!({ "p": 6 }),
     );
     assert_eq!(
-        author.post("/content/i", ":operation=import :contentType=rtf :content=x").status,
+        post(&author, "/content/i", ":operation=import :contentType=rtf :content=x").status,
         400
     );
     assert_eq!(
-        author
-            .post("/content/i", ":operation=import :contentType=json :name=k :content=%7B")
+        post(&author, "/content/i", ":operation=import :contentType=json :name=k :content=%7B")
             .status,
         422
     );
+}
 
-    // Files: as they are, in parts, and by PUT.
-    let upload = |fields: &[(&str, Option<&str>, &str)]| {
-        let mut body = String::new();
-        for (name, file, text) in fields {
-            let file = file.map(|file| format!("; filename=\"{file}\"")).unwrap_or_default();
-            body.push_str(&format!(
-                "--b\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n{text}\r\n"
-            ));
-        }
-        body.push_str("--b--\r\n");
-        let headers = [("Content-Type", "multipart/form-data; boundary=b")];
-        author.send("POST", "/content/f", &headers, body.as_bytes()).status
-    };
-    author.post("/content/f", "./jcr:primaryType=sling:Folder");
+/// A field of a form: its name, its file name if it is a file, and its text.
+type FormField<'a> = (&'a str, Option<&'a str>, &'a str);
+
+/// Sends a form with files to `/content/f`, and returns the status.
+fn upload(author: &BlockingInstance, fields: &[FormField<'_>]) -> u16 {
+    let mut body = String::new();
+    for (name, file, text) in fields {
+        let file = file.map(|file| format!("; filename=\"{file}\"")).unwrap_or_default();
+        body.push_str(&format!(
+            "--b\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n{text}\r\n"
+        ));
+    }
+    body.push_str("--b--\r\n");
+    let headers = [("content-type", "multipart/form-data; boundary=b")];
+    send(author, "POST", "/content/f", &headers, body.as_bytes()).status
+}
+
+fn author_with_folder_of_files() -> BlockingInstance {
+    let author = BlockingInstance::author();
+    post(&author, "/content/f", "./jcr:primaryType=sling:Folder");
+    author
+}
+
+#[test]
+fn files_arrive_whole_and_in_parts() {
+    let author = author_with_folder_of_files();
+    let upload = |fields: &[FormField<'_>]| upload(&author, fields);
     assert_eq!(upload(&[("*", Some("a.txt"), "whole")]), 200);
-    assert_eq!(author.send("GET", "/content/f/a.txt", &[], b"").text(), "whole");
+    assert_eq!(send(&author, "GET", "/content/f/a.txt", &[], b"").text(), "whole");
     assert_eq!(
         upload(&[
             ("./big", Some("b.txt"), "first "),
@@ -364,7 +414,13 @@ fn imports_and_files_follow_the_table() {
         ]),
         200
     );
-    assert_eq!(author.send("GET", "/content/f/big", &[], b"").text(), "first second");
+    assert_eq!(send(&author, "GET", "/content/f/big", &[], b"").text(), "first second");
+}
+
+#[test]
+fn files_in_parts_are_compared_with_their_digest() {
+    let author = author_with_folder_of_files();
+    let upload = |fields: &[FormField<'_>]| upload(&author, fields);
     // The digest of `first second`, and that of nothing known; parts stay as they are when they are refused together.
     let right = "92088ec140fc553e4b1ede202edccb65a807bbf8a38d765a3ad38013c0f13688";
     let other = "0".repeat(64);
@@ -381,28 +437,32 @@ fn imports_and_files_follow_the_table() {
     assert_eq!(part("6", "seconds", right), 400);
     assert_eq!(part("6", "second", "no digest"), 400);
     assert_eq!(part("6", "second", right), 200);
-    assert_eq!(author.send("GET", "/content/f/named", &[], b"").text(), "first second");
-    let digest = [("Repr-Digest", "sha-256=:50FWGxhikB4XIAZcgUT5enU5t9lqI+Rm7LZnAAhHMUE=:")];
-    assert_eq!(author.send("PUT", "/content/f/put.txt", &digest, b"put that").status, 400);
-    assert_eq!(author.send("GET", "/content/f/put.txt", &[], b"").status, 404);
-    let put = author.send("PUT", "/content/f/put.txt", &digest, b"put it");
+    assert_eq!(send(&author, "GET", "/content/f/named", &[], b"").text(), "first second");
+}
+
+#[test]
+fn files_are_put() {
+    let author = author_with_folder_of_files();
+    let digest = [("repr-digest", "sha-256=:50FWGxhikB4XIAZcgUT5enU5t9lqI+Rm7LZnAAhHMUE=:")];
+    assert_eq!(send(&author, "PUT", "/content/f/put.txt", &digest, b"put that").status, 400);
+    assert_eq!(send(&author, "GET", "/content/f/put.txt", &[], b"").status, 404);
+    let put = send(&author, "PUT", "/content/f/put.txt", &digest, b"put it");
     assert_eq!((put.status, put.header("location")), (201, Some("/content/f/put.txt")));
-    assert_eq!(author.send("PUT", "/content/f/put.txt", &[], b"put again").status, 204);
-    let read = author.send("GET", "/content/f/put.txt", &[], b"");
+    assert_eq!(send(&author, "PUT", "/content/f/put.txt", &[], b"put again").status, 204);
+    let read = send(&author, "GET", "/content/f/put.txt", &[], b"");
     assert_eq!(
         (read.text().as_str(), read.header("content-type")),
         ("put again", Some("text/plain"))
     );
-    assert_eq!(author.send("PUT", "/content/none/put.txt", &[], b"x").status, 409);
-    assert_eq!(author.send("PUT", "/content/f", &[], b"x").status, 409);
+    assert_eq!(send(&author, "PUT", "/content/none/put.txt", &[], b"x").status, 409);
+    assert_eq!(send(&author, "PUT", "/content/f", &[], b"x").status, 409);
 }
 
 #[test]
 fn answers_are_as_sling_gives_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(&dir.path().join("author"));
-    let answer = author.post("/content/a/n", "./x=1 ./y=2");
-    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    let author = BlockingInstance::author();
+    let answer = post(&author, "/content/a/n", "./x=1 ./y=2");
+    let body = answer.json();
     let keys: Vec<&str> = body.as_object().unwrap().keys().map(String::as_str).collect();
     for key in [
         "changes",
@@ -427,12 +487,18 @@ fn answers_are_as_sling_gives_them() {
         changes.contains(&json!({ "type": "modified", "argument": "/content/a/n/x" })),
         "{body}"
     );
-    let copied = author.post("/content/a/n", ":operation=copy :dest=/content/a/m");
-    let body: Value = serde_json::from_slice(&copied.body).unwrap();
+    let copied = post(&author, "/content/a/n", ":operation=copy :dest=/content/a/m");
+    let body = copied.json();
     assert_eq!(
         body["changes"][0],
         json!({ "type": "copied", "argument": ["/content/a/n", "/content/a/m"] })
     );
+}
+
+#[test]
+fn answers_lead_where_the_form_says() {
+    let author = BlockingInstance::author();
+    assert_eq!(post(&author, "/content/a/n", "./x=1 ./y=2").status, 201);
     for (form, status, location) in [
         ("./x=2 :redirect=/content/*.html", 302, Some("/content/n.html")),
         (
@@ -449,10 +515,10 @@ fn answers_are_as_sling_gives_them() {
         ("./x=z ./x@TypeHint=Long :status=browser :http-equiv-accept=text/html", 200, None),
         ("./x=z ./x@TypeHint=Long :sendError=true", 400, None),
     ] {
-        let answer = author.post("/content/a/n", form);
+        let answer = post(&author, "/content/a/n", form);
         assert_eq!((answer.status, answer.header("location")), (status, location), "{form}");
     }
-    let html = author.post("/content/a/n", "./x=3 :http-equiv-accept=text/html").text();
+    let html = post(&author, "/content/a/n", "./x=3 :http-equiv-accept=text/html").text();
     assert!(html.contains("<div id=\"Status\">200</div>"), "{html}");
 }
 
@@ -461,20 +527,19 @@ fn answers_are_as_sling_gives_them() {
 fn names_that_are_chosen_at_once_differ() {
     const USERS: usize = 4;
     const EACH: usize = 12;
-    let home = tempfile::tempdir().unwrap();
-    let author = Author::start(home.path());
+    let author = BlockingInstance::author();
     for (folder, form) in [
         ("/content/folder", "./jcr:primaryType=sling:Folder"),
         ("/content/ordered", "./jcr:primaryType=sling:OrderedFolder"),
         ("/content/page", "./jcr:primaryType=cq:Page ./jcr:content/jcr:primaryType=cq:PageContent"),
         ("/content/page/jcr:content/par", "./jcr:primaryType=nt:unstructured"),
     ] {
-        assert_eq!(author.post(folder, form).status, 201, "{folder}");
+        assert_eq!(post(&author, folder, form).status, 201, "{folder}");
     }
     for folder in ["/content/folder", "/content/ordered", "/content/page/jcr:content/par"] {
         for form in ["./jcr:primaryType=nt:unstructured", "./jcr:title=Same ./a=1"] {
             let create = || {
-                let answer = author.post(&format!("{folder}/*"), form);
+                let answer = post(&author, &format!("{folder}/*"), form);
                 assert_eq!(answer.status, 201, "{folder} {form}: {}", answer.text());
                 answer.header("location").unwrap().to_owned()
             };
@@ -488,7 +553,7 @@ fn names_that_are_chosen_at_once_differ() {
             places.dedup();
             assert_eq!(places.len(), USERS * EACH, "{folder} {form}");
         }
-        let listed = author.json(&format!("{folder}.1.json"));
+        let listed = read(&author, &format!("{folder}.1.json"));
         let nodes = listed.as_object().unwrap().values().filter(|value| value.is_object());
         assert_eq!(nodes.count(), 2 * USERS * EACH, "{folder}");
     }

@@ -1,11 +1,8 @@
 //! What may lie in a container holds for every program that writes: one line for each way of putting a component somewhere.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
-use crate::api::{Author, detail};
-use crate::program::post;
+use crate::blocking_instance::BlockingInstance;
 
 const PAGE: &str = "/content/shop/jcr:content";
 const ROOT: &str = "/content/shop/jcr:content/root";
@@ -19,17 +16,15 @@ fn component(kind: &str) -> Value {
     node("nt:unstructured", json!({ "sling:resourceType": kind }), json!({}))
 }
 
-fn put(author: &Author, path: &str, node: &Value) {
+fn put(author: &BlockingInstance, path: &str, node: &Value) {
     author.done("PUT", &format!("/api/v1/nodes?path={path}"), node);
 }
 
 /// A page whose template allows boxes and texts at its root; boxes allow texts and the group of pictures.
-fn shop(home: &Path) -> Author {
-    let author = Author::start(home);
-    for folder in ["/apps", "/content"] {
-        let made = post(author.address, &author.password, folder, "./jcr:primaryType=sling:Folder");
-        assert!(made.status < 300, "{}", made.text());
-    }
+fn shop() -> BlockingInstance {
+    let author = BlockingInstance::author();
+    let made = author.post("/apps", "./jcr:primaryType=sling:Folder");
+    assert!(made.status < 300, "{}", made.text());
     let holds = |allowed: &[&str]| {
         let about = json!({ "cq:isContainer": true, "allowedChildren": allowed });
         node("cq:Component", about, json!({}))
@@ -78,11 +73,10 @@ fn shop(home: &Path) -> Author {
 
 #[test]
 fn forms_put_components_only_where_they_may_lie() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = shop(dir.path());
+    let author = shop();
     let check = |path: &str, form: &str, status: u16| {
         let form = form.split_whitespace().collect::<Vec<_>>().join("&");
-        let answer = post(author.address, &author.password, path, &form);
+        let answer = author.post(path, &form);
         assert_eq!(answer.status, status, "{path} {form}: {}", answer.text());
         answer.text()
     };
@@ -133,8 +127,7 @@ fn forms_put_components_only_where_they_may_lie() {
 
 #[test]
 fn a_batch_is_judged_by_where_things_lie_in_the_end() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = shop(dir.path());
+    let author = shop();
     let batch = |operations: Value, status: u16| {
         let body = json!({ "operations": operations });
         let answer = author.ask("admin", "POST", "/api/v1/batch", &body);
@@ -146,16 +139,16 @@ fn a_batch_is_judged_by_where_things_lie_in_the_end() {
     let relocate = |op: &str, from: &str, to: &str| json!({ "op": op, "from": from, "to": to });
     let (there, here) = (format!("{ROOT}/free/n"), format!("{BOX}/n"));
     let told = batch(json!([put(&there, "shop/text"), put(&here, "shop/form")]), 422);
-    let problem: Value = serde_json::from_slice(&told.body).unwrap();
+    let problem: Value = told.json();
     assert_eq!(problem["operation"], 1, "{problem}");
     assert_eq!(problem["component"], "shop/form");
     assert_eq!(problem["container"], BOX);
     assert_eq!(problem["rule"], "/apps/shop/box/allowedChildren");
-    assert!(detail(&told).contains("is not allowed in"), "{problem}");
+    assert!(told.detail().contains("is not allowed in"), "{problem}");
     // It may lie there and is moved or copied where it may not.
     for op in ["move", "copy"] {
         let told = batch(json!([put(&there, "shop/form"), relocate(op, &there, &here)]), 422);
-        let problem: Value = serde_json::from_slice(&told.body).unwrap();
+        let problem: Value = told.json();
         assert_eq!(problem["operation"], 1, "{problem}");
     }
     // It may not lie there, and does not stay.
@@ -181,13 +174,12 @@ fn a_batch_is_judged_by_where_things_lie_in_the_end() {
 
 #[test]
 fn what_lay_somewhere_before_stays_editable() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = shop(dir.path());
+    let author = shop();
     let strict = json!({ "properties": { "allowedChildren": ["shop/photo"] } });
     author.done("PATCH", "/api/v1/nodes?path=/apps/shop/box", &strict);
     let text = format!("{BOX}/a");
     let form = "./sling:resourceType=shop/text&./text=still";
-    let answer = post(author.address, &author.password, &text, form);
+    let answer = author.post(&text, form);
     assert_eq!(answer.status, 200, "{}", answer.text());
     let same = node(
         "nt:unstructured",
@@ -196,23 +188,17 @@ fn what_lay_somewhere_before_stays_editable() {
     );
     put(&author, BOX, &same);
     let renamed = format!(":operation=move&:dest={BOX}/renamed");
-    assert_eq!(post(author.address, &author.password, &text, &renamed).status, 200);
-    let answer = post(author.address, &author.password, &format!("{BOX}/b"), form);
+    assert_eq!(author.post(&text, &renamed).status, 200);
+    let answer = author.post(&format!("{BOX}/b"), form);
     assert_eq!(answer.status, 422, "{}", answer.text());
     // A page is copied whole, as it is.
-    let copied = post(
-        author.address,
-        &author.password,
-        "/content/shop",
-        ":operation=copy&:dest=/content/shop2",
-    );
+    let copied = author.post("/content/shop", ":operation=copy&:dest=/content/shop2");
     assert!(copied.status < 300, "{}", copied.text());
 }
 
 #[test]
 fn policies_of_editable_templates_hold_for_the_editor_and_every_writer() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = shop(dir.path());
+    let author = shop();
     let plain = |children: Value| node("nt:unstructured", json!({}), children);
     let mapping = |policy: &str, children: Value| {
         let about = json!({
@@ -267,7 +253,7 @@ fn policies_of_editable_templates_hold_for_the_editor_and_every_writer() {
         ),
     ] {
         let form = format!("./sling:resourceType={kind}");
-        let answer = post(author.address, &author.password, &format!("{root}{place}/new"), &form);
+        let answer = author.post(&format!("{root}{place}/new"), &form);
         match refused_by {
             None => assert_eq!(answer.status, 201, "{place} {kind}: {}", answer.text()),
             Some(rule) => {
@@ -277,7 +263,7 @@ fn policies_of_editable_templates_hold_for_the_editor_and_every_writer() {
         }
     }
     let page = author.ask("admin", "GET", "/api/v1/page?path=/content/menu", &Value::Null);
-    let page: Value = serde_json::from_slice(&page.body).unwrap();
+    let page: Value = page.json();
     let mut shown: Vec<(String, Value)> = Vec::new();
     collect_allowed(&page, &mut shown);
     for (place, allowed) in [
@@ -308,20 +294,5 @@ fn collect_allowed(value: &Value, found: &mut Vec<(String, Value)>) {
         }
         Value::Array(list) => list.iter().for_each(|inner| collect_allowed(inner, found)),
         _ => {}
-    }
-}
-
-/// What the repository alone sets cannot be slipped in by moving the node afterwards.
-#[test]
-fn protected_properties_are_judged_where_a_batch_leaves_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = shop(dir.path());
-    let about = json!({ "jcr:mixinTypes": ["mix:referenceable"], "jcr:uuid": "0e4c1c6b-1f5f-4a3c-9f25-3d2e0e2f3a10" });
-    let sent = json!({ "op": "put", "path": "/content/u", "node": node("nt:unstructured", about, json!({})) });
-    let moved = json!({ "op": "move", "from": "/content/u", "to": "/content/v" });
-    for operations in [json!([sent]), json!([sent, moved])] {
-        let body = json!({ "operations": operations });
-        let answer = author.ask("admin", "POST", "/api/v1/batch", &body);
-        assert_eq!(answer.status, 422, "{body}: {}", answer.text());
     }
 }

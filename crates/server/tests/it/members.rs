@@ -1,13 +1,13 @@
 //! What members of a site get from a publisher: drawn once where everybody gets the same, and never what another one may
 //! not see, whoever asked before.
 
-use std::net::SocketAddr;
-use std::path::Path;
-
 use serde_json::{Value, json};
+use tympan_content::Repository;
+use tympan_render::{FragmentCache, FragmentCacheOptions, RenderMode, RenderOptions, Renderer};
+use tympan_server::InstanceRole;
 
-use crate::api::{Author, PASSWORD};
-use crate::program::{Answer, Running, ask, basic, free_address, get, post};
+use crate::blocking_instance::{Answer, BlockingInstance, basic};
+use crate::support::PASSWORD;
 
 const SITE: &str = "/content/club";
 /// A file that is large enough to be kept in memory by itself.
@@ -22,33 +22,29 @@ const ASKERS: [(&str, bool, bool); 6] = [
     ("dora", true, true),
 ];
 
-/// A publisher that serves what an author wrote into its home.
-struct Publish {
-    address: SocketAddr,
-    admin: SocketAddr,
-    _running: Running,
-}
+/// A publisher that serves what an author wrote.
+struct Publisher(BlockingInstance);
 
-impl Publish {
-    fn start(home: &Path) -> Self {
-        let (address, admin) = (free_address(), free_address());
-        let (listen, observe) = (address.to_string(), admin.to_string());
-        let home = home.to_str().unwrap();
-        let arguments =
-            ["publish", "--home", home, "--listen", &listen, "--admin-listen", &observe];
-        Self { address, admin, _running: Running::start(&arguments) }
+impl Publisher {
+    fn start() -> Self {
+        let repository = write_site();
+        let options = RenderOptions { mode: RenderMode::Publish, ..RenderOptions::default() };
+        let renderer = Renderer::new(&repository, options)
+            .with_fragments(FragmentCache::new(FragmentCacheOptions::default()));
+        let publisher = BlockingInstance::start_on(repository, InstanceRole::Publish, |options| {
+            options.renderer = renderer;
+        });
+        publisher.instance().instance.enable_hot_responses(1_000);
+        Self(publisher)
     }
 
     fn get(&self, user: &str, path: &str) -> Answer {
-        if user.is_empty() {
-            return get(self.address, path);
-        }
-        let headers = [("Authorization", basic(user, PASSWORD))];
-        ask(self.address, "GET", path, &headers, b"").unwrap()
+        let headers = [("authorization", basic(user, PASSWORD))];
+        self.0.send("GET", path, if user.is_empty() { &[] } else { &headers }, b"")
     }
 
     fn counter(&self, name: &str) -> u64 {
-        let metrics = get(self.admin, "/metrics").text();
+        let metrics = self.get("admin", "/metrics").text();
         let line = metrics.lines().find(|line| line.starts_with(&format!("tympan_{name}_total{{")));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
     }
@@ -73,12 +69,10 @@ fn page(component: &str, title: &str) -> Value {
 }
 
 /// Writes a site with a page for everybody, one for members and one for the board, and pages that show or list them.
-fn write(home: &Path) {
-    let author = Author::start(home);
-    for folder in ["/apps", "/content"] {
-        let made = post(author.address, &author.password, folder, "./jcr:primaryType=sling:Folder");
-        assert!(made.status < 300, "{}", made.text());
-    }
+fn write_site() -> Repository {
+    let author = BlockingInstance::author();
+    let made = author.post("/apps", "./jcr:primaryType=sling:Folder");
+    assert!(made.status < 300, "{}", made.text());
     let put =
         |path: &str, node: &Value| author.done("PUT", &format!("/api/v1/nodes?path={path}"), node);
     let component = |about: Value| node("cq:Component", about, json!({}));
@@ -92,6 +86,7 @@ fn write(home: &Path) {
     let list = "{% for p in nav('/content/club') %}<li>{{ p.title }}</li>{% endfor %}";
     let teased = "{% set p = page_at('/content/club/members') %}[{{ p.title if p else 'closed' }}]";
     let greeting = "<p>Hello {{ request.user or 'you' }}</p>";
+    let as_admin = [("authorization", basic("admin", PASSWORD))];
     for (name, script) in [
         ("page/page.html.j2", "<h1>{{ page.title }}</h1>".to_owned()),
         ("page/list.html.j2", "{{ include('list') }}".to_owned()),
@@ -100,9 +95,8 @@ fn write(home: &Path) {
         ("list/list.html.j2", list.to_owned()),
         ("greeting/greeting.html.j2", greeting.to_owned()),
     ] {
-        let headers = [("Authorization", basic("admin", &author.password))];
         let path = format!("/apps/club/{name}");
-        let put = ask(author.address, "PUT", &path, &headers, script.as_bytes()).unwrap();
+        let put = author.send("PUT", &path, &as_admin, script.as_bytes());
         assert_eq!(put.status, 201, "{name}: {}", put.text());
     }
     let pages = json!({
@@ -115,9 +109,8 @@ fn write(home: &Path) {
         site["children"][name] = page.clone();
     }
     put(SITE, &site);
-    let headers = [("Authorization", basic("admin", &author.password))];
     let letter = format!("{SITE}/letter.txt");
-    assert_eq!(ask(author.address, "PUT", &letter, &headers, LETTER).unwrap().status, 201);
+    assert_eq!(author.send("PUT", &letter, &as_admin, LETTER).status, 201);
     for group in ["members", "board"] {
         author.done("POST", "/api/v1/groups", &json!({ "name": group }));
     }
@@ -136,10 +129,11 @@ fn write(home: &Path) {
             &json!({ "entries": [entry(false, "everyone"), entry(true, group)] }),
         );
     }
+    author.instance().repository.clone()
 }
 
 /// Checks what one of them sees of each page.
-fn check(publish: &Publish, (user, is_member, is_board): (&str, bool, bool)) {
+fn check(publish: &Publisher, (user, is_member, is_board): (&str, bool, bool)) {
     let listed = publish.get(user, &format!("{SITE}/open.list.html")).text();
     assert!(listed.contains("Open"), "{user}: {listed}");
     assert_eq!(listed.contains("Members only"), is_member, "{user}: {listed}");
@@ -165,9 +159,7 @@ fn check(publish: &Publish, (user, is_member, is_board): (&str, bool, bool)) {
 
 #[test]
 fn nobody_gets_what_another_one_may_see() {
-    let dir = tempfile::tempdir().unwrap();
-    write(dir.path());
-    let publish = Publish::start(dir.path());
+    let publish = Publisher::start();
     // Each of them right after each of the others, so that everything may be at hand that another one drew.
     for first in ASKERS {
         for second in ASKERS {
@@ -184,10 +176,8 @@ fn nobody_gets_what_another_one_may_see() {
 }
 
 #[test]
-fn what_everybody_gets_is_drawn_once_for_members() {
-    let dir = tempfile::tempdir().unwrap();
-    write(dir.path());
-    let publish = Publish::start(dir.path());
+fn what_everybody_gets_is_rendered_once_for_members() {
+    let publish = Publisher::start();
     let open = format!("{SITE}/open.html");
     let plain = publish.get("", &open);
     for (user, ..) in ASKERS {
@@ -196,19 +186,33 @@ fn what_everybody_gets_is_drawn_once_for_members() {
         assert_eq!((drawings, &answer.body), (1, &plain.body), "{user}");
         assert_eq!(answer.header("cache-control"), plain.header("cache-control"), "{user}");
     }
-    // Where it differs it is drawn once more, to see whether it shows.
+}
+
+/// Where it differs it is drawn once more, to see whether it shows.
+#[test]
+fn what_differs_for_members_is_rendered_once_more() {
+    let publish = Publisher::start();
     let teased = format!("{SITE}/open.tease.html");
     assert_eq!(publish.drawings("guest", &teased).1, 1);
     assert_eq!(publish.drawings("ann", &teased).1, 2);
     assert_eq!(publish.drawings("ann", &format!("{SITE}/members.html")).1, 2);
-    // Who may see the same shares fragments, also of what not everybody sees.
+}
+
+/// Also of what not everybody sees.
+#[test]
+fn members_who_may_see_the_same_share_fragments() {
+    let publish = Publisher::start();
     let listed = format!("{SITE}/open.list.html");
     publish.get("ann", &listed);
     let (hits, misses) = (publish.counter("fragment_hits"), publish.counter("fragment_misses"));
     publish.get("ben", &listed);
     assert!(publish.counter("fragment_hits") > hits);
     assert_eq!(publish.counter("fragment_misses"), misses);
-    // A file that everybody may have is answered from memory for members who see no more than visitors.
+}
+
+#[test]
+fn a_file_is_answered_from_memory_for_members_who_see_no_more_than_visitors() {
+    let publish = Publisher::start();
     let file = format!("{SITE}/letter.txt");
     assert_eq!(publish.get("", &file).body, LETTER);
     for (user, is_member, is_board) in ASKERS {

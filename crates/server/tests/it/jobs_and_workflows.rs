@@ -2,30 +2,19 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, PASSWORD};
-use crate::program::{Answer, ask, basic, run, run_ok};
+use crate::blocking_instance::{Answer, BlockingInstance, first_cookie, form_type};
+use crate::support::PASSWORD;
 
 const MODEL: &str = "/var/workflow/models/review";
 const SEEN: &str = "/content/seen";
 const HIDDEN: &str = "/content/hidden";
 
-fn send(author: &Author, user: &str, path: &str, form: &str) -> Answer {
-    let password = if user == "admin" { &author.password } else { PASSWORD };
-    let headers = [
-        ("Authorization", basic(user, password)),
-        ("Content-Type", "application/x-www-form-urlencoded".to_owned()),
-    ];
-    ask(author.address, "POST", path, &headers, form.as_bytes()).unwrap()
-}
-
-fn json_of(answer: &Answer) -> Value {
-    serde_json::from_slice(&answer.body).unwrap_or_default()
-}
-
-/// A model of one step that the group `reviewers` does, two pages of which one is hidden, and people.
+/// An author with a model of one step that the group `reviewers` does, two pages of which one is hidden, and people.
 ///
 /// `ann` starts workflows, `bob` reviews, `eve` has nothing to do with either, `chief` is an administrator.
-fn office(author: &Author) {
+fn office() -> BlockingInstance {
+    let author = BlockingInstance::author();
+    author.run_jobs();
     author.done("POST", "/api/v1/groups", &json!({ "name": "reviewers" }));
     for (user, groups) in [
         ("ann", json!(["content-authors", "workflow-users"])),
@@ -43,9 +32,8 @@ fn office(author: &Author) {
     for (name, from, to) in [("a", "s", "p"), ("b", "p", "e")] {
         form.push_str(&format!("&transitions/{name}/from={from}&transitions/{name}/to={to}"));
     }
-    let made = send(author, "admin", MODEL, &form);
+    let made = author.post(MODEL, &form);
     assert!(made.status < 300, "{}", made.text());
-    author.done("PUT", "/api/v1/nodes?path=/content", &json!({ "type": "sling:Folder" }));
     for page in [SEEN, HIDDEN] {
         let page = format!("/api/v1/nodes?path={page}");
         author.done("PUT", &page, &json!({ "type": "nt:unstructured" }));
@@ -56,25 +44,22 @@ fn office(author: &Author) {
     };
     deny(HIDDEN, "ann");
     deny(SEEN, "bob");
+    author
 }
 
-fn start(author: &Author, user: &str, payload: &str) -> Answer {
-    send(
-        author,
-        user,
-        "/api/v1/workflows",
-        &format!("model={MODEL}&payload={payload}&data=why=new"),
-    )
+fn start(author: &BlockingInstance, user: &str, payload: &str) -> Answer {
+    let form = format!("model={MODEL}&payload={payload}&data=why=new");
+    author.post_as(user, "/api/v1/workflows", &form)
 }
 
-fn items(author: &Author, user: &str) -> Vec<Value> {
+fn items(author: &BlockingInstance, user: &str) -> Vec<Value> {
     let inbox = author.ask(user, "GET", "/api/v1/workflows/inbox", &Value::Null);
     assert_eq!(inbox.status, 200, "{}", inbox.text());
-    json_of(&inbox)["items"].as_array().unwrap().clone()
+    inbox.json()["items"].as_array().unwrap().clone()
 }
 
 /// Waits until a step is in somebody's inbox; gives its number.
-fn item(author: &Author, user: &str) -> i64 {
+fn item(author: &BlockingInstance, user: &str) -> i64 {
     loop {
         if let Some(item) = items(author, user).first() {
             return item["id"].as_i64().unwrap();
@@ -85,9 +70,7 @@ fn item(author: &Author, user: &str) -> i64 {
 
 #[test]
 fn jobs_are_looked_after_by_administrators_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(dir.path());
-    office(&author);
+    let author = office();
     let reads =
         ["", "/topics", "/queues", "/schedules", "/configurations", "?queue=x&state=queued"];
     let writes = [
@@ -104,17 +87,16 @@ fn jobs_are_looked_after_by_administrators_alone() {
         let status = |user: &str| author.status(user, "GET", &path, &Value::Null);
         assert_eq!(["ann", "eve"].map(status), [403, 403], "{path}");
         assert_eq!(["admin", "chief"].map(status), [200, 200], "{path}");
-        assert_eq!(ask(author.address, "GET", &path, &[], b"").unwrap().status, 401, "{path}");
+        assert_eq!(author.send("GET", &path, &[], b"").status, 401, "{path}");
     }
     for (path, form) in writes {
         let path = format!("/api/v1/jobs{path}");
         let form = form.replace(' ', "+");
-        let status = |user: &str| send(&author, user, &path, &form).status;
+        let status = |user: &str| author.post_as(user, &path, &form).status;
         assert_eq!(["ann", "eve"].map(status), [403, 403], "{path}");
-        let plain = [("Content-Type", "application/x-www-form-urlencoded".to_owned())];
-        let nobody = ask(author.address, "POST", &path, &plain, form.as_bytes()).unwrap();
+        let nobody = author.send("POST", &path, &[form_type()], form.as_bytes());
         assert_eq!(nobody.status, 401, "{path}");
-        let done = send(&author, "chief", &path, &form);
+        let done = author.post_as("chief", &path, &form);
         assert_eq!(done.status, 200, "{path}: {}", done.text());
     }
     // What was refused has not happened, what was allowed has.
@@ -125,9 +107,8 @@ fn jobs_are_looked_after_by_administrators_alone() {
 
 #[test]
 fn forms_are_taken_as_they_are_described() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(dir.path());
-    author.done("PUT", "/api/v1/nodes?path=/content", &json!({ "type": "sling:Folder" }));
+    let author = BlockingInstance::author();
+    author.run_jobs();
     for (path, form, status, hint) in [
         (
             "/api/v1/jobs/stop",
@@ -149,30 +130,30 @@ fn forms_are_taken_as_they_are_described() {
         ("/api/v1/workflows", "model=/x&payload=content", 400, ""),
         ("/api/v1/workflows", "model=/x&payload=/content", 409, "no workflow model"),
     ] {
-        let answer = send(&author, "admin", path, form);
+        let answer = author.post(path, form);
         assert_eq!(answer.status, status, "{path} {form}: {}", answer.text());
         assert!(answer.text().contains(hint), "{path} {form}: {}", answer.text());
     }
     let json = author.ask("admin", "POST", "/api/v1/jobs/stop", &json!({ "id": 1 }));
     assert_eq!(json.status, 415, "{}", json.text());
-    // A browser that sends its cookie by itself has no token against that.
-    let form = [("Content-Type", "application/x-www-form-urlencoded".to_owned())];
-    let login = format!("user=admin&password={}", author.password);
-    let begun = ask(author.address, "POST", "/login", &form, login.as_bytes()).unwrap();
-    let cookie = begun.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+}
+
+/// A browser that sends its cookie by itself has no token against that.
+#[test]
+fn a_session_changes_no_job_without_its_token() {
+    let author = BlockingInstance::author();
+    let cookie = first_cookie(&author.log_in("admin", PASSWORD));
     for path in ["/api/v1/jobs/stop", "/api/v1/workflows/purge"] {
-        let headers = [form[0].clone(), ("Cookie", cookie.clone())];
-        let answer = ask(author.address, "POST", path, &headers, b"id=1").unwrap();
+        let headers = [form_type(), ("cookie", cookie.clone())];
+        let answer = author.send("POST", path, &headers, b"id=1");
         assert_eq!(answer.status, 403, "{path}: {}", answer.text());
         assert!(answer.text().contains("CSRF"), "{path}: {}", answer.text());
     }
 }
 
 #[test]
-fn a_workflow_is_seen_by_who_started_it_and_its_steps_by_who_does_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(dir.path());
-    office(&author);
+fn a_workflow_is_seen_by_who_started_it() {
+    let author = office();
     // What may not be read cannot be the subject, and looks as if it were not there.
     for (user, payload, status) in [
         ("ann", HIDDEN, 404),
@@ -187,11 +168,11 @@ fn a_workflow_is_seen_by_who_started_it_and_its_steps_by_who_does_them() {
     assert_eq!(start(&author, "bob", HIDDEN).status, 409);
     assert_eq!(author.get("/api/v1/workflows/models")["models"].as_array().unwrap().len(), 1);
     let models = author.ask("bob", "GET", "/api/v1/workflows/models", &Value::Null);
-    assert_eq!(json_of(&models)["models"], json!([]));
+    assert_eq!(models.json()["models"], json!([]));
 
     let listed = |user: &str| {
         let answer = author.ask(user, "GET", "/api/v1/workflows", &Value::Null);
-        json_of(&answer)["workflows"].as_array().unwrap().clone()
+        answer.json()["workflows"].as_array().unwrap().clone()
     };
     let own = listed("ann");
     let id = own[0]["id"].as_i64().unwrap();
@@ -210,15 +191,22 @@ fn a_workflow_is_seen_by_who_started_it_and_its_steps_by_who_does_them() {
         for verb in ["suspend", "resume", "terminate"] {
             let path = format!("/api/v1/workflows/{verb}");
             assert_eq!(
-                send(&author, user, &path, &format!("id={id}")).status,
+                author.post_as(user, &path, &format!("id={id}")).status,
                 404,
                 "{user} {verb}"
             );
         }
-        assert_eq!(send(&author, user, "/api/v1/workflows/purge", "days=0").status, 403, "{user}");
+        assert_eq!(author.post_as(user, "/api/v1/workflows/purge", "days=0").status, 403, "{user}");
     }
+}
 
-    // The step is bob's, through a group. He may not read the page, and is not told which it is.
+/// The step is bob's, through a group. He may not read the page, and is not told which it is.
+#[test]
+fn a_step_is_completed_by_who_is_assigned() {
+    let author = office();
+    let started = start(&author, "ann", SEEN);
+    assert_eq!(started.status, 201, "{}", started.text());
+    let read = format!("/api/v1/workflows/instance?id={}", started.json()["id"]);
     let step = item(&author, "bob");
     assert_eq!(items(&author, "bob")[0]["payload"], Value::Null);
     assert_eq!(items(&author, "chief")[0]["payload"], SEEN);
@@ -227,61 +215,46 @@ fn a_workflow_is_seen_by_who_started_it_and_its_steps_by_who_does_them() {
         for (verb, more) in [("complete", ""), ("delegate", "&to=bob"), ("delegate", "&to=nobody")]
         {
             let path = format!("/api/v1/workflows/{verb}");
-            let answer = send(&author, user, &path, &format!("item={step}{more}"));
+            let answer = author.post_as(user, &path, &format!("item={step}{more}"));
             assert_eq!(answer.status, 404, "{user} {verb}{more}: {}", answer.text());
         }
     }
     let delegate = "/api/v1/workflows/delegate";
-    assert_eq!(send(&author, "bob", delegate, &format!("item={step}&to=nobody")).status, 422);
-    assert_eq!(send(&author, "bob", delegate, &format!("item={step}&to=eve")).status, 200);
+    assert_eq!(author.post_as("bob", delegate, &format!("item={step}&to=nobody")).status, 422);
+    assert_eq!(author.post_as("bob", delegate, &format!("item={step}&to=eve")).status, 200);
     assert_eq!(
-        send(&author, "bob", "/api/v1/workflows/complete", &format!("item={step}")).status,
+        author.post_as("bob", "/api/v1/workflows/complete", &format!("item={step}")).status,
         404
     );
     let complete = format!("item={step}&comment=fine&data=verdict=yes");
-    assert_eq!(send(&author, "eve", "/api/v1/workflows/complete", &complete).status, 200);
-    assert_eq!(send(&author, "eve", "/api/v1/workflows/complete", &complete).status, 404);
-    let shown = json_of(&author.ask("ann", "GET", &read, &Value::Null));
+    assert_eq!(author.post_as("eve", "/api/v1/workflows/complete", &complete).status, 200);
+    assert_eq!(author.post_as("eve", "/api/v1/workflows/complete", &complete).status, 404);
+    let shown = author.ask("ann", "GET", &read, &Value::Null).json();
     assert!(shown["history"].to_string().contains("fine"), "{shown}");
     assert_eq!(shown["data"]["verdict"], "yes", "{shown}");
 }
 
 #[test]
-fn a_model_with_an_unknown_process_is_told_and_starts_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(dir.path());
-    office(&author);
+fn a_model_with_an_unknown_process_is_reported_and_starts_nothing() {
+    let author = office();
     let step = format!("{MODEL}/nodes/p");
-    let saved = send(
-        &author,
-        "admin",
-        &step,
-        "type=PROCESS&title=Watermark&metaData/PROCESS=com.example.WatermarkProcess",
-    );
+    let saved = author
+        .post(&step, "type=PROCESS&title=Watermark&metaData/PROCESS=com.example.WatermarkProcess");
     assert!(saved.status < 300, "{}", saved.text());
     let fault = "the step `Watermark` of `/var/workflow/models/review` names the unknown process \
                  `com.example.WatermarkProcess`; known processes are ";
     let models = author.ask("admin", "GET", "/api/v1/workflows/models", &Value::Null);
-    let told = json_of(&models)["models"][0].clone();
+    let told = models.json()["models"][0].clone();
     assert!(told["fault"].as_str().unwrap().starts_with(fault), "{told}");
     assert_eq!(told["path"], MODEL);
     let refused = start(&author, "ann", SEEN);
     assert_eq!(refused.status, 409, "{}", refused.text());
     assert!(refused.text().contains("WatermarkProcess"), "{}", refused.text());
-    let home = dir.path().to_str().unwrap();
-    let token = run_ok(&["user", "token", "admin", "--home", home]);
-    let url = format!("http://{}", author.address);
-    let models = run(&["jobs", "models", "--url", &url, "--token", token.trim()]);
-    let text = String::from_utf8(models.stdout).unwrap();
-    assert_eq!(models.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("cannot be started: {fault}")), "{text}");
 }
 
 #[test]
 fn nobody_writes_in_the_name_of_workflow_steps() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(dir.path());
-    office(&author);
+    let author = office();
     let write = |message: &str| {
         let operation =
             json!({ "op": "patch", "path": SEEN, "patch": { "properties": { "a": "b" } } });
