@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_kept_and_old_ones_go() {
+    fn runs_are_stored_and_old_ones_removed() {
         let dir = tempfile::tempdir().unwrap();
         let log = BackupRunLog::new(dir.path().join("a/runs"));
         assert_eq!(log.read().unwrap(), []);

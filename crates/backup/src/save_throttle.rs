@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_answers_take_no_more_room_than_some() {
+    fn a_million_responses_take_no_more_memory_than_some() {
         let mut spread = ResponseTimeHistogram::default();
         assert_eq!(spread.p95(), None);
         (0..1_000_000).for_each(|number| spread.add(Duration::from_micros(number)));

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn other_settings_and_newer_formats_are_told_apart() {
+    fn other_settings_and_newer_formats_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tree.manifest");
         ExportManifest::create(&path, "s").unwrap();

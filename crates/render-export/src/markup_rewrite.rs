@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_parts_are_told_apart() {
+    fn links_and_parts_are_distinguished() {
         let (_, references) =
             seen("<a href=1><link href=2><img src=3><area href=4><use xlink:href=5>");
         assert_eq!(

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn seats_are_scarce_before_the_last_is_taken_and_while_somebody_waits() {
+    async fn slots_are_scarce_before_the_last_is_taken_and_while_a_connection_waits() {
         let limiter = seats(32);
         let mut all = answered(&limiter, 30).await;
         assert!(!limiter.are_scarce(), "two are free");

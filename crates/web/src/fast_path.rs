@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_is_not_told_before_everything_is_written() {
+    async fn the_end_is_not_reported_before_everything_is_written() {
         let (near, mut far) = tokio::io::duplex(4);
         let mut request_stream = SingleRequestStream::with_first_request(near, Vec::new(), 0);
         request_stream.write_all(b"1234").await.unwrap();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_a_body_are_told_from_others() {
+    fn requests_without_a_body_are_distinguished_from_others() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let check = |text: &str, expected| check(&runtime, text, expected);
         check("", KeepAliveInput::End);

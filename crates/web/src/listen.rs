@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_once_though_some_are_accepted_meanwhile() {
+    fn an_outage_is_reported_once_though_some_are_accepted_meanwhile() {
         let (mut outage, start) = (AcceptOutage::default(), Instant::now());
         let reported: Vec<u64> = [0, 1, 30, 89, 149, 210, 270, 400]
             .into_iter()

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_given_up_while_its_file_is_read_is_told() {
+    fn an_answer_that_is_given_up_while_its_file_is_read_is_reported() {
         if !is_forgotten(0, MAX_SHORTCUT_FILE_BYTES) {
             return;
         }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_sent_is_told_with_what_was() {
+    async fn what_cannot_be_sent_is_reported_with_what_was() {
         let (server, client) = pair().await;
         // A truncated file.
         let body = ReadyResponseBody::File { file: file(&[1; 10]), start: 0, length: 20 };

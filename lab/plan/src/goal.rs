@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_told_with_their_lines() {
+    fn faults_are_reported_with_their_lines() {
         let error = parse_goals("[goal.page]\np95 = \"300\"\nq9 = \"1s\"\n[goals]\n", "g.toml")
             .unwrap_err();
         let text = error.to_string();

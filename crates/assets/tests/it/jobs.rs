@@ -19,7 +19,7 @@ use tympan_jobs::{
 
 use crate::ingest::{assets, path, read, upload};
 use crate::place::{Place, both};
-use crate::support::{jpeg, options, photo, png, studio};
+use crate::test_pictures::{jpeg, options, photo, png, studio};
 
 /// The queue that assets have unless somebody makes another.
 const QUEUE: &str = "Granite Workflow Queue";

@@ -11,7 +11,7 @@ use tympan_testkit::blobs::MemoryBlobStore;
 use tympan_testkit::store::LocalStore;
 use tympan_testkit::watched_store::WatchedStore;
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 fn by(message: &str) -> RevisionDetails<'_> {
     RevisionDetails { user: "ann", message, time: SystemTime::UNIX_EPOCH }

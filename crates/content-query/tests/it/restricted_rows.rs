@@ -3,7 +3,7 @@
 use tympan_content::{Property, Repository, Subtree, Value, ValueType};
 use tympan_content_query::{QueryEngine, QueryRequest, parse_sql2};
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 #[test]
 fn a_property_that_may_not_be_read_finds_no_row() {

@@ -77,7 +77,7 @@ fn told_through(filter: &ChangeFilter, edit: impl FnOnce(&mut Session)) -> Vec<S
 }
 
 #[test]
-fn each_kind_of_edit_is_told() {
+fn each_kind_of_edit_is_reported() {
     let text = path("/content/a/jcr:content/text");
     let edited = told(|session| {
         session.set_property(&text, "text", Property::text("new")).unwrap();
@@ -116,7 +116,7 @@ fn each_kind_of_edit_is_told() {
 }
 
 #[test]
-fn moves_are_told_where_an_identifier_shows_them() {
+fn moves_are_reported_where_an_identifier_shows_them() {
     let give = |session: &mut Session| {
         let content = path("/content/a/jcr:content");
         session.set_property(&content, "jcr:uuid", Property::text("u1")).unwrap();

@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_gets_some_room_whatever_the_file_system_says() {
+    fn a_full_disk_gets_some_space_whatever_the_file_system_says() {
         let bounds = DiskQuota { min_free: Some(0), ..DiskQuota::default() };
         let full = DiskUsageState {
             is_full: true,

@@ -211,7 +211,7 @@ fn changes_below_a_folder_that_moved_are_seen_at_once() {
 }
 
 #[test]
-fn a_reload_forgets_what_was_kept() {
+fn a_reload_forgets_what_was_cached() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     let head = plain("GET", "/a.html", "");
@@ -466,7 +466,7 @@ fn encodings_are_chosen_alike_on_both_ways_from_memory() {
 }
 
 #[test]
-fn no_visitor_of_the_lane_sees_a_page_older_than_a_flush() {
+fn no_visitor_of_the_fast_path_sees_a_page_older_than_a_flush() {
     let current = Arc::new(AtomicU64::new(1));
     let drawn = Arc::clone(&current);
     let origin = OriginServer::start(move |_| {
@@ -618,7 +618,7 @@ fn more_visitors_than_places_take_turns() {
 }
 
 #[test]
-fn who_has_asked_nothing_for_longest_leaves_the_lane_for_a_new_visitor() {
+fn the_longest_idle_connection_leaves_the_fast_path_for_a_new_one() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let limits = ListenerLimits { max_connections: 8, ..limits() };
     let setup = Setup { renders: vec![origin.addr()], limits: Some(limits), ..Setup::default() };

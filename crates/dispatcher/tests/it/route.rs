@@ -171,7 +171,7 @@ fn a_dot_behind_a_name_leads_to_the_same_rules() {
 }
 
 #[test]
-fn answers_are_not_kept_for_all_where_access_depends_on_who_asks() {
+fn responses_are_not_cached_for_all_where_access_depends_on_the_viewer() {
     let origin = echo();
     for (test, kept) in [("%{REMOTE_ADDR}", 0), ("%{HTTPS}", 1)] {
         let access =
@@ -282,7 +282,7 @@ fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
 }
 
 #[test]
-fn a_proxied_server_is_told_the_host_of_its_visitor() {
+fn a_proxied_server_gets_the_host_of_its_visitor() {
     let render = echo();
     let portal = OriginServer::start(|seen| {
         let host = seen.header("host").unwrap_or("-");

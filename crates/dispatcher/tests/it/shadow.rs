@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, refusing_addr};
 
 use crate::front::{Front, Setup};
@@ -68,11 +69,7 @@ fn a_share_is_spread_evenly_and_a_slow_shadow_holds_nobody_up() {
         front.get(&format!("/{number}.html"));
     }
     let skipped = || front.metric("shadow_skipped_total");
-    let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
-    while front.metric("shadow_same_total") + skipped() < 10 {
-        assert!(std::time::Instant::now() < deadline, "ten of forty are compared");
-        std::thread::yield_now();
-    }
+    wait_until("ten of forty are compared", || front.metric("shadow_same_total") + skipped() >= 10);
     assert_eq!(front.metric("shadow_same_total") + skipped(), 10);
 
     let gate = OriginGate::default();

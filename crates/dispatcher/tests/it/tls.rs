@@ -182,7 +182,7 @@ fn visitors_of_both_versions_get_the_same() {
 }
 
 #[test]
-fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
+fn the_fast_path_and_the_full_path_alternate_on_an_encrypted_connection() {
     let (folder, large) = (Folder::new(), "x".repeat(700_000));
     let text = large.clone();
     let origin = OriginServer::start(move |seen| match &*seen.target {
@@ -278,7 +278,7 @@ fn answers_from_memory_that_tls_takes_in_parts_come_whole() {
 }
 
 #[test]
-fn the_end_of_an_encrypted_connection_is_told() {
+fn the_end_of_an_encrypted_connection_is_reported() {
     let (folder, origin) = (Folder::new(), telling());
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],

@@ -12,6 +12,7 @@ use tympan_jobs::{
     Job, JobContext, JobFilter, JobHandler, JobOutcome, JobState, JobWorker, JobWorkerOptions,
     NewJob,
 };
+use tympan_testkit::condition_wait::wait_until_async;
 
 use crate::place::both;
 
@@ -58,9 +59,10 @@ async fn many_jobs_are_listed_and_removed_in_parts() {
         let (stop, stopped) = watch::channel(false);
         let begun = Instant::now();
         let working = tokio::spawn(worker.run(stopped));
-        while queues.topic_statistics().await.unwrap()["many/failing"].given_up < count as u64 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        wait_until_async("all jobs are given up", async || {
+            queues.topic_statistics().await.unwrap()["many/failing"].given_up >= count as u64
+        })
+        .await;
         timed("failed", begun);
         stop.send_replace(true);
         working.await.unwrap();

@@ -13,6 +13,7 @@ use tympan_jobs::{
     JobWorkerOptions, MaxParallel, NewJob, QUEUE_FACTORY, QueueConfig, QueueKind, RemovalClock,
     ScheduleRule, TopicPattern,
 };
+use tympan_testkit::condition_wait::wait_until_async;
 
 use crate::place::{Place, both};
 
@@ -513,7 +514,7 @@ async fn callers_that_add_at_the_same_time_share_one_write() {
 
 /// As on a full disk: the engine ends transactions by itself. When there is room again, queues are worked off.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_goes_on_when_the_disk_has_room_again() {
+async fn a_worker_goes_on_when_the_disk_has_space_again() {
     let dir = tempfile::tempdir().unwrap();
     let state = tympan_testkit::StateDatabase::open(&dir.path().join("state.db")).await.unwrap();
     state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.unwrap();
@@ -529,13 +530,12 @@ async fn a_worker_goes_on_when_the_disk_has_room_again() {
     let mut running =
         start_with(queues.clone(), options("one"), Vec::new(), "a/b", |_, _| JobOutcome::Done);
     queues.add_job(NewJob::new("a/b", json!({})), SystemTime::now()).await.unwrap();
-    while !running.worker.claim_fault().is_some_and(|fault| fault.contains("the disk is full")) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until_async("the worker tells of the full disk", async || {
+        running.worker.claim_fault().is_some_and(|fault| fault.contains("the disk is full"))
+    })
+    .await;
     sqlx::query("DELETE FROM full").execute(state.pool()).await.unwrap();
     assert_eq!(running.next().await.topic, "a/b");
-    while running.worker.claim_fault().is_some() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until_async("the worker goes on", async || running.worker.claim_fault().is_none()).await;
     running.stop().await;
 }

@@ -237,7 +237,7 @@ fn feeds_lead_nowhere_else_and_end() {
 }
 
 #[test]
-fn refusals_and_silence_are_told_without_secrets() {
+fn refusals_and_silence_are_reported_without_secrets() {
     let check = |answer: OriginResponse, expected: &str| {
         let server = OriginServer::start_constant(answer);
         for source in [

@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_at_hand_grows_until_it_makes_room() {
+    fn the_recorder_grows_until_it_evicts() {
         let hand = RecentDependencies::default();
         assert!(!hand.merge_into_existing(7, PathAspects::NAVIGATION_HEAD));
         hand.insert(7, PathAspects::NAVIGATION_HEAD);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_noted_whether_there_is_room_at_hand_or_not() {
+    fn scopes_are_recorded_whether_there_is_space_or_not() {
         let (notepad, mut plain) = (DependencyRecorder::default(), DependencyLog::default());
         // Enough paths to be replaced by their scopes.
         for number in 0..=DependencySet::MAX_PATHS {

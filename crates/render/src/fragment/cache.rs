@@ -898,7 +898,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_its_time_is_given_out_while_one_draws_it_anew() {
+    fn an_expired_fragment_is_served_while_one_request_renders_it_again() {
         let (cache, root) = cache();
         let expires = |at| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(at));
         let first = drawing(look(&cache, root, ("/a", 0)));
@@ -922,7 +922,7 @@ mod tests {
     }
 
     #[test]
-    fn who_renews_draws_what_is_kept() {
+    fn a_renewal_renders_what_is_cached() {
         let (cache, root) = cache();
         drawing(look(&cache, root, ("/a", 0))).store(fragment("first"), None).unwrap();
         let renewing = || {

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_long_is_not_drawn_again() {
+    fn what_took_long_is_not_rendered_again() {
         let look = |spent| {
             let row = crate::timing::TimingRow {
                 script: "page.html.j2".into(),

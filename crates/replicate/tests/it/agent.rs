@@ -332,7 +332,7 @@ impl AffectedUrlResolver for Astray {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_drawn_in_between_is_flushed_although_nothing_differs() {
+async fn what_was_rendered_in_between_is_flushed_although_nothing_differs() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let caches = ["precise", "purge", "purge_keys", "flush", "elsewhere"].map(|name| {
         let cache = Cache::start();

@@ -242,7 +242,7 @@ async fn go(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publish_shows_what_the_author_says_whatever_the_door() {
+async fn publish_shows_what_the_author_says_whatever_the_endpoint() {
     for seed in 0..12 {
         let dir = tempfile::tempdir().unwrap();
         let author = Author::start(&dir).await;

@@ -7,7 +7,7 @@ use tympan_store::{
     SortedMap, StagedView, StoreRoot, body,
 };
 
-use crate::support::{Numbers, moves, value};
+use crate::map_model::{Numbers, moves, value};
 
 fn blobs(count: usize) -> Vec<BlobId> {
     (0..count as u64).map(|n| BlobId::hash_of(&n.to_le_bytes())).collect()

@@ -195,7 +195,7 @@ mod tests {
 
     /// Ten thousand users may hold connections open and use few of them at a time.
     #[tokio::test]
-    async fn a_connection_on_which_nothing_is_asked_takes_little_room() {
+    async fn an_idle_connection_takes_little_memory() {
         let listener =
             bind_listener((Ipv4Addr::LOCALHOST, 0).into(), PortReuse::Exclusive).unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_sends_what_cannot_be_read_is_told_so() {
+    async fn unreadable_requests_are_answered_with_an_error() {
         let (response, goes_on) = exchange("GET /<a> HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(response.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{response}");
         assert!(response.ends_with("\r\n\r\n"), "{response}");

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_room_for_other_files() {
+    fn connections_leave_descriptors_for_other_files() {
         for (files, connections) in
             [(0, 16), (64, 16), (1024, 704), (4096, 3008), (20_000, 14_936), (1 << 20, 786_368)]
         {

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_framing_is_told_apart() {
+    fn broken_framing_is_distinguished() {
         let cases: [(&str, ExchangeFailure); 6] = [
             ("", ExchangeFailure::NoResponse),
             ("HTTP/1.1 200 OK\r\nContent-Le", ExchangeFailure::Truncated),

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_logged_as_an_error_misses_a_goal_and_is_told() {
+    fn what_was_logged_as_an_error_misses_a_goal_and_is_reported() {
         use crate::measurement::log_watch_result::LogErrors;
 
         let log = |lines: &[&str], unread: Option<&str>| LogWatchResult {
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_of_the_target_is_told_beside_the_load() {
+    fn what_was_seen_of_the_target_is_reported_beside_the_load() {
         let at = |seconds: u64| ProcessMetrics {
             elapsed: std::time::Duration::from_secs(seconds),
             cpu_time: std::time::Duration::from_millis(seconds * 500),

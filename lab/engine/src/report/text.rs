@@ -393,7 +393,7 @@ mod tests {
     use crate::report::figure_text::format_duration;
 
     #[test]
-    fn long_runs_are_told_in_minutes_and_hours() {
+    fn long_runs_are_reported_in_minutes_and_hours() {
         let duration_text = |seconds: f64| format_duration(Duration::from_secs_f64(seconds));
         assert_eq!(duration_text(20.019), "20.02 s");
         assert_eq!(duration_text(1800.59), "30 min 1 s");

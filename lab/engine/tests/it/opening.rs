@@ -49,7 +49,7 @@ fn headers_say_from_when_on_a_cache_answers() {
 }
 
 #[test]
-fn a_cache_that_never_answers_is_told_and_silence_is_not() {
+fn a_cache_that_never_answers_is_reported_and_silence_is_not() {
     let never =
         OriginServer::start_constant(OriginResponse::html("x").with_header("X-Cache", "MISS"));
     let load = |origin: &OriginServer| {

@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_that_was_refuted_is_not_told() {
+    fn a_law_that_was_refuted_is_not_reported() {
         // A site that is mostly idle: less than one request at a time.
         assert_eq!(fit_plausible_law(&[(0.1, 100.0), (0.2, 300.0), (0.4, 900.0)]), None);
         let law = ScalabilityLaw { single_throughput: 100.0, contention: 0.05, coherency: 0.001 };

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_and_one_that_leaves_something_running_ends() {
+    fn a_command_that_fails_is_reported_and_one_that_leaves_something_running_ends() {
         let turn = |line: &str| OutageSwitch::ShellCommand(line.to_owned()).trigger();
         assert!(turn("sleep 1000 & echo $! > /dev/null; kill $!").is_ok());
         let error = turn("exit 7").unwrap_err();

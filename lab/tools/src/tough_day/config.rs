@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_line() {
+    fn every_fault_is_reported_with_its_line() {
         let text = "globals:\n  hots: x\nrunmode:\n  type: fast\n  load: 3\ntests:\n  - add: CreateLiveCopyTest\n  - remove: X\n  - config: \
                     GetTest\nfeeders:\n  - x: 1\nphases:\n  - useconfig: none\n";
         let Err(Error::Plan(PlanError::InvalidFile(findings))) = config_of_yaml(text, "x.yaml")

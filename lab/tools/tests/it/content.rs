@@ -135,7 +135,7 @@ fn sums_tell_counts_and_bytes_per_increment() {
 }
 
 #[test]
-fn a_wish_that_cannot_be_is_refused() {
+fn an_impossible_request_is_refused() {
     for wish in [
         ContentSpec { name: "a/b".to_owned(), ..wish() },
         ContentSpec { name: String::new(), ..wish() },

@@ -67,7 +67,7 @@ fn the_goal_is_judged_by_the_servers_clock_with_all_conditions_checked() {
 }
 
 #[test]
-fn what_does_not_hold_is_told_and_makes_it_not_comparable() {
+fn what_does_not_hold_is_reported_and_makes_it_not_comparable() {
     // Fragments from the cache, and three requests for each of ours.
     let origin = start(80, 3);
     let sheet = slo(&pages(&origin, "/a.html?x=1")).unwrap();

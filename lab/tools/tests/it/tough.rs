@@ -433,7 +433,7 @@ fn pages_look_like_those_of_the_author_or_as_the_file_says() {
 }
 
 #[test]
-fn what_was_never_there_is_told() {
+fn what_was_never_there_is_reported() {
     let (origin, _) = author();
     // A publisher that shows nothing.
     let publish = OriginServer::start(|_| OriginResponse::with_status(404));

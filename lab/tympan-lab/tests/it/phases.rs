@@ -163,7 +163,7 @@ fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
 }
 
 #[test]
-fn kept_runs_are_laid_over_each_other() {
+fn stored_runs_are_overlaid() {
     let dir = tempfile::tempdir().unwrap();
     let origin = site();
     let page = format!("http://{}/alone.html", origin.addr());

@@ -452,7 +452,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
     #[test]
-    fn a_kept_head_gives_its_headers_back() {
+    fn a_cached_head_returns_its_headers() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("content-type", "text/html; charset=utf-8"),

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_found_later_is_written_down_or_told_by_who_left() {
+    async fn what_is_found_later_is_recorded_or_announced_by_who_left() {
         let folder = tempfile::tempdir().unwrap();
         let dispatcher = telling(folder.path());
         let inner = dispatcher.current_state();

@@ -21,7 +21,7 @@ fn the_process_that_draws() {
 /// Starts this test program again for the test above.
 pub(crate) fn options() -> RenditionPoolOptions {
     let arguments =
-        ["--exact", "support::the_process_that_draws", "--nocapture", "--test-threads=1"];
+        ["--exact", "test_pictures::the_process_that_draws", "--nocapture", "--test-threads=1"];
     RenditionPoolOptions {
         process_command: ProgramCommand {
             program: std::env::current_exe().unwrap(),
