@@ -4,6 +4,8 @@
 //! waits for.
 
 use std::fmt::Display;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,6 +61,20 @@ pub fn wait_for<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
             Err(state) => thread::sleep(pauses.next(|| state)),
         }
     }
+}
+
+/// Waits until a server that runs as a child process accepts connections; returns false if it exits instead, for example
+/// if another process took the port.
+///
+/// # Panics
+/// If it does neither within [`WAIT_LIMIT`].
+pub fn wait_for_server(address: SocketAddr, server: &mut Child) -> bool {
+    let mut accepts = false;
+    wait_until(format_args!("a server accepts connections at {address}"), || {
+        accepts = TcpStream::connect(address).is_ok();
+        accepts || !matches!(server.try_wait(), Ok(None))
+    });
+    accepts
 }
 
 /// Waits until a condition holds, without blocking the runtime.

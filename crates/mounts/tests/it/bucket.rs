@@ -4,13 +4,12 @@
 //! that it was skipped, past what catches the output of tests.
 
 use std::io::Write;
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use tympan_jobs::OsgiConfigs;
 use tympan_mounts::MountLocation;
-use tympan_testkit::condition_wait::wait_until;
+use tympan_testkit::condition_wait::wait_for_server;
 use tympan_testkit::origin_server::refusing_addr;
 
 use crate::source::{Office, place};
@@ -70,21 +69,11 @@ impl Moto {
                 .spawn()
                 .unwrap();
             let mut moto = Self { child, port };
-            if moto.answers() {
+            if wait_for_server(([127, 0, 0, 1], port).into(), &mut moto.child) {
                 return Some(moto);
             }
         }
         panic!("moto is installed and does not start");
-    }
-
-    /// Waits until it answers; false if it ends instead.
-    fn answers(&mut self) -> bool {
-        let mut answers = false;
-        wait_until("moto answers, or ends", || {
-            answers = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
-            answers || self.child.try_wait().unwrap().is_some()
-        });
-        answers
     }
 
     /// Sends a request with a signature of the right form, which is all that it looks at.

@@ -1,10 +1,14 @@
 //! What members of a site get from a publisher: drawn once where everybody gets the same, and never what another one may
 //! not see, whoever asked before.
 
+use axum::body::Body;
+use http::Request;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 use tympan_content::Repository;
 use tympan_render::{FragmentCache, FragmentCacheOptions, RenderMode, RenderOptions, Renderer};
-use tympan_server::InstanceRole;
+use tympan_server::{InstanceRole, admin_router};
 
 use crate::blocking_instance::{Answer, BlockingInstance, basic};
 use crate::support::PASSWORD;
@@ -44,7 +48,13 @@ impl Publisher {
     }
 
     fn counter(&self, name: &str) -> u64 {
-        let metrics = self.get("admin", "/metrics").text();
+        let request = Request::builder().uri("/metrics").header("host", "localhost");
+        let router = admin_router(self.0.instance().instance.clone());
+        let answering = router.oneshot(request.body(Body::empty()).unwrap());
+        let metrics = self.0.runtime().block_on(async {
+            let body = answering.await.unwrap().into_body();
+            String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+        });
         let line = metrics.lines().find(|line| line.starts_with(&format!("tympan_{name}_total{{")));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
     }

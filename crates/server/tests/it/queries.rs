@@ -1,13 +1,16 @@
 //! Queries over HTTP: AEM's form and the JSON API.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::blocking_instance::BlockingInstance;
 
-/// An author with five pages, of which one lies below another.
+/// An author with five pages, of which one lies below another, among many other nodes.
 fn author_with_pages() -> BlockingInstance {
     let author = BlockingInstance::author();
+    let others: serde_json::Map<String, Value> =
+        (0..200).map(|number| (format!("node{number}"), json!({}))).collect();
+    author.done("PUT", "/api/v1/nodes?path=/content/others", &json!({ "children": others }));
     for page in ["home", "home/news", "about", "contact", "search"] {
         let form = format!(
             "jcr:primaryType=cq:Page&jcr:content/jcr:primaryType=cq:PageContent&jcr:content/jcr:title={page}"
