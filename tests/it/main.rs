@@ -45,6 +45,7 @@ mod ledger_kills;
 mod lost_flush;
 mod maintenance;
 mod manual;
+mod members;
 mod mounts;
 mod offload;
 mod openapi;

@@ -14,8 +14,6 @@ use crate::blocking_instance::{Answer, BlockingInstance, basic};
 use crate::support::PASSWORD;
 
 const SITE: &str = "/content/club";
-/// A file that is large enough to be kept in memory by itself.
-const LETTER: &[u8] = &[b'x'; 50_000];
 /// Who asks, and which of the closed pages it may see: none, that of the members, that of the board, or both.
 const ASKERS: [(&str, bool, bool); 6] = [
     ("", false, false),
@@ -38,7 +36,6 @@ impl Publisher {
         let publisher = BlockingInstance::start_on(repository, InstanceRole::Publish, |options| {
             options.renderer = renderer;
         });
-        publisher.instance().instance.enable_hot_responses(1_000);
         Self(publisher)
     }
 
@@ -119,8 +116,6 @@ fn write_site() -> Repository {
         site["children"][name] = page.clone();
     }
     put(SITE, &site);
-    let letter = format!("{SITE}/letter.txt");
-    assert_eq!(author.send("PUT", &letter, &as_admin, LETTER).status, 201);
     for group in ["members", "board"] {
         author.done("POST", "/api/v1/groups", &json!({ "name": group }));
     }
@@ -218,17 +213,4 @@ fn members_who_may_see_the_same_share_fragments() {
     publish.get("ben", &listed);
     assert!(publish.counter("fragment_hits") > hits);
     assert_eq!(publish.counter("fragment_misses"), misses);
-}
-
-#[test]
-fn a_file_is_answered_from_memory_for_members_who_see_no_more_than_visitors() {
-    let publish = Publisher::start();
-    let file = format!("{SITE}/letter.txt");
-    assert_eq!(publish.get("", &file).body, LETTER);
-    for (user, is_member, is_board) in ASKERS {
-        let at_once = publish.counter("answered_at_once");
-        assert_eq!(publish.get(user, &file).body, LETTER);
-        let expected = u64::from(!is_member && !is_board);
-        assert_eq!(publish.counter("answered_at_once") - at_once, expected, "{user}");
-    }
 }
