@@ -44,7 +44,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         let theirs = by_picture(&runs, name);
         let what = "processor time of four renditions, 24 megapixels";
         if theirs.is_empty() {
-            figures.push(Figure::missing(ROW, what, format!("{name} is not installed")));
+            let reason = format!("{name} is not installed");
+            figures.push(Figure::missing(ROW, what, reason).against(words));
             continue;
         }
         let ratios = ours
