@@ -62,7 +62,7 @@ class Author:
         self.ask("/api/v1/nodes/copy", json.dumps({"from": old, "to": new}).encode(), "application/json")
 
     def fill(self, increment, pages, images):
-        run([self.program, "lab", "content", "--author", self.url, "--password-file", self.password_file, "--from",
+        run([self.program, "lab", "author", "content", "--author", self.url, "--password-file", self.password_file, "--from",
              str(increment), "--increments", "1", "--pages", str(pages), "--images", str(images), "--tags", "20"])
 
     def folders(self):

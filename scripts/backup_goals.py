@@ -12,8 +12,8 @@ half of a round trip and carries so many bytes a second. The first save is made 
     ssh stands beside. The first round is not counted: it leaves index, snapshots, folders and the key's file in the cache.
   * 1 ms and 3 MB/s: at most 1.5 times the time of a save into the same vault as a folder.
   * the same line, 6 MB that are new, queues of 1, 4, 16 and 64 MiB: the slowest at most 1.15 times the fastest, by medians.
-K7: an author with content of `tympan lab content` and 80 % of its peak load (75 of 100 requests traverse, 24 query, 1 creates;
-4 threads). First saves with `--beside` and without, in turn, by `tympan lab backup-impact`: the 95th percentile of the requests
+K7: an author with content of `tympan lab author content` and 80 % of its peak load (75 of 100 requests traverse, 24 query, 1 creates;
+4 threads). First saves with `--beside` and without, in turn, by `tympan lab author backup-impact`: the 95th percentile of the requests
 at most 1.25 times that of the load alone, and transactions lost in total below those of the saves without it.
 
 Sides take turns; a figure is the median of the rounds, with the least and the most. Each round is told as it ends; a run that is
@@ -363,7 +363,7 @@ def measure_load(arguments, folder, figures):
         # What stands for the delay says how to save.
         save = f'if [ "$0" = beside ]; then exec {quoted} --beside "{author.home}"; else exec {quoted}; fi'
         # Each backup is told as it ends.
-        said = run([*before, arguments.program, "lab", "backup-impact", "--author", author.url, "--json", "--span", f"{arguments.span}s",
+        said = run([*before, arguments.program, "lab", "author", "backup-impact", "--author", author.url, "--json", "--duration", f"{arguments.span}s",
                     "--runs", str(arguments.rounds), "--delay", "plain,beside", "--before", init, "--traverse", "/content/lab.2.json",
                     "--bytes", '"data_added":([0-9]+)', "--", "sh", "-c", save, "{delay}"],
                    env=dict(vault.environment, TYMPAN_LAB_LOGIN=f"admin:{password(author)}"), stderr=None)

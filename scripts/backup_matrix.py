@@ -84,7 +84,7 @@ def edit(author, number):
 
 
 class Load:
-    """The requests of `tympan lab run` by four users who wait for their answers, at so many a second, or as many as they get."""
+    """The requests of `tympan lab load run` by four users who wait for their answers, at so many a second, or as many as they get."""
 
     def __init__(self, author, folder, pages, seconds, rate=None):
         self.result = os.path.join(folder, "load.jtl")
@@ -97,7 +97,7 @@ class Load:
         first, _ = ahead()
         self.patience = seconds + 300
         self.process = subprocess.Popen(
-            [*first, author.program, "lab", "run", plan, "--jtl", self.result],
+            [*first, author.program, "lab", "load", "run", plan, "--jtl", self.result],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def __enter__(self):
@@ -265,7 +265,7 @@ def chart(file, rows, axis, label):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default=os.path.join(ROOT, "target/release/tympan"))
-    parser.add_argument("--sizes", default="1,2,4,8", help="sizes of the content, in increments of `tympan lab content`")
+    parser.add_argument("--sizes", default="1,2,4,8", help="sizes of the content, in increments of `tympan lab author content`")
     pages, images, seconds, within = (230, 70, 15, 20) if is_quick() else (700, 200, 60, None)
     parser.add_argument("--pages", type=int, default=pages, help="of an increment")
     parser.add_argument("--images", type=int, default=images, help="of an increment")

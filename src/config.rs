@@ -3,24 +3,25 @@
 //! Every section configures one component. Unknown keys are refused with their position and the nearest known key;
 //! durations and sizes are strings with units, never bare numbers.
 
-mod config_value;
-mod export;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use tympan_content_query::QueryLimits;
+use tympan_home::{
+    BlobsSection, CollectSection, DatabaseSection, HistorySection, HomeConfig, MaintenanceSection,
+    StoreSection, VersionsSection,
+};
+use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
+use tympan_render_export::ExportSection;
+use tympan_server::{PublishSection, Timing};
 use tympan_terminal::{CommandFault, PROGRAM_FILE};
 
-use tympan_content::VersionRetention;
-use tympan_content_query::QueryLimits;
-use tympan_render::{FragmentCacheOptions, FragmentInvalidationMode};
-use tympan_replicate::ActivationVersioning;
-use tympan_store::RevisionRetention;
+pub(crate) use tympan_home::parse_toml;
+use tympan_notation::{ByteSize, DurationText};
 
-pub(crate) use self::config_value::{ConfigByteSize, Span, parse_size, parse_span, parse_toml};
-pub(crate) use self::export::ExportSection;
+use crate::home_fault::home_fault;
 
 /// The whole file. A missing file counts as empty.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -32,7 +33,7 @@ pub(crate) struct TympanConfig {
     pub(crate) work: WorkSection,
     pub(crate) store: StoreSection,
     pub(crate) database: DatabaseSection,
-    pub(crate) blobs: crate::blob_storage::BlobsSection,
+    pub(crate) blobs: BlobsSection,
     pub(crate) history: HistorySection,
     pub(crate) collect: CollectSection,
     pub(crate) versions: VersionsSection,
@@ -40,7 +41,7 @@ pub(crate) struct TympanConfig {
     pub(crate) search: SearchSection,
     pub(crate) jobs: JobsSection,
     pub(crate) maintenance: MaintenanceSection,
-    pub(crate) backup: crate::scheduled_backup::BackupSection,
+    pub(crate) backup: tympan_home_backup::BackupSection,
     pub(crate) assets: AssetsSection,
     pub(crate) dispatcher: tympan_dispatcher::DispatcherSettings,
     pub(crate) back_ends: BTreeMap<String, BackendSection>,
@@ -54,6 +55,21 @@ pub(crate) struct TympanConfig {
     pub(crate) receive: ReceiveSection,
     pub(crate) outgoing: OutgoingSection,
     pub(crate) workflows: WorkflowsSection,
+}
+
+impl TympanConfig {
+    /// Returns the sections about the stores of the home.
+    pub(crate) fn home_config(&self) -> HomeConfig {
+        HomeConfig {
+            store: self.store.clone(),
+            database: self.database.clone(),
+            blobs: self.blobs.clone(),
+            history: self.history.clone(),
+            collect: self.collect.clone(),
+            versions: self.versions.clone(),
+            maintenance: self.maintenance.clone(),
+        }
+    }
 }
 
 /// The location of workflow models.
@@ -131,15 +147,16 @@ pub(crate) struct BackendSection {
     /// The number of concurrent requests; default 16. Raise it if renders wait and the system has capacity.
     pub(crate) connections: Option<usize>,
     /// The timeout of a request, including the wait in the queue; default 2 s. A page waits at most this long.
-    pub(crate) timeout: Option<Span>,
+    pub(crate) timeout: Option<DurationText>,
     /// The time for which a response is used without a new request; default 10 s.
-    pub(crate) max_age: Option<Span>,
+    pub(crate) max_age: Option<DurationText>,
     /// The time for which an old response is used while the system does not respond; default 1 h.
-    pub(crate) max_stale: Option<Span>,
+    pub(crate) max_stale: Option<DurationText>,
     /// The time without requests to the system after five failures in a row; default 10 s.
-    pub(crate) retry_after: Option<Span>,
+    pub(crate) retry_after: Option<DurationText>,
     /// The maximum size of a response; default 1 MiB.
-    pub(crate) max_answer: Option<ConfigByteSize>,
+    #[serde(alias = "max_answer")]
+    pub(crate) max_response: Option<ByteSize>,
     /// A PEM file of certificates, one of which must have signed that of an `https` address; default those of the
     /// system.
     pub(crate) tls_ca: Option<PathBuf>,
@@ -155,7 +172,7 @@ impl BackendSection {
             max_age: None,
             max_stale: None,
             retry_after: None,
-            max_answer: None,
+            max_response: None,
             tls_ca: None,
         }
     }
@@ -169,8 +186,8 @@ impl BackendSection {
             max_age: self.max_age.map_or(usual.max_age, |span| span.0),
             max_stale: self.max_stale.map_or(usual.max_stale, |span| span.0),
             retry_after: self.retry_after.map_or(usual.retry_after, |span| span.0),
-            max_response_bytes: self.max_answer.map_or(usual.max_response_bytes, |size| {
-                usize::try_from(size.0).unwrap_or(usize::MAX)
+            max_response_bytes: self.max_response.map_or(usual.max_response_bytes, |size| {
+                usize::try_from(size.as_bytes()).unwrap_or(usize::MAX)
             }),
             base_url: usual.base_url,
         }
@@ -189,13 +206,13 @@ pub(crate) struct ListenSection {
     /// `Retry-After`. Raise it if more clients keep connections open, together with the process's limit of open files.
     pub(crate) max_connections: Option<usize>,
     /// The maximum size of a request's head; default 64 KiB.
-    pub(crate) max_header: Option<ConfigByteSize>,
+    pub(crate) max_header: Option<ByteSize>,
     /// The maximum size of a request's body; default 4 GiB on author, for uploads, and on publish, for replication.
-    pub(crate) max_body: Option<ConfigByteSize>,
+    pub(crate) max_body: Option<ByteSize>,
     /// The maximum time until the next request's head is complete on an open connection; default 60 s.
-    pub(crate) header_timeout: Option<Span>,
+    pub(crate) header_timeout: Option<DurationText>,
     /// The maximum time without data in a request's body; default 30 s. Raise it if uploads come over links that pause.
-    pub(crate) body_timeout: Option<Span>,
+    pub(crate) body_timeout: Option<DurationText>,
     /// The certificate chain in PEM; enables TLS on the listener.
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The private key of the certificate in PEM.
@@ -208,7 +225,7 @@ pub(crate) struct ListenSection {
 pub(crate) struct LoginSection {
     /// The time after which a session without requests ends; default 2 h. No session lasts longer than 12 h. Lower it
     /// if people share computers.
-    pub(crate) idle: Option<Span>,
+    pub(crate) idle: Option<DurationText>,
     /// The addresses of dispatchers and load balancers, as `10.0.0.7` or `10.0.0.0/28`, whose statements about client
     /// addresses (`X-Forwarded-For`) are trusted; failed logins are counted by client address. Those on this machine
     /// are always trusted. Default none. Name all proxies on other machines between visitors and this instance: all
@@ -239,52 +256,6 @@ pub(crate) struct WorkSection {
     pub(crate) max_waiting: Option<usize>,
 }
 
-/// The audience of response timings.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Timing {
-    /// The audience of the header `Server-Timing`: `"nobody"`, `"users"` who are logged in, `"everybody"`; default
-    /// `"users"`. Use `"everybody"` for load tests.
-    pub(crate) header: Option<TimingAudienceName>,
-    /// The audience of a comment with the times of all components at the end of each page; default `"nobody"`. It
-    /// discloses scripts and paths, so that `"everybody"` is for test systems only.
-    pub(crate) comment: Option<TimingAudienceName>,
-}
-
-/// An audience of response timings.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum TimingAudienceName {
-    Nobody,
-    Users,
-    Everybody,
-}
-
-impl TimingAudienceName {
-    fn to_server_audience(self) -> tympan_server::TimingAudience {
-        match self {
-            Self::Nobody => tympan_server::TimingAudience::Nobody,
-            Self::Users => tympan_server::TimingAudience::Users,
-            Self::Everybody => tympan_server::TimingAudience::Everybody,
-        }
-    }
-}
-
-impl Timing {
-    /// Returns the audience of timings.
-    pub(crate) fn to_timing_disclosure(&self) -> tympan_server::TimingDisclosure {
-        let default = tympan_server::TimingDisclosure::default();
-        tympan_server::TimingDisclosure {
-            header_audience: self
-                .header
-                .map_or(default.header_audience, TimingAudienceName::to_server_audience),
-            comment_audience: self
-                .comment
-                .map_or(default.comment_audience, TimingAudienceName::to_server_audience),
-        }
-    }
-}
-
 /// `request.log` and `access.log`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -292,7 +263,7 @@ pub(crate) struct LogsSection {
     /// The number of old files of each log that are kept, one for each day; default 14. Raise it to look further back.
     pub(crate) keep: Option<usize>,
     /// The size at which a log continues in a new file on the same day; default unlimited. Set it if disks are small.
-    pub(crate) max_size: Option<ConfigByteSize>,
+    pub(crate) max_size: Option<ByteSize>,
 }
 
 impl LogsSection {
@@ -301,72 +272,9 @@ impl LogsSection {
         let default = tympan_web::log_file::LogRotation::default();
         tympan_web::log_file::LogRotation {
             max_rotated_files: self.keep.unwrap_or(default.max_rotated_files),
-            max_bytes: self.max_size.map(|size| size.0),
+            max_bytes: self.max_size.map(ByteSize::as_bytes),
             ..default
         }
-    }
-}
-
-/// The chunk store.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct StoreSection {
-    /// Memory for cached chunks; default 64 MiB.
-    pub(crate) cache: Option<ConfigByteSize>,
-    /// Memory for frequently requested blobs of up to 256 KiB, such as the pictures of popular pages; default 64 MiB.
-    /// Raise it on publishers without a dispatcher; 0 disables it.
-    pub(crate) hot_blobs: Option<ConfigByteSize>,
-}
-
-/// The PostgreSQL database that instances share instead of using packs of their own.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct DatabaseSection {
-    /// `postgres://user:password@host:port/database?sslmode=…`; `--database` and `TYMPAN_DATABASE` take precedence.
-    /// Default: none, and the repository is stored in packs below the home.
-    pub(crate) url: Option<String>,
-    /// The schema of the repository's tables; default `tympan`. Each repository in one database needs its own.
-    pub(crate) schema: Option<String>,
-    /// Connections for reads and commits; default 16, and three more are used in addition. The sum of all instances
-    /// must fit the server's `max_connections`. Raise it if requests fail because all connections are in use.
-    pub(crate) max_connections: Option<u32>,
-    /// The maximum time that a request waits for a connection, for another commit on the same ref, and for the outcome
-    /// of an interrupted commit; default 5 s. After that it is answered with 503.
-    pub(crate) wait: Option<Span>,
-    /// The time after which an idle connection is closed; default 10 min. Lower it if a firewall drops idle
-    /// connections.
-    pub(crate) idle: Option<Span>,
-    /// The time after which the server cancels a statement; default 30 s.
-    pub(crate) statement_timeout: Option<Span>,
-    /// A PEM file of certificates, one of which must have signed that of the server; with it the host name is verified
-    /// as well. Default: the mode of `sslmode` in the URL, with the certificates of the system.
-    pub(crate) tls_ca: Option<PathBuf>,
-    /// The size of the local disk cache of chunks; default 1 GiB, `"0 B"` for none.
-    pub(crate) cache_size: Option<ConfigByteSize>,
-    /// The folder of this cache; default `chunks` below the home.
-    pub(crate) cache_dir: Option<PathBuf>,
-}
-
-/// The headers of the pages that a publisher renders.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct PublishSection {
-    /// Headers of every HTML page, such as `Content-Security-Policy = "default-src 'self'; frame-ancestors 'self'"`;
-    /// default none. A header that a response sets itself takes precedence, such as the policy of an uploaded file. An
-    /// author sends `frame-ancestors 'self'`, regardless of this setting. Loosen the policy if pages use scripts,
-    /// styles or pictures of other sites.
-    pub(crate) headers: BTreeMap<String, String>,
-}
-
-impl PublishSection {
-    /// Returns the headers of pages.
-    ///
-    /// # Errors
-    /// With the invalid header.
-    pub(crate) fn page_headers(&self) -> Result<tympan_server::PageHeaders, String> {
-        let entries = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        tympan_server::PageHeaders::parse(entries)
-            .map_err(|error| format!("tympan.toml: `[publish.headers]`: {error}"))
     }
 }
 
@@ -389,11 +297,11 @@ pub(crate) struct FragmentsSection {
     /// True if fragments are cached; default true.
     pub(crate) enabled: Option<bool>,
     /// The maximum total size; default 64 MiB. Health suggests a larger one if it is too small.
-    pub(crate) max_bytes: Option<ConfigByteSize>,
+    pub(crate) max_bytes: Option<ByteSize>,
     /// The total size that remains after an eviction; default three quarters of `max_bytes`.
-    pub(crate) avg_bytes: Option<ConfigByteSize>,
+    pub(crate) avg_bytes: Option<ByteSize>,
     /// The maximum size of a fragment, beyond which it is not cached; default 4 MiB.
-    pub(crate) max_entry_bytes: Option<ConfigByteSize>,
+    pub(crate) max_entry_bytes: Option<ByteSize>,
     /// The maximum number of cache keys, one per component location; default 50,000.
     pub(crate) max_keys: Option<usize>,
     /// The fragments that a change removes: `tags` those that were rendered from it, `full` all, `buckets` those in the
@@ -419,8 +327,8 @@ impl FragmentsSection {
     /// Returns the cache options; `None` if the cache is disabled.
     pub(crate) fn fragment_options(&self) -> Option<FragmentCacheOptions> {
         let default = FragmentCacheOptions::default();
-        let bytes = |size: Option<ConfigByteSize>, default: usize| {
-            size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
+        let bytes = |size: Option<ByteSize>, default: usize| {
+            size.map_or(default, |size| usize::try_from(size.as_bytes()).unwrap_or(usize::MAX))
         };
         let max_bytes = bytes(self.max_bytes, default.max_bytes);
         let clear_all = self.clear_all.clone().unwrap_or_else(|| vec!["/apps".to_owned()]);
@@ -446,9 +354,9 @@ impl FragmentsSection {
 pub(crate) struct QuerySection {
     /// The minimum duration of a statement that `tympan index slow` lists; default 100 ms. Statements that no index
     /// served are always listed.
-    pub(crate) slow: Option<Span>,
+    pub(crate) slow: Option<DurationText>,
     /// The maximum duration of a query; default 60 s. Raise it for reports that walk a large repository.
-    pub(crate) max_time: Option<Span>,
+    pub(crate) max_time: Option<DurationText>,
     /// The maximum number of rows that a query without an index for its order holds in memory to sort them; default
     /// 500,000, of about 1 KiB each.
     pub(crate) max_rows_in_memory: Option<usize>,
@@ -465,7 +373,7 @@ pub(crate) struct QuerySection {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UserQuerySection {
     /// The maximum duration of a query; default 30 s. Lower it if many users are allowed to query.
-    pub(crate) max_time: Option<Span>,
+    pub(crate) max_time: Option<DurationText>,
     /// The maximum number of rows that a query holds in memory; default that of `[query]`.
     pub(crate) max_rows_in_memory: Option<usize>,
     /// The maximum number of nodes and index entries that a query reads; default 10,000,000.
@@ -480,7 +388,7 @@ pub(crate) struct VisitorQuerySection {
     /// `/bin/querybuilder.json` or `/api/v1/search`; pages that use queries while rendering do not need it.
     pub(crate) open: bool,
     /// The maximum duration of a query; default 2 s.
-    pub(crate) max_time: Option<Span>,
+    pub(crate) max_time: Option<DurationText>,
     /// The maximum number of rows that a query holds in memory; default 10,000.
     pub(crate) max_rows_in_memory: Option<usize>,
     /// The maximum number of nodes and index entries that a query reads; default 100,000. Raise it for sites with more
@@ -494,7 +402,7 @@ impl QuerySection {
         let (default, own) = (tympan_server::QueryBudgets::default(), self.query_limits());
         let (users, visitors) = (&self.users, &self.visitors);
         let limits = |default: QueryLimits,
-                      time: Option<Span>,
+                      time: Option<DurationText>,
                       rows_in_memory: Option<usize>,
                       read: Option<u64>| QueryLimits {
             max_time: time.map_or(default.max_time, |span| span.0),
@@ -533,102 +441,6 @@ impl QuerySection {
     }
 }
 
-/// The retention of revisions.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct HistorySection {
-    /// The time for which every revision is kept; default 24 h.
-    pub(crate) all: Option<Span>,
-    /// The number of hours for which the last revision of each hour is kept; default 48.
-    pub(crate) hourly: Option<u32>,
-    /// The number of days for which the last revision of each day is kept; default 30.
-    pub(crate) daily: Option<u32>,
-    /// The number of weeks for which the last revision of each week is kept; default 52.
-    pub(crate) weekly: Option<u32>,
-    /// Folders in which clones of this home store their leases (`tympan repo clone --leases`); default none. Name one
-    /// if a staging machine must not write anything into this home.
-    pub(crate) leases: Vec<PathBuf>,
-}
-
-impl HistorySection {
-    /// Returns the retention policy.
-    pub(crate) fn retention(&self) -> RevisionRetention {
-        let default = RevisionRetention::default();
-        RevisionRetention {
-            full_period: self.all.map_or(default.full_period, |span| span.0),
-            hourly_count: self.hourly.unwrap_or(default.hourly_count),
-            daily_count: self.daily.unwrap_or(default.daily_count),
-            weekly_count: self.weekly.unwrap_or(default.weekly_count),
-        }
-    }
-}
-
-/// The retention of versions of nodes. Labeled versions, the newest of each node and the one that it is based on are
-/// always kept.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct VersionsSection {
-    /// The maximum number of versions of one node; default 50, 0 for unlimited. Raise it if editors look back further.
-    pub(crate) max_count: Option<usize>,
-    /// The maximum age of a version; default unlimited. Set it if states must not be kept for long. It then also
-    /// applies to the newest version of a deleted node.
-    pub(crate) max_age: Option<Span>,
-    /// True if an author creates a version of activated content; default true. Set it to false if editors do not look
-    /// back at published states, or if another system stores them.
-    pub(crate) on_activation: Option<bool>,
-}
-
-impl VersionsSection {
-    /// Returns whether activated content is versioned.
-    pub(crate) fn version_keeping(&self) -> ActivationVersioning {
-        match self.on_activation {
-            Some(false) => ActivationVersioning::NoVersion,
-            _ => ActivationVersioning::CreateVersion,
-        }
-    }
-
-    /// Returns the retention policy.
-    pub(crate) fn retention(&self) -> VersionRetention {
-        let default = VersionRetention::default();
-        VersionRetention {
-            max_count: self
-                .max_count
-                .map_or(default.max_count, |max| Some(max).filter(|max| *max > 0)),
-            max_age: self.max_age.map(|span| span.0).or(default.max_age),
-        }
-    }
-}
-
-/// The schedule and the speed of garbage collection.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct CollectSection {
-    /// The interval between collections of a running instance, in whole seconds or milliseconds; default 6 h, `"0s"`
-    /// for none.
-    pub(crate) every: Option<Span>,
-    /// The maximum number of bytes per second that a collection reads and writes; default 32 MiB. Lower it if
-    /// collections slow down commits.
-    pub(crate) rate: Option<ConfigByteSize>,
-}
-
-/// The schedules of cleanup tasks other than garbage collection.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct MaintenanceSection {
-    /// The schedule for removing outdated versions, as a Quartz expression in UTC; default `"0 0 2 * * ?"`, at two
-    /// every night. Choose a time of low activity.
-    pub(crate) daily: Option<String>,
-    /// The schedule for marking the blobs that this home needs and sweeping unused ones, in the same notation; default
-    /// `"0 30 3 * * ?"`. All members that share a blob store must run it: blobs stored since a member's last run are
-    /// kept until its next one.
-    pub(crate) blobs: Option<String>,
-    /// The schedule for removing ended workflows, in the same notation; default `"0 0 1 ? * SAT"`.
-    pub(crate) weekly: Option<String>,
-    /// The time for which ended workflows are kept with their history; default unlimited. Set it if thousands end per
-    /// day.
-    pub(crate) workflows: Option<Span>,
-}
-
 /// The full-text index.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -664,10 +476,10 @@ pub(crate) struct JobsSection {
     pub(crate) threads: Option<usize>,
     /// The time that running jobs get to complete when the instance stops; default 20 s. Raise it if jobs are expensive
     /// to restart.
-    pub(crate) drain: Option<Span>,
+    pub(crate) drain: Option<DurationText>,
     /// The time after which other processes on the same database take over the jobs of a process that does not respond;
     /// default 60 s. Clocks must differ by less than that. Lower it if jobs must not wait after a crash.
-    pub(crate) lease: Option<Span>,
+    pub(crate) lease: Option<DurationText>,
     /// Run modes in addition to the role, which select configuration folders such as `config.author.prod`; default
     /// none.
     pub(crate) run_modes: Vec<String>,
@@ -680,11 +492,11 @@ pub(crate) struct AssetsSection {
     /// Memory for pictures of all concurrent processes, separately for assets and for image URLs with sizes; default 1
     /// GiB, which is also the limit of a single picture. Raise it for progressive JPEG of more than 150 million pixels,
     /// or if pictures of many megapixels wait for each other.
-    pub(crate) memory: Option<ConfigByteSize>,
+    pub(crate) memory: Option<ByteSize>,
     /// The maximum number of pixels of a picture, according to its header; default 200 million.
     pub(crate) max_pixels: Option<u64>,
     /// The maximum processing time of one file; default 120 s.
-    pub(crate) timeout: Option<Span>,
+    pub(crate) timeout: Option<DurationText>,
     /// Quality of the web JPEG rendition, 1 to 100; default 90, as in AEM.
     pub(crate) quality: Option<u8>,
     /// Widths in pixels of additional WebP renditions; default none. Set it if pages refer to renditions instead of
@@ -704,7 +516,7 @@ impl AssetsSection {
         let default = tympan_assets::ProcessingLimits::default();
         tympan_assets::ProcessingLimits {
             pixels: self.max_pixels.unwrap_or(default.pixels),
-            memory: self.memory.map_or(default.memory, |memory| memory.0),
+            memory: self.memory.map_or(default.memory, ByteSize::as_bytes),
             seconds: self.timeout.map_or(default.seconds, |timeout| timeout.0.as_secs().max(1)),
             file: default.file,
         }
@@ -727,11 +539,9 @@ impl AssetsSection {
 /// # Errors
 /// [`CommandFault::usage`] with `file:line:column` and, for an unknown key, the nearest known one.
 pub(crate) fn read_home_config(home: &Path) -> Result<TympanConfig, CommandFault> {
-    let file = home.join("tympan.toml");
-    match std::fs::exists(&file) {
-        Ok(false) => Ok(TympanConfig::default()),
-        _ => read_config_file(&file),
-    }
+    let config = tympan_home::read_home_toml(home).map_err(home_fault)?;
+    warn_of_renamed_keys(&home.join("tympan.toml"));
+    Ok(config)
 }
 
 /// Reads a file with the sections of `tympan.toml`.
@@ -739,14 +549,44 @@ pub(crate) fn read_home_config(home: &Path) -> Result<TympanConfig, CommandFault
 /// # Errors
 /// As [`read_home_config`], and if there is no such file.
 pub(crate) fn read_config_file(file: &Path) -> Result<TympanConfig, CommandFault> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => {
-            parse_config_text(&file.display().to_string(), &text).map_err(CommandFault::usage)
-        }
-        Err(error) => {
-            Err(CommandFault::cannot_run(format!("cannot read `{}`: {error}", file.display())))
-        }
+    let config = tympan_home::read_toml_file(file).map_err(home_fault)?;
+    warn_of_renamed_keys(file);
+    Ok(config)
+}
+
+/// Logs a warning for each key of a file that was accepted by its earlier name.
+fn warn_of_renamed_keys(file: &Path) {
+    // A home without the file has the default configuration.
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    for (line, key) in find_renamed_keys(&text) {
+        tracing::warn!(
+            file = %file.display(),
+            line,
+            earlier = key.earlier,
+            current = key.current,
+            "a key was renamed; the next release refuses the earlier name"
+        );
     }
+}
+
+/// A key whose earlier name is accepted until the next release.
+#[derive(Debug, PartialEq, Eq)]
+struct RenamedKey {
+    earlier: &'static str,
+    current: &'static str,
+}
+
+/// The keys whose earlier names are accepted, each by an alias of its field.
+static RENAMED_KEYS: [RenamedKey; 1] =
+    [RenamedKey { earlier: "max_answer", current: "max_response" }];
+
+/// Returns the lines that set keys by their earlier names, counted from 1.
+fn find_renamed_keys(text: &str) -> Vec<(usize, &'static RenamedKey)> {
+    let key_of = |line: &str| {
+        let (name, _) = line.split_once('=')?;
+        RENAMED_KEYS.iter().find(|key| key.earlier == name.trim())
+    };
+    (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, key_of(line)?))).collect()
 }
 
 /// Parses the text of a `tympan.toml`.
@@ -759,10 +599,25 @@ pub(crate) fn parse_config_text(file: &str, text: &str) -> Result<TympanConfig, 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tympan_replicate::ActivationVersioning;
+
     use super::*;
 
     fn fault(text: &str) -> String {
         parse_config_text("tympan.toml", text).unwrap_err()
+    }
+
+    #[test]
+    fn earlier_names_of_keys_are_accepted_and_found() {
+        let text = "[back_ends.crm]\nurl = \"http://h/\"\nmax_answer = \"2 MiB\"\n";
+        let config = parse_config_text("tympan.toml", text).unwrap();
+        assert_eq!(config.back_ends["crm"].to_backend_config().max_response_bytes, 2 << 20);
+        assert_eq!(find_renamed_keys(text), [(3, &RENAMED_KEYS[0])]);
+        let current = text.replace("max_answer", "max_response");
+        assert!(parse_config_text("tympan.toml", &current).is_ok());
+        assert!(find_renamed_keys(&current).is_empty());
     }
 
     #[test]
@@ -778,5 +633,30 @@ mod tests {
         assert!(fault("[listen]\nmax_body = 7\n").starts_with("tympan.toml:2:12: "));
         assert!(fault("[listen]\nmax_body = \"7\"\n").contains("is not a size"));
         assert!(fault("[listen\n").starts_with("tympan.toml:1:"));
+    }
+
+    #[test]
+    fn durations_and_sizes_are_those_of_all_options() {
+        let text =
+            "[listen]\nbody_timeout = \"1h30m\"\nmax_body = \"1.5 GB\"\nmax_header = \"64 MiB\"\n";
+        let listen = parse_config_text("tympan.toml", text).unwrap().listen;
+        assert_eq!(listen.body_timeout, Some(DurationText(Duration::from_secs(5400))));
+        assert_eq!(listen.max_body, Some(ByteSize::from_bytes(1_500_000_000)));
+        assert_eq!(listen.max_header, Some(ByteSize::from_mib(64)));
+        assert!(
+            fault("[listen]\nbody_timeout = \"30\"\n").contains("`30` is not a duration; write")
+        );
+    }
+
+    #[test]
+    fn versions_of_activated_content_can_be_turned_off() {
+        for (text, expected) in [
+            ("", ActivationVersioning::CreateVersion),
+            ("[versions]\non_activation = true\n", ActivationVersioning::CreateVersion),
+            ("[versions]\non_activation = false\n", ActivationVersioning::NoVersion),
+        ] {
+            let config = parse_config_text("tympan.toml", text).unwrap();
+            assert_eq!(config.versions.version_keeping(), expected, "{text}");
+        }
     }
 }

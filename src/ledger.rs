@@ -1,22 +1,21 @@
 //! The dependency ledger of a publisher: its location, its name, and its use by flushes.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
-use std::{fmt, fs};
 
 use http::HeaderName;
 use tokio::sync::watch;
-use tympan_content::{BlobId, ChunkId, NodePath, Snapshot, Viewer};
-use tympan_render::ledger::{DEFAULT_MAX_URLS, DependencyLedger, LedgerError, LedgerOptions};
-use tympan_render::{DirScriptSource, RenderRequest};
-use tympan_replicate::{AffectedUrlResolver, AffectedUrlSet};
-use tympan_server::Instance;
+use tympan_content::BlobId;
+use tympan_home::{Home, create_private_dir, random_text, write_secret_file};
+use tympan_render::DirScriptSource;
+use tympan_render::ledger::{DEFAULT_MAX_URLS, DependencyLedger, LedgerOptions};
+use tympan_server::shorten_ledger_name;
 use tympan_store::StateDatabase;
 use tympan_terminal::{CommandFault, error_chain_text};
 
 use crate::config::TympanConfig;
-use crate::home::{Home, create_private_dir, random_text, write_secret_file};
+use crate::home_fault::home_fault;
 
 /// A file whose content changes at each boot of the machine.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
@@ -44,7 +43,7 @@ fn rendering_fingerprint(config: &TympanConfig, key: &str, site: Option<u64>) ->
 /// # Errors
 /// If its files or tables cannot be used.
 pub(crate) async fn open_home_ledger(
-    home: &Home,
+    (home, config): (&Home, &TympanConfig),
     state: &StateDatabase,
     (key, site): (&str, Option<u64>),
 ) -> Result<DependencyLedger, CommandFault> {
@@ -61,9 +60,12 @@ pub(crate) async fn open_home_ledger(
         pool: state.pool().clone(),
         publisher: read_or_create_publisher_name(&folder.join("publisher"))?,
         // Without the boot id, every start counts as a boot of the machine.
-        boot: fs::read_to_string(BOOT_ID_FILE).ok().map_or_else(random_text, Ok)?,
-        max_urls: home.config.ledger.max_urls.unwrap_or(DEFAULT_MAX_URLS),
-        renderer_fingerprint: rendering_fingerprint(&home.config, key, site),
+        boot: fs::read_to_string(BOOT_ID_FILE)
+            .ok()
+            .map_or_else(random_text, Ok)
+            .map_err(home_fault)?,
+        max_urls: config.ledger.max_urls.unwrap_or(DEFAULT_MAX_URLS),
+        renderer_fingerprint: rendering_fingerprint(config, key, site),
         folder: folder.clone(),
     };
     DependencyLedger::open(options, SystemTime::now()).await.map_err(|error| failed(&error))
@@ -127,11 +129,6 @@ pub(crate) fn publisher_short_name(home: &Home) -> Result<String, CommandFault> 
     )?))
 }
 
-/// Shortens the name of a ledger to that under which its publisher flushes.
-pub(crate) fn shorten_ledger_name(name: &str) -> String {
-    name.chars().take(12).collect()
-}
-
 /// Returns the header that names the keys of responses.
 ///
 /// # Errors
@@ -154,78 +151,9 @@ fn read_or_create_publisher_name(file: &Path) -> Result<String, CommandFault> {
     match fs::read_to_string(file) {
         Ok(name) if !name.trim().is_empty() => Ok(name.trim().to_owned()),
         _ => {
-            let name = random_text()?;
-            write_secret_file(file, &name)?;
+            let name = random_text().map_err(home_fault)?;
+            write_secret_file(file, &name).map_err(home_fault)?;
             Ok(name)
         }
     }
-}
-
-/// Finds the URLs that a change affects, for flushes.
-pub(crate) struct LedgerUrlResolver {
-    ledger: DependencyLedger,
-    /// Renders the content that a change may affect; weak because the instance owns the replicator that uses this.
-    instance: Weak<Instance>,
-}
-
-impl LedgerUrlResolver {
-    pub(crate) fn new(ledger: DependencyLedger, instance: &Arc<Instance>) -> Self {
-        Self { ledger, instance: Arc::downgrade(instance) }
-    }
-}
-
-impl fmt::Debug for LedgerUrlResolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.ledger.fmt(f)
-    }
-}
-
-impl AffectedUrlResolver for LedgerUrlResolver {
-    fn find_affected_urls(
-        &self,
-        before: &Snapshot,
-        after: &Snapshot,
-        _: &[NodePath],
-    ) -> tympan_replicate::Result<AffectedUrlSet> {
-        let instance = self.instance.upgrade();
-        let draw = |state: &Snapshot, request: &RenderRequest<'_>| {
-            instance.as_ref()?.render_for_visitors(state, request)
-        };
-        let [before, after] = [before, after].map(|state| state.as_viewer(&Viewer::anonymous()));
-        match self.ledger.affected_by_step(&before, &after, &draw) {
-            Ok(affected) if affected.scopes.is_empty() => Ok(AffectedUrlSet::Urls(affected.urls)),
-            Ok(affected) => {
-                Ok(AffectedUrlSet::UrlsAndFolders { urls: affected.urls, folders: affected.scopes })
-            }
-            Err(LedgerError::Comparison(error)) => match *error {
-                tympan_render::Error::Content(error) => Err(error.into()),
-                error => Ok(everything_affected(&error)),
-            },
-            Err(error) => Ok(everything_affected(&error)),
-        }
-    }
-
-    fn mark_flushes_stored(&self, root: ChunkId) {
-        self.ledger.acknowledge_step(root);
-    }
-
-    fn has_pending_urls(&self) -> bool {
-        self.ledger.has_pending_flushes()
-    }
-
-    fn take_gone_publishers(&self) -> Vec<String> {
-        self.ledger
-            .take_taken_over_publishers()
-            .iter()
-            .map(|name| shorten_ledger_name(name))
-            .collect()
-    }
-}
-
-fn everything_affected(error: &dyn std::error::Error) -> AffectedUrlSet {
-    tracing::warn!(
-        error = error_chain_text(error),
-        "cannot determine the URLs affected by a change; treating all as affected"
-    );
-    AffectedUrlSet::everything()
 }

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use tympan_mounts::{MountConfig, MountLocation, MountSecret, MountSettings};
+use tympan_notation::DurationText;
 use tympan_terminal::{CommandFault, error_chain_text};
+use tympan_web::outgoing_policy::OutgoingPolicy;
 use tympan_web::tls::TlsTrust;
-
-use crate::config::Span;
 
 /// Locations of files that become assets.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -15,7 +15,7 @@ use crate::config::Span;
 pub(crate) struct MountsSection {
     /// The time between the end of a pass over a mount and the next pass; default 5 min, AEM's `scheduler.period`,
     /// which content may set as well. Raise it if locations are slow to list.
-    pub(crate) period: Option<Span>,
+    pub(crate) period: Option<DurationText>,
     /// The allowed locations of mounts and imports. Mounts that are configured in content, and all imports, must be in
     /// one of them.
     pub(crate) place: Vec<MountLocationSection>,
@@ -34,12 +34,15 @@ pub(crate) struct MountLocationSection {
     user: Option<String>,
     /// A file whose first line is the password or secret key; default none. A relative path is resolved from the home.
     password_file: Option<PathBuf>,
+    /// A file of AWS's tools with the keys of a bucket in its profile `default`, in place of `user` and `password_file`.
+    /// It is read before each request, so that temporary credentials, which have a session token, can be replaced.
+    credentials_file: Option<PathBuf>,
     /// The endpoint of a bucket, such as `https://s3.example.org`; default Amazon's of the region.
     endpoint: Option<String>,
     /// The region of a bucket; default `us-east-1`.
     region: Option<String>,
     /// The maximum time without data from the location; default 30 s.
-    timeout: Option<Span>,
+    timeout: Option<DurationText>,
     /// A PEM file of certificates, one of which must have signed that of the location; default those of the system.
     tls_ca: Option<PathBuf>,
 }
@@ -55,7 +58,7 @@ pub(crate) struct MountSection {
     /// The folder below `/content/dam` that shows them.
     target: String,
     /// The time between the end of a pass and the next one; default that of `[mounts]`.
-    period: Option<Span>,
+    period: Option<DurationText>,
 }
 
 impl MountsSection {
@@ -66,7 +69,7 @@ impl MountsSection {
     pub(crate) fn mount_settings(
         &self,
         home: &Path,
-        outgoing: &crate::config::OutgoingSection,
+        outgoing_policy: OutgoingPolicy,
     ) -> Result<MountSettings, CommandFault> {
         let locations = self
             .place
@@ -83,12 +86,11 @@ impl MountsSection {
                 )));
             }
         }
-        let outgoing = outgoing.to_outgoing().map_err(CommandFault::usage)?;
         Ok(MountSettings {
             sync_period: self.period.map(|period| period.0),
             locations,
             mounts,
-            outgoing_policy: outgoing,
+            outgoing_policy,
         })
     }
 }
@@ -121,6 +123,7 @@ impl MountLocationSection {
             url: self.url.clone(),
             user: self.user.clone(),
             secret,
+            credentials_file: self.credentials_file.as_ref().map(|file| home.join(file)),
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
             idle_timeout: self.timeout.map(|timeout| timeout.0),

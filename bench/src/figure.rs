@@ -1,4 +1,4 @@
-//! Figures: what was measured, the goal it has, and how both are told.
+//! Figures: a measured value, its goal, and the text of both.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -33,9 +33,9 @@ impl Goal {
 
     fn text(self, unit: &str) -> String {
         match self {
-            Self::AtMost(limit) => format!("at most {} {unit}", number(limit)),
-            Self::AtLeast(limit) => format!("at least {} {unit}", number(limit)),
-            Self::Exactly(value) => format!("exactly {} {unit}", number(value)),
+            Self::AtMost(limit) => format!("at most {}", with_unit(limit, unit)),
+            Self::AtLeast(limit) => format!("at least {}", with_unit(limit, unit)),
+            Self::Exactly(value) => format!("exactly {}", with_unit(value, unit)),
             Self::None => String::new(),
         }
     }
@@ -119,11 +119,43 @@ impl Figure {
         }
     }
 
+    /// Returns the name of the row.
+    pub(crate) fn row(&self) -> &str {
+        &self.row
+    }
+
+    /// Returns the name of the figure, with what it is relative to.
+    pub(crate) fn label(&self) -> String {
+        match self.peer() {
+            Some(peer) => format!("{}, against {peer}", self.what),
+            None => self.what.clone(),
+        }
+    }
+
+    /// Returns what the figure is relative to.
+    pub(crate) fn peer(&self) -> Option<&str> {
+        Some(self.peer.as_str()).filter(|peer| !peer.is_empty())
+    }
+
+    /// Returns the measured value with its unit and range; `None` if it could not be measured.
+    pub(crate) fn measured_text(&self) -> Option<String> {
+        let measured = with_unit(self.measured?, &self.unit);
+        Some(match self.range {
+            Some((low, high)) => format!("{measured} ({} to {})", number(low), number(high)),
+            None => measured,
+        })
+    }
+
+    /// Returns the goal with its unit; empty without a goal.
+    pub(crate) fn goal_text(&self) -> String {
+        self.goal.text(&self.unit)
+    }
+
     fn to_json(&self) -> Value {
         json!({
             "row": self.row,
             "what": self.what,
-            "goal": self.goal.text(&self.unit).trim(),
+            "goal": self.goal_text(),
             "measured": self.measured,
             "range": self.range.map(|(low, high)| [low, high]),
             "unit": self.unit,
@@ -135,24 +167,13 @@ impl Figure {
     }
 
     fn cells(&self) -> [String; 5] {
-        let measured = match (self.measured, self.range) {
-            (Some(measured), Some((low, high))) => {
-                format!("{} {} ({} to {})", number(measured), self.unit, number(low), number(high))
-            }
-            (Some(measured), None) => format!("{} {}", number(measured), self.unit),
-            (None, _) => "not measured".to_owned(),
-        };
-        let what = if self.peer.is_empty() {
-            self.what.clone()
-        } else {
-            format!("{}, against {}", self.what, self.peer)
-        };
+        let measured = self.measured_text().unwrap_or_else(|| "not measured".to_owned());
         let met = match self.met() {
             Some(true) => "met",
             Some(false) => "NOT MET",
             None => "",
         };
-        [self.row.clone(), what, measured, self.goal.text(&self.unit), met.to_owned()]
+        [self.row.clone(), self.label(), measured, self.goal_text(), met.to_owned()]
     }
 }
 
@@ -165,6 +186,14 @@ fn number(value: f64) -> String {
         _ => 4,
     };
     format!("{value:.digits$}")
+}
+
+/// Writes a number with its unit: `3 ms`, `0.62x`.
+fn with_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "" | "x" => format!("{}{unit}", number(value)),
+        _ => format!("{} {unit}", number(value)),
+    }
 }
 
 /// Lays the figures out as a table.

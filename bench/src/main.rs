@@ -1,7 +1,7 @@
 //! `tympan-bench`: figures of tympan beside those of its peers, measured in alternation.
 //!
 //! In: the rows to measure (`ROWS=S1,D1` or as arguments; default all), `QUICK=1`, `PEERS=sling,oak`, `TYMPAN` (the program).
-//! Out: a table on the terminal, and `target/bench/results.json` beside the program.
+//! Out: a table on the terminal, `target/bench/results.json`, and after a full run the tables of `docs/benchmarks.md`.
 //!
 //! Invariants
 //! * A ratio is the median of the ratios of pairs that ran one after the other, after a warm-up of each side.
@@ -24,6 +24,7 @@ mod nginx;
 mod oak;
 mod origin;
 mod outcome;
+mod page;
 mod process;
 mod random;
 mod row;
@@ -42,12 +43,12 @@ use figure::Figure;
 /// What a row or a part of it gives; the message says why there is no figure.
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-const HELP: &str = "Measures tympan beside its peers and prints a table.
+const HELP: &str = "Measures tympan beside its peers, prints a table, and writes the figures into docs/benchmarks.md.
 
 Usage: tympan-bench [ROW]...
 
   ROW          rows to measure, such as S1 or D1; also as ROWS=S1,D1 (default: all)
-  QUICK=1      each row about 20 seconds: smaller data, shorter runs
+  QUICK=1      each row about 20 seconds: smaller data, shorter runs, docs/benchmarks.md stays as it is
   PEERS=sling  starts Apache Sling too, which is downloaded on first use; PEERS=sling,oak also Apache Oak
   TYMPAN=FILE  the program (default: target/release/tympan)
 
@@ -89,9 +90,16 @@ fn run(names: &[String]) -> Outcome<()> {
         }
     }
     print!("{}", figure::table(&figures));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench/results.json");
-    figure::write(&figures, &file)?;
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    figure::write(&figures, &project.join("target/bench/results.json"))?;
     println!("\n{}", summary(&figures));
+    if context.is_quick {
+        println!("docs/benchmarks.md stays as it is: this was a quick run");
+    } else {
+        let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+        page::update(&project.join("docs/benchmarks.md"), &figures, &today)?;
+        println!("figures written to docs/benchmarks.md");
+    }
     Ok(())
 }
 

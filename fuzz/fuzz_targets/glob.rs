@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tympan_dispatcher::Glob;
+use tympan_dispatcher::DispatcherGlob;
 
 fuzz_target!(|input: &str| {
     let (pattern, text) = input.split_once('\n').unwrap_or((input, ""));
-    let glob = Glob::new(pattern);
+    let glob = DispatcherGlob::new(pattern);
     assert_eq!(glob.source(), pattern);
     let is_match = glob.matches(text);
     if !pattern.contains(['*', '?', '[', ']', '\\']) {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::RemoteInstanceArgs;
+use super::instance_location::RemoteInstanceArgs;
 
 /// Arguments of `tympan activate`.
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::RemoteInstanceArgs;
+use super::instance_location::RemoteInstanceArgs;
 
 /// The subcommands of `tympan assets`.
 #[derive(Debug, Subcommand)]
@@ -14,7 +14,7 @@ pub(crate) enum AssetsCommand {
     },
     /// Imports the files of a location as assets; run again, it resumes an interrupted import.
     #[command(
-        after_help = "Example: tympan assets import /srv/press/2024 /content/dam/press --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets import /srv/press/2024 /content/dam/press --url http://127.0.0.1:4502 --token-file token"
     )]
     Import {
         /// The location of the files, which the server's `tympan.toml` must list: `/folder`, `davs://…`, `s3://…`,
@@ -33,21 +33,21 @@ pub(crate) enum AssetsCommand {
     },
     /// Lists assets whose files have the same bytes.
     #[command(
-        after_help = "Example: tympan assets duplicates /content/dam/press --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets duplicates /content/dam/press --url http://127.0.0.1:4502 --token-file token"
     )]
     Duplicates {
         /// The folder to search.
         #[arg(default_value = "/content/dam")]
         path: String,
         /// The maximum number of groups.
-        #[arg(long, default_value_t = 1000)]
+        #[arg(long, value_name = "COUNT", default_value_t = 1000)]
         limit: u32,
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
     /// Lists the places where an asset is used.
     #[command(
-        after_help = "Example: tympan assets references /content/dam/press/a.jpg --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets references /content/dam/press/a.jpg --url http://127.0.0.1:4502 --token-file token"
     )]
     References {
         /// The asset.
@@ -57,7 +57,7 @@ pub(crate) enum AssetsCommand {
     },
     /// Switches the write-back of edited metadata into the files on or off.
     #[command(
-        after_help = "Example: tympan assets write-back on --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets write-back on --url http://127.0.0.1:4502 --token-file token"
     )]
     WriteBack {
         /// The new state.
@@ -79,12 +79,12 @@ pub(crate) enum OnOffSwitch {
 pub(crate) enum AssetMountCommand {
     /// Lists the mounts with the results of their last passes.
     #[command(
-        after_help = "Example: tympan assets mount list --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets mount list --url http://127.0.0.1:4502 --token-file token"
     )]
     List(RemoteInstanceArgs),
     /// Shows a mount, with the files that its last pass skipped.
     #[command(
-        after_help = "Example: tympan assets mount status press --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets mount status press --url http://127.0.0.1:4502 --token-file token"
     )]
     Status {
         /// The mount.
@@ -94,7 +94,7 @@ pub(crate) enum AssetMountCommand {
     },
     /// Starts a pass now, even if the mount is paused.
     #[command(
-        after_help = "Example: tympan assets mount run press --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets mount run press --url http://127.0.0.1:4502 --token-file token"
     )]
     Run {
         /// The mount.
@@ -107,7 +107,7 @@ pub(crate) enum AssetMountCommand {
     },
     /// Stops the current pass after its batch, and starts no other until resumed.
     #[command(
-        after_help = "Example: tympan assets mount pause press --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets mount pause press --url http://127.0.0.1:4502 --token-file token"
     )]
     Pause {
         /// The mount.
@@ -117,7 +117,7 @@ pub(crate) enum AssetMountCommand {
     },
     /// Resumes passes, and starts the first at once.
     #[command(
-        after_help = "Example: tympan assets mount resume press --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan assets mount resume press --url http://127.0.0.1:4502 --token-file token"
     )]
     Resume {
         /// The mount.

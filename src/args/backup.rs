@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tympan_notation::{ParseQuantityError, parse_duration, parse_duration_or_count};
 
 use super::exclude::{ExcludeArgs, SourceListArgs};
+use super::heading;
 use super::vault::{VaultLocationArgs, parse_rate_arg, parse_size_arg};
 
 #[derive(Debug, Args)]
@@ -41,9 +43,15 @@ pub(crate) struct VaultArgs {
     /// A command that prints the password.
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
-    /// Waits up to this many seconds for other processes that lock the vault.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(crate) retry_lock: u64,
+    /// Waits up to this time for other processes that lock the vault: `10m`; a number alone is in seconds.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "0s",
+        value_parser = parse_seconds_arg,
+        help_heading = heading::CONNECTION
+    )]
+    pub(crate) retry_lock: Duration,
     /// Prints JSON, one line per item, and progress lines for a long run; if the command fails, the error goes to
     /// standard error.
     #[arg(long)]
@@ -56,10 +64,16 @@ pub(crate) struct VaultArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SnapshotClientArgs {
     /// Only snapshots of the client with this name, instead of this host; may be repeated.
-    #[arg(long, value_name = "NAME", visible_alias = "client-name", env = "TYMPAN_CLIENT_NAME")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        visible_alias = "client-name",
+        env = "TYMPAN_CLIENT_NAME",
+        help_heading = heading::SNAPSHOTS
+    )]
     pub(crate) host: Vec<String>,
     /// Snapshots of all clients that share the vault.
-    #[arg(long, visible_alias = "all-hosts")]
+    #[arg(long, visible_alias = "all-hosts", help_heading = heading::SNAPSHOTS)]
     pub(crate) all_clients: bool,
 }
 
@@ -367,19 +381,19 @@ pub(crate) struct BackupSaveArgs {
     #[arg(long)]
     pub(crate) no_cache: bool,
     /// Leaves out the folder `content`, the human-readable view of a repository.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) no_view: bool,
     /// Saves the jobs and logins of a home with its repository, so that a restored home continues with them. Its
     /// configuration and its keys are always saved.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) with_state: bool,
     /// Saves earlier revisions of a repository's branch `main` as well, as far as the `[history]` of its home keeps
     /// them, so that a restored home can go back to them. The first save of each revision reads all of it.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) with_history: bool,
     /// Saves the data that a clone reads from its base as well. Without this, the base is only named, and its owner has
     /// to back it up.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPOSITORIES)]
     pub(crate) with_base: bool,
     #[command(flatten)]
     pub(crate) instance: RepositoryInstanceArgs,
@@ -391,13 +405,13 @@ pub(crate) struct BackupSaveArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RepositoryInstanceArgs {
     /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::INSTANCE)]
     pub(crate) key: Option<PathBuf>,
     /// For a URL: a file with a token of its `tympan user token admin`.
-    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    #[arg(long, value_name = "FILE", conflicts_with = "key", help_heading = heading::INSTANCE)]
     pub(crate) token_file: Option<PathBuf>,
     /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::INSTANCE)]
     pub(crate) ca: Option<PathBuf>,
 }
 
@@ -405,30 +419,58 @@ pub(crate) struct RepositoryInstanceArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SaveTuningArgs {
     /// The maximum size of finished packs that wait for upload or are in transit; packs are no larger than this.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_arg)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_arg, help_heading = heading::LIMITS)]
     pub(crate) upload_queue: Option<u64>,
     /// The same in Obnam's nodes of 256 KiB.
-    #[arg(long, value_name = "NODES", conflicts_with = "upload_queue")]
+    #[arg(
+        long,
+        value_name = "NODES",
+        conflicts_with = "upload_queue",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) upload_queue_size: Option<u64>,
     /// `--tree-cache` in Obnam's nodes of 256 KiB.
-    #[arg(long, value_name = "NODES", conflicts_with = "tree_cache")]
+    #[arg(
+        long,
+        value_name = "NODES",
+        conflicts_with = "tree_cache",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) lru_size: Option<u64>,
-    /// Waits this many milliseconds before each new piece is written.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0)]
-    pub(crate) delay_ms: u64,
+    /// Waits this time before each new piece is written: `20ms`; a number alone is in milliseconds.
+    #[arg(
+        long = "delay-ms",
+        value_name = "TIME",
+        default_value = "0ms",
+        value_parser = parse_milliseconds_arg,
+        help_heading = heading::LIMITS
+    )]
+    pub(crate) piece_delay: Duration,
     /// Limits reads of the sources: `20 MiB` per second; a number alone is in KiB.
-    #[arg(long, value_name = "RATE", value_parser = parse_rate_arg, conflicts_with = "to")]
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = parse_rate_arg,
+        conflicts_with = "to",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) limit_read: Option<NonZeroU64>,
     /// Limits the number of reads per second: one read is a file, a piece of a long file, or several chunks of a
     /// repository.
-    #[arg(long, value_name = "COUNT", conflicts_with = "to")]
+    #[arg(long, value_name = "COUNT", conflicts_with = "to", help_heading = heading::LIMITS)]
     pub(crate) limit_iops: Option<NonZeroU64>,
     /// The home of an instance that serves during the save: the save slows down while its visitors wait longer than
     /// before.
-    #[arg(long, value_name = "HOME")]
+    #[arg(long, value_name = "HOME", help_heading = heading::LIMITS)]
     pub(crate) beside: Option<PathBuf>,
-    /// The deadline of a save that gives way to visitors: `2h`.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration_arg, requires = "beside")]
+    /// The deadline of a save that gives way to visitors: `1h30m`.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = parse_duration,
+        requires = "beside",
+        help_heading = heading::LIMITS
+    )]
     pub(crate) finish_within: Option<Duration>,
     /// Prints nothing unless there is a problem.
     #[arg(long, conflicts_with = "verbose")]
@@ -459,49 +501,72 @@ pub(crate) struct BackupRestoreArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "to")]
     pub(crate) home: Option<PathBuf>,
     /// Replaces files that differ in a folder that is not empty; files that the snapshot does not contain stay.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::SELECTION)]
     pub(crate) in_place: bool,
     /// Removes files of the folder that are not in the snapshot.
-    #[arg(long, requires = "in_place")]
+    #[arg(long, requires = "in_place", help_heading = heading::SELECTION)]
     pub(crate) delete: bool,
     /// Restores only what matches, with the folders above it. The patterns are those of `save --exclude`, and match
     /// paths as the snapshot has them.
-    #[arg(short = 'i', long, value_name = "PATTERN", conflicts_with = "home")]
+    #[arg(
+        short = 'i',
+        long,
+        value_name = "PATTERN",
+        conflicts_with = "home",
+        help_heading = heading::SELECTION
+    )]
     pub(crate) include: Vec<String>,
     /// Like `--include`, but case-insensitive.
-    #[arg(long, value_name = "PATTERN", conflicts_with = "home")]
+    #[arg(long, value_name = "PATTERN", conflicts_with = "home", help_heading = heading::SELECTION)]
     pub(crate) iinclude: Vec<String>,
     /// Restores everything except what matches.
     #[arg(
         short = 'e',
         long,
         value_name = "PATTERN",
-        conflicts_with_all = ["home", "include", "iinclude"]
+        conflicts_with_all = ["home", "include", "iinclude"],
+        help_heading = heading::SELECTION
     )]
     pub(crate) exclude: Vec<String>,
     /// Like `--exclude`, but case-insensitive.
-    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["home", "include", "iinclude"])]
+    #[arg(
+        long,
+        value_name = "PATTERN",
+        conflicts_with_all = ["home", "include", "iinclude"],
+        help_heading = heading::SELECTION
+    )]
     pub(crate) iexclude: Vec<String>,
     /// The current location of the base of a clone, if it moved since the save: a home's directory, or the URL of its
     /// instance.
-    #[arg(long, value_name = "DIR|URL", requires = "home")]
+    #[arg(long, value_name = "DIR|URL", requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) base: Option<String>,
     /// For a base at a URL: a file with the key that `tympan pair --purpose clone` made in its home.
-    #[arg(long, value_name = "FILE", requires = "home")]
+    #[arg(long, value_name = "FILE", requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) key: Option<PathBuf>,
     /// For a base at a URL: a file with a token of its `tympan user token admin`.
-    #[arg(long, value_name = "FILE", conflicts_with = "key", requires = "home")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "key",
+        requires = "home",
+        help_heading = heading::REPOSITORIES
+    )]
     pub(crate) token_file: Option<PathBuf>,
     /// For a base at an `https` URL: a PEM file with the certificate that must have signed that of the instance.
-    #[arg(long, value_name = "FILE", requires = "home")]
+    #[arg(long, value_name = "FILE", requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) ca: Option<PathBuf>,
     /// Creates the home even if the snapshot lacks blobs, or if the base of a clone is missing: the home cannot start
     /// without its base.
-    #[arg(long, requires = "home")]
+    #[arg(long, requires = "home", help_heading = heading::REPOSITORIES)]
     pub(crate) allow_missing: bool,
     /// Reads a folder that a snapshot of a repository was restored into, by any program, or a plain copy, instead of a
     /// vault.
-    #[arg(long, value_name = "DIR|FILE.zip", requires = "home")]
+    #[arg(
+        long,
+        value_name = "DIR|FILE.zip",
+        requires = "home",
+        help_heading = heading::REPOSITORIES
+    )]
     pub(crate) unpacked: Option<PathBuf>,
 }
 
@@ -525,9 +590,15 @@ pub(crate) struct OptionalVaultArgs {
     /// A command that prints the password.
     #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub(crate) password_command: Option<String>,
-    /// Waits up to this many seconds for other processes that lock the vault.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(crate) retry_lock: u64,
+    /// Waits up to this time for other processes that lock the vault: `10m`; a number alone is in seconds.
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "0s",
+        value_parser = parse_seconds_arg,
+        help_heading = heading::CONNECTION
+    )]
+    pub(crate) retry_lock: Duration,
     /// Prints JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -619,15 +690,18 @@ pub(crate) struct ForgetSnapshotsArgs {
 /// The grace period of unused packs.
 #[derive(Debug, Args)]
 pub(crate) struct PruneGraceArgs {
-    /// Unused packs are marked, and a prune after this time (`90min`, `23h`) removes them. `0s` removes them at once,
+    /// Unused packs are marked, and a prune after this time (`90m`, `23h`) removes them. `0s` removes them at once,
     /// which is safe if all programs that save into the vault take locks, as Tympan and restic do.
-    #[arg(long, value_name = "TIME", default_value = "23h", value_parser = parse_duration_arg)]
+    #[arg(long, value_name = "TIME", default_value = "23h", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 }
 
-fn parse_duration_arg(text: &str) -> Result<Duration, String> {
-    let unknown = || format!("`{text}` is not a duration; write `90min`, `23h` or `0s`");
-    crate::config::parse_span(text).ok_or_else(unknown)
+fn parse_seconds_arg(text: &str) -> Result<Duration, ParseQuantityError> {
+    parse_duration_or_count(text, Duration::from_secs(1))
+}
+
+fn parse_milliseconds_arg(text: &str) -> Result<Duration, ParseQuantityError> {
+    parse_duration_or_count(text, Duration::from_millis(1))
 }
 
 #[derive(Debug, Subcommand)]

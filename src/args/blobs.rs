@@ -1,8 +1,10 @@
 //! Arguments of `tympan blobs`: checks, garbage collection and sharing of large blobs.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tympan_notation::parse_duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct BlobsArgs {
@@ -48,11 +50,11 @@ pub(crate) enum BlobsCommand {
         #[arg(long, conflicts_with = "dry_run")]
         mark_only: bool,
         /// The maximum time between storing a blob and the commit that refers to it.
-        #[arg(long, value_name = "SPAN", default_value = "24h")]
-        grace: String,
+        #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
+        grace: Duration,
         /// The time that blobs stay in the trash.
-        #[arg(long, value_name = "SPAN", default_value = "7d")]
-        window: String,
+        #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_duration)]
+        window: Duration,
         /// Prints JSON.
         #[arg(long)]
         json: bool,

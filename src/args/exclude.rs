@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use tympan_notation::ByteSize;
+
+use super::heading;
 
 /// Exclusions from a backup.
 #[derive(Debug, Default, Args)]
@@ -10,33 +13,38 @@ pub(crate) struct ExcludeArgs {
     /// Leaves out what matches: `*.tmp`, `/srv/*/cache`. `*` matches anything within a name, `**` any number of names,
     /// `?` one character, `[a-z]` one of a set and `[^a-z]` one outside it; `\` escapes the next character; `!` before
     /// a pattern includes again what earlier patterns leave out.
-    #[arg(short = 'e', long, value_name = "PATTERN")]
+    #[arg(short = 'e', long, value_name = "PATTERN", help_heading = heading::SELECTION)]
     pub(crate) exclude: Vec<String>,
     /// Like `--exclude`, but case-insensitive.
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", help_heading = heading::SELECTION)]
     pub(crate) iexclude: Vec<String>,
     /// Reads patterns from the lines of a file. `#` begins a comment, `$NAME` is replaced by an environment variable,
     /// and `$$` by `$`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::SELECTION)]
     pub(crate) exclude_file: Vec<PathBuf>,
     /// Like `--exclude-file`, but case-insensitive.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::SELECTION)]
     pub(crate) iexclude_file: Vec<PathBuf>,
     /// Leaves out paths that match a regular expression anywhere, like `--exclude` of Obnam.
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", help_heading = heading::SELECTION)]
     pub(crate) exclude_regex: Vec<String>,
     /// Leaves out the contents of folders that have a file of this name, except that file; with `NAME:HEADER`, only if
     /// the file begins with the header.
-    #[arg(long, value_name = "NAME[:HEADER]")]
+    #[arg(long, value_name = "NAME[:HEADER]", help_heading = heading::SELECTION)]
     pub(crate) exclude_if_present: Vec<String>,
     /// Leaves out the contents of folders that a `CACHEDIR.TAG` marks.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::SELECTION)]
     pub(crate) exclude_caches: bool,
     /// Leaves out files larger than this: `20M`, `1 GiB`.
-    #[arg(long, value_name = "SIZE", value_parser = parse_file_size_arg)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_file_size_arg,
+        help_heading = heading::SELECTION
+    )]
     pub(crate) exclude_larger_than: Option<u64>,
     /// Does not cross into other file systems than those of the sources.
-    #[arg(short = 'x', long)]
+    #[arg(short = 'x', long, help_heading = heading::SELECTION)]
     pub(crate) one_file_system: bool,
 }
 
@@ -45,19 +53,29 @@ pub(crate) struct ExcludeArgs {
 pub(crate) struct SourceListArgs {
     /// Reads sources from the lines of a file, or of standard input for `-`; `*`, `?` and `[…]` match existing names,
     /// and `#` begins a comment.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::SELECTION)]
     pub(crate) files_from: Vec<PathBuf>,
     /// Reads sources from the lines of a file, without interpreting patterns or comments.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::SELECTION)]
     pub(crate) files_from_verbatim: Vec<PathBuf>,
     /// Reads sources from a file in which each ends with a zero byte.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::SELECTION)]
     pub(crate) files_from_raw: Vec<PathBuf>,
     /// Saves standard input as one file.
-    #[arg(long, conflicts_with_all = ["sources", "files_from", "files_from_verbatim", "files_from_raw", "to"])]
+    #[arg(
+        long,
+        conflicts_with_all = ["sources", "files_from", "files_from_verbatim", "files_from_raw", "to"],
+        help_heading = heading::SELECTION
+    )]
     pub(crate) stdin: bool,
     /// The name of that file.
-    #[arg(long, value_name = "NAME", default_value = "stdin", requires = "stdin")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "stdin",
+        requires = "stdin",
+        help_heading = heading::SELECTION
+    )]
     pub(crate) stdin_filename: String,
 }
 
@@ -76,7 +94,7 @@ fn parse_file_size_arg(text: &str) -> Result<u64, String> {
     };
     let bytes = match (digits.parse::<u64>(), shift) {
         (Ok(number), Some(shift)) => number.checked_mul(1 << shift),
-        _ => crate::config::parse_size(trimmed),
+        _ => trimmed.parse().ok().map(ByteSize::as_bytes),
     };
     bytes.ok_or_else(|| format!("`{text}` is not a size; write `20M` or `20 MiB`"))
 }

@@ -2,28 +2,28 @@
 
 use clap::Subcommand;
 
-use super::RemoteInstanceArgs;
+use super::instance_location::RemoteInstanceArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobsCommand {
     /// Lists the known topics, each with its queue and the outcomes of its jobs.
     #[command(
-        after_help = "Example: tympan jobs topics --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs topics --url http://127.0.0.1:4502 --token-file token"
     )]
     Topics(RemoteInstanceArgs),
     /// Lists the queues with their configuration and state.
     #[command(
-        after_help = "Example: tympan jobs queues --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs queues --url http://127.0.0.1:4502 --token-file token"
     )]
     Queues(RemoteInstanceArgs),
     /// Lists the workflow models; exits with 1 if one refers to something unknown here and therefore starts nothing.
     #[command(
-        after_help = "Example: tympan jobs models --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs models --url http://127.0.0.1:4502 --token-file token"
     )]
     Models(RemoteInstanceArgs),
     /// Lists jobs, oldest first.
     #[command(
-        after_help = "Example: tympan jobs list --state given_up --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs list --state given_up --url http://127.0.0.1:4502 --token-file token"
     )]
     List {
         /// Only jobs of this queue.
@@ -36,14 +36,14 @@ pub(crate) enum JobsCommand {
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
         /// The maximum number of jobs.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: u32,
         #[command(flatten)]
         remote: RemoteInstanceArgs,
     },
     /// Creates a queue for topics; the queue that handled them before no longer does.
     #[command(
-        after_help = "Example: tympan jobs add-queue 'DAM Update Asset' com/adobe/granite/workflow/job/etc/workflow/models/dam/update_asset/jcr_content/model --set queue.maxparallel=0.5 --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs add-queue 'DAM Update Asset' com/adobe/granite/workflow/job/etc/workflow/models/dam/update_asset/jcr_content/model --set queue.maxparallel=0.5 --url http://127.0.0.1:4502 --token-file token"
     )]
     AddQueue {
         /// The queue's name.
@@ -60,7 +60,7 @@ pub(crate) enum JobsCommand {
     },
     /// Changes properties of a queue, with immediate effect.
     #[command(
-        after_help = "Example: tympan jobs set 'Granite Workflow Queue' queue.maxparallel=2 --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs set 'Granite Workflow Queue' queue.maxparallel=2 --url http://127.0.0.1:4502 --token-file token"
     )]
     Set {
         /// The queue's name or PID.
@@ -73,7 +73,7 @@ pub(crate) enum JobsCommand {
     },
     /// Stops a queue from starting jobs; running jobs continue.
     #[command(
-        after_help = "Example: tympan jobs pause 'Granite Workflow Queue' --wait --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs pause 'Granite Workflow Queue' --wait --url http://127.0.0.1:4502 --token-file token"
     )]
     Pause {
         /// The queue's name.
@@ -86,7 +86,7 @@ pub(crate) enum JobsCommand {
     },
     /// Lets a queue start jobs again.
     #[command(
-        after_help = "Example: tympan jobs resume 'Granite Workflow Queue' --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs resume 'Granite Workflow Queue' --url http://127.0.0.1:4502 --token-file token"
     )]
     Resume {
         /// The queue's name.
@@ -96,12 +96,12 @@ pub(crate) enum JobsCommand {
     },
     /// Lists the schedules, with the time of the next run.
     #[command(
-        after_help = "Example: tympan jobs schedules --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs schedules --url http://127.0.0.1:4502 --token-file token"
     )]
     Schedules(RemoteInstanceArgs),
     /// Runs a schedule now, such as a maintenance task.
     #[command(
-        after_help = "Example: tympan jobs run maintenance/garbage --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs run maintenance/garbage --url http://127.0.0.1:4502 --token-file token"
     )]
     Run {
         /// The schedule's name.
@@ -111,7 +111,7 @@ pub(crate) enum JobsCommand {
     },
     /// Runs a job again now, or all given-up jobs of a queue.
     #[command(
-        after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan jobs retry 17 --url http://127.0.0.1:4502 --token-file token"
     )]
     Retry {
         /// The job's number.

@@ -5,12 +5,16 @@ mod assets;
 pub(crate) mod backup;
 mod blobs;
 pub(crate) mod exclude;
+mod heading;
+mod instance_location;
 mod jobs;
-pub(crate) mod obnam;
+mod obnam;
 mod package;
 mod pair;
 #[cfg(test)]
 mod printed_commands;
+#[cfg(test)]
+mod quantity_options;
 mod repo;
 mod server;
 mod user;
@@ -24,6 +28,9 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use activation::{ActivateArgs, DeactivateArgs};
 pub(crate) use assets::{AssetMountCommand, AssetsCommand, OnOffSwitch};
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, PromoteBlobsArgs};
+pub(crate) use instance_location::{
+    HomeOrInstanceArgs, HomeOrUrlArgs, InstanceLoginArgs, RemoteInstanceArgs,
+};
 pub(crate) use jobs::JobsCommand;
 pub(crate) use package::{IndexCommand, PackageCommand};
 pub(crate) use pair::{PairArgs, PairPurpose};
@@ -45,6 +52,14 @@ pub(crate) struct TympanArgs {
 }
 
 impl TympanArgs {
+    /// Parses a command line. A line of `tympan backup` that the parser refuses may be one of Obnam.
+    pub(crate) fn parse_line(line: &[OsString]) -> Result<Self, clap::Error> {
+        Self::try_parse_from(line).or_else(|error| match obnam::reorder_obnam_line::<Self>(line) {
+            Some(ordered) => Self::try_parse_from(ordered),
+            None => Err(error),
+        })
+    }
+
     /// Returns the path of the log file, if the command sets one.
     pub(crate) fn log_file(&self) -> Option<&Path> {
         match &self.command {
@@ -56,8 +71,8 @@ impl TympanArgs {
 
 /// The internal command that reads PDF files for another process of this program.
 pub(crate) const READ_PDF_COMMAND: &str = "read-pdf";
-/// The internal command that renders pictures for another process of this program.
-pub(crate) const RENDER_IMAGES_COMMAND: &str = "draw-pictures";
+/// The internal command that renders images for another process of this program.
+pub(crate) const RENDER_IMAGES_COMMAND: &str = "render-images";
 /// The internal command that runs another program with resource limits.
 pub(crate) const RUN_TOOL_COMMAND: &str = "run-tool";
 
@@ -99,12 +114,12 @@ pub(crate) enum TympanCommand {
     Jobs(JobsCommand),
     /// Publishes pages and assets of a running author, optionally with the resources that they refer to.
     #[command(
-        after_help = "Example: tympan activate /content/site/en --deep --companions --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan activate /content/site/en --deep --companions --url http://127.0.0.1:4502 --token-file token"
     )]
     Activate(ActivateArgs),
     /// Unpublishes pages and assets, and everything below them.
     #[command(
-        after_help = "Example: tympan deactivate /content/site/en/old --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan deactivate /content/site/en/old --url http://127.0.0.1:4502 --token-file token"
     )]
     Deactivate(DeactivateArgs),
     /// Manages mounts, imports and duplicates of assets of a running author.
@@ -120,15 +135,15 @@ pub(crate) enum TympanCommand {
     /// Reads a PDF from standard input and writes its text; used by the full-text index.
     #[command(name = READ_PDF_COMMAND, hide = true)]
     ReadPdf,
-    /// Renders the pictures that arrive on standard input, a socket; used by asset processing.
-    #[command(name = RENDER_IMAGES_COMMAND, hide = true)]
-    DrawPictures,
+    /// Renders the images that arrive on standard input, a socket; used by asset processing.
+    #[command(name = RENDER_IMAGES_COMMAND, alias = "draw-pictures", hide = true)]
+    RenderImages,
     /// Runs a program with limits on memory and time; used by asset processing.
     #[command(name = RUN_TOOL_COMMAND, hide = true)]
     RunTool(RunToolArgs),
     /// Renders the standard renditions of a file; used by measurements.
-    #[command(name = "draw-file", hide = true)]
-    DrawFile(RenderFileArgs),
+    #[command(alias = "draw-file", hide = true)]
+    RenderFile(RenderFileArgs),
 }
 
 /// The command line of the program `tympan-lab`.
@@ -182,34 +197,4 @@ pub(crate) struct RenderFileArgs {
     /// JPEG quality.
     #[arg(long, default_value_t = 90)]
     pub(crate) quality: u8,
-}
-
-/// A home, or a running instance.
-#[derive(Debug, Args)]
-pub(crate) struct HomeOrInstanceArgs {
-    /// The home; its instance must not be running.
-    #[arg(long, value_name = "DIR", required_unless_present = "url", conflicts_with = "url")]
-    pub(crate) home: Option<PathBuf>,
-    /// The running instance.
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// A token of `tympan user token`.
-    #[arg(long, value_name = "T", requires = "url")]
-    pub(crate) token: Option<String>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RemoteInstanceArgs {
-    /// The instance.
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: String,
-    /// A token of `tympan user token`.
-    #[arg(long, value_name = "T")]
-    pub(crate) token: Option<String>,
-    /// Prints JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
 }

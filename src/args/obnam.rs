@@ -1,14 +1,14 @@
 //! Command lines in Obnam's order: `tympan backup -r VAULT --client-name=X backup DIR`, with the options before the
 //! subcommand; and Obnam's subcommands in any order.
 //!
-//! Pure. The options are moved behind the subcommand, and Obnam's subcommands are replaced by those of `tympan backup`.
-//! Before Obnam's subcommand `backup`, `--exclude` is a regular expression, as in Obnam. `--pretend` becomes
-//! `--dry-run`; it is dropped for subcommands that change nothing, and `--client-name` is dropped where all clients are
-//! meant. A command line in Tympan's order is not changed.
+//! Pure. Only a line of `tympan backup` that the parser refuses is rewritten: the options are moved behind the
+//! subcommand, and Obnam's subcommands are replaced by those of `tympan backup`. Before Obnam's subcommand `backup`,
+//! `--exclude` is a regular expression, as in Obnam. `--pretend` becomes `--dry-run`; it is dropped for subcommands that
+//! change nothing, and `--client-name` is dropped where all clients are meant.
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 /// Obnam's subcommands and their equivalents.
 const OBNAM_COMMANDS: [(&str, &[&str]); 6] = [
@@ -20,8 +20,8 @@ const OBNAM_COMMANDS: [(&str, &[&str]); 6] = [
     ("list-keys", &["key", "list"]),
 ];
 
-/// Rewrites a command line into the order that the parser expects.
-pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsString> {
+/// Rewrites a line of Obnam into the order that the parser expects; `None` for any other line.
+pub(super) fn reorder_obnam_line<A: CommandFactory>(line: &[OsString]) -> Option<Vec<OsString>> {
     let is_ours = line.get(1).is_some_and(|argument| argument == "backup");
     let begins_otherwise =
         line.get(2).and_then(|argument| argument.to_str()).is_some_and(|argument| {
@@ -29,7 +29,7 @@ pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsStri
             is_of_obnam || (is_option_word(argument) && !is_help_word(argument))
         });
     if !is_ours || !begins_otherwise {
-        return line;
+        return None;
     }
     let valued = valued_options::<A>();
     let mut words = line.iter().skip(2);
@@ -44,15 +44,15 @@ pub(crate) fn normalize_obnam_line<A: Parser>(line: Vec<OsString>) -> Vec<OsStri
             }
             ordered.extend(fit_options_to_command(&text, options));
             ordered.extend(fit_options_to_command(&text, words.cloned().collect()));
-            return ordered;
+            return Some(ordered);
         }
         options.push(argument.clone());
         if valued.iter().any(|option| OsStr::new(option) == argument) {
             options.extend(words.next().cloned());
         }
     }
-    // There is no subcommand: the parser reports that.
-    line
+    // There is no subcommand, which the parser has reported.
+    None
 }
 
 /// Obnam's option that names a client.
@@ -137,9 +137,12 @@ mod tests {
     use super::*;
     use crate::args::TympanArgs;
 
+    fn normalize_line(line: Vec<OsString>) -> Vec<OsString> {
+        reorder_obnam_line::<TympanArgs>(&line).unwrap_or(line)
+    }
+
     fn check(input: &str, expected: &str) {
-        let line = input.split(' ').map(OsString::from).collect();
-        let ordered: Vec<String> = normalize_obnam_line::<TympanArgs>(line)
+        let ordered: Vec<String> = normalize_line(input.split(' ').map(OsString::from).collect())
             .iter()
             .map(|argument| argument.to_string_lossy().into_owned())
             .collect();
@@ -233,9 +236,9 @@ mod tests {
                     _ => OsString::from_vec(vec![b'-', 0xff, 0x80]),
                 });
             }
-            let ordered = normalize_obnam_line::<TympanArgs>(line.clone());
+            let ordered = normalize_line(line.clone());
             moved += usize::from(ordered != line);
-            assert_eq!(normalize_obnam_line::<TympanArgs>(ordered.clone()), ordered, "{line:?}");
+            assert_eq!(normalize_line(ordered.clone()), ordered, "{line:?}");
             // Only the subcommand may have been replaced, by one or two arguments.
             let mut left = ordered;
             let renamed: Vec<&OsString> = line

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::HomeOrInstanceArgs;
+use super::instance_location::HomeOrInstanceArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PackageCommand {
@@ -61,7 +61,7 @@ pub(crate) enum PackageCommand {
         #[arg(short = 'f', long, value_name = "FILTER")]
         filter: PathBuf,
         /// The package to write.
-        #[arg(short = 'o', long, value_name = "FILE.zip")]
+        #[arg(short = 'o', long = "out", alias = "output", value_name = "FILE.zip")]
         output: PathBuf,
         /// The package's id; by default derived from the file name.
         #[arg(long, value_name = "GROUP:NAME:VERSION")]
@@ -75,7 +75,7 @@ pub(crate) enum PackageCommand {
 pub(crate) enum IndexCommand {
     /// Lists the property indexes and their state.
     #[command(
-        after_help = "Example: tympan index status --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan index status --url http://127.0.0.1:4502 --token-file token"
     )]
     Status {
         #[command(flatten)]
@@ -107,7 +107,7 @@ pub(crate) enum IndexCommand {
     },
     /// Lists the statements that were slow or that no index served, with their plan and the user.
     #[command(
-        after_help = "Example: tympan index slow --url http://127.0.0.1:4502 --token \"$TOKEN\""
+        after_help = "Example: tympan index slow --url http://127.0.0.1:4502 --token-file token"
     )]
     Slow {
         #[command(flatten)]

@@ -23,7 +23,7 @@ pub(crate) struct PairArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) home: PathBuf,
     /// The purpose of the key.
-    #[arg(long, value_name = "P", requires = "name", requires = "out")]
+    #[arg(long, value_name = "PURPOSE", requires = "name", requires = "out")]
     pub(crate) purpose: Option<PairPurpose>,
     /// The file for the other side, which must not exist: for `send` and `flush` the file to accept with `--accept`,
     /// for `clone` the key file for `--key`. Transfer it securely, then delete it.

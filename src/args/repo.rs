@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::heading;
+
 #[derive(Debug, Args)]
 pub(crate) struct RepoArgs {
     /// The PostgreSQL database that stores the repository, instead of the home's packs.
@@ -71,7 +73,7 @@ pub(crate) enum RepoCommand {
         #[arg(long, default_value = "main")]
         branch: String,
         /// The number of revisions.
-        #[arg(long, default_value_t = 50)]
+        #[arg(long, value_name = "COUNT", default_value_t = 50)]
         limit: usize,
         /// Prints JSON.
         #[arg(long)]
@@ -137,13 +139,22 @@ pub(crate) struct RepoCloneArgs {
     #[arg(long)]
     pub(crate) follow: bool,
     /// For a URL: a file with the key that `tympan pair --purpose clone` made in its home.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::INSTANCE)]
     pub(crate) key: Option<PathBuf>,
-    /// For a URL: a token of its `tympan user token admin`.
-    #[arg(long, value_name = "T", conflicts_with = "key")]
+    /// For a URL: a file with a token of its `tympan user token admin`.
+    #[arg(long, value_name = "FILE", conflicts_with = "key", help_heading = heading::INSTANCE)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// For a URL: the token itself. Other users of the machine can read it in the list of processes.
+    #[arg(
+        long,
+        hide = true,
+        value_name = "TOKEN",
+        conflicts_with_all = ["key", "token_file"],
+        help_heading = heading::INSTANCE
+    )]
     pub(crate) token: Option<String>,
     /// For an `https` URL: a PEM file with the certificate that must have signed that of the instance.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::INSTANCE)]
     pub(crate) ca: Option<PathBuf>,
     /// For a home: the folder that stores the lease, instead of the home itself, so that nothing is written there; one
     /// of the folders that the home lists as `leases` in the section `[history]` of its `tympan.toml`.

@@ -211,7 +211,7 @@ pub(crate) enum DispatcherCommand {
         #[arg(long, default_value = "GET")]
         method: String,
         /// A request header, `Name: value`; may be repeated.
-        #[arg(long, value_name = "'N: V'")]
+        #[arg(short = 'H', long, value_name = "'NAME: VALUE'")]
         header: Vec<String>,
         /// Prints JSON.
         #[arg(long)]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 
+use super::instance_location::{HomeOrInstanceArgs, HomeOrUrlArgs};
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
     /// Adds a user; the password is read from standard input.
@@ -16,20 +18,18 @@ pub(crate) enum UserCommand {
         /// A group to add the user to; may be repeated.
         #[arg(long, value_name = "GROUP")]
         group: Vec<String>,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
-    /// Changes a password, which is read from standard input.
+    /// Changes a password, which is read from standard input; on a running instance, a user changes its own with --login.
     #[command(
         after_help = "Example: echo \"$PASSWORD\" | tympan user passwd ann --home /srv/author"
     )]
     Passwd {
         /// The user's name.
         name: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Prevents a user from logging in and ends its sessions and tokens.
     #[command(
@@ -41,27 +41,24 @@ pub(crate) enum UserCommand {
         /// The reason.
         #[arg(long, default_value = "disabled")]
         reason: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Lets a disabled user log in again.
     #[command(after_help = "Example: tympan user enable ann --home /srv/author")]
     Enable {
         /// The user's name.
         name: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Removes a user and ends its sessions and tokens.
     #[command(after_help = "Example: tympan user delete ann --home /srv/author")]
     Delete {
         /// The user's name.
         name: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Creates a token for a program and prints it.
     #[command(after_help = "Example: tympan user token admin --expires 90d --home /srv/author")]
@@ -102,12 +99,8 @@ pub(crate) enum UserCommand {
     /// Lists the users.
     #[command(after_help = "Example: tympan user list --home /srv/author")]
     List {
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        place: HomeOrInstanceArgs,
     },
     /// Creates, changes and lists groups.
     #[command(subcommand)]
@@ -124,12 +117,8 @@ pub(crate) enum UserCommand {
         /// The privilege to check; may be repeated. Without this, the privileges for reading, writing and activating.
         #[arg(long, value_name = "NAME")]
         privilege: Vec<String>,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        place: HomeOrInstanceArgs,
     },
 }
 
@@ -140,18 +129,16 @@ pub(crate) enum UserGroupCommand {
     Create {
         /// The group's name.
         group: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Removes a group; its members stay.
     #[command(after_help = "Example: tympan user group delete translators --home /srv/author")]
     Delete {
         /// The group's name.
         group: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Adds a user or group to a group.
     #[command(after_help = "Example: tympan user group add content-authors ann --home /srv/author")]
@@ -160,9 +147,8 @@ pub(crate) enum UserGroupCommand {
         group: String,
         /// The user or group.
         member: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Removes a user or group from a group.
     #[command(
@@ -173,19 +159,14 @@ pub(crate) enum UserGroupCommand {
         group: String,
         /// The user or group.
         member: String,
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
+        #[command(flatten)]
+        place: HomeOrUrlArgs,
     },
     /// Lists the groups.
     #[command(after_help = "Example: tympan user group list --home /srv/author")]
     List {
-        /// The home; its instance must not be running.
-        #[arg(long, value_name = "DIR")]
-        home: PathBuf,
-        /// Prints JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        place: HomeOrInstanceArgs,
     },
 }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use http::Method;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::args::{AssetMountCommand, AssetsCommand, OnOffSwitch, RemoteInstanceArgs};
-use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
+use crate::command::remote_instance::{
+    encode_form, json_list, json_member, json_text, print_response, send_form,
+};
 
 /// The polling interval of an import.
 const IMPORT_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -21,7 +22,7 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
         AssetsCommand::Mount { mount } => run_asset_mount_command(mount),
         AssetsCommand::Import { source, target, dry_run, no_wait, remote } => {
             let dry = if *dry_run { "true" } else { "false" };
-            let query = encode_query(&[
+            let query = encode_form([
                 ("source", source.as_str()),
                 ("target", target.as_str()),
                 ("dryRun", dry),
@@ -32,17 +33,17 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
         }
         AssetsCommand::Duplicates { path, limit, remote } => {
             let limit = limit.to_string();
-            let query = encode_query(&[("path", path.as_str()), ("limit", limit.as_str())]);
+            let query = encode_form([("path", path.as_str()), ("limit", limit.as_str())]);
             print_duplicates(
                 &send_form(remote, Method::GET, &format!("/api/v1/assets/duplicates?{query}"), "")?,
                 remote,
             )
         }
         AssetsCommand::References { path, remote } => {
-            let query = encode_query(&[("path", path.as_str())]);
+            let query = encode_form([("path", path.as_str())]);
             let response =
                 send_form(remote, Method::GET, &format!("/api/v1/references?{query}"), "")?;
-            print_response(remote, &response, || {
+            print_response(remote.json, &response, || {
                 for user in json_list(&response, "usedBy") {
                     say!("{} {}", json_text(user, "path"), json_text(user, "property"));
                 }
@@ -52,7 +53,7 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
             let enabled = if *switch == OnOffSwitch::On { "true" } else { "false" };
             let path = format!("/api/v1/assets/write-back?enabled={enabled}");
             let response = send_form(remote, Method::POST, &path, "")?;
-            print_response(remote, &response, || match switch {
+            print_response(remote.json, &response, || match switch {
                 OnOffSwitch::On => say!("metadata edits are written back to the files"),
                 OnOffSwitch::Off => say!("metadata edits are not written back to the files"),
             })
@@ -60,30 +61,10 @@ pub(crate) fn run_assets_command(assets: &AssetsCommand) -> CommandOutcome {
     }
 }
 
-fn encode_query(fields: &[(&str, &str)]) -> String {
-    let pair = |(name, value): &(&str, &str)| {
-        format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))
-    };
-    fields.iter().map(pair).collect::<Vec<_>>().join("&")
-}
-
-/// Prints a response as JSON, or as text.
-fn print_response(
-    remote: &RemoteInstanceArgs,
-    response: &Value,
-    words: impl FnOnce(),
-) -> CommandOutcome {
-    if remote.json {
-        say!("{response}");
-    } else {
-        words();
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 fn run_asset_mount_command(mount: &AssetMountCommand) -> CommandOutcome {
     let post = |action: &str, fields: &[(&str, &str)], remote: &RemoteInstanceArgs| {
-        let path = format!("/api/v1/assets/mounts/{action}?{}", encode_query(fields));
+        let path =
+            format!("/api/v1/assets/mounts/{action}?{}", encode_form(fields.iter().copied()));
         send_form(remote, Method::POST, &path, "")
     };
     match mount {
@@ -93,15 +74,15 @@ fn run_asset_mount_command(mount: &AssetMountCommand) -> CommandOutcome {
             let accepts = if *accept_removals { "true" } else { "false" };
             let response =
                 post("run", &[("name", name.as_str()), ("acceptRemovals", accepts)], remote)?;
-            print_response(remote, &response, || say!("started a pass of the mount `{name}`"))
+            print_response(remote.json, &response, || say!("started a pass of the mount `{name}`"))
         }
         AssetMountCommand::Pause { name, remote } => {
             let response = post("pause", &[("name", name.as_str())], remote)?;
-            print_response(remote, &response, || say!("the mount `{name}` is paused"))
+            print_response(remote.json, &response, || say!("the mount `{name}` is paused"))
         }
         AssetMountCommand::Resume { name, remote } => {
             let response = post("resume", &[("name", name.as_str())], remote)?;
-            print_response(remote, &response, || say!("the mount `{name}` is resumed"))
+            print_response(remote.json, &response, || say!("the mount `{name}` is resumed"))
         }
     }
 }
@@ -114,7 +95,7 @@ fn list_mounts(name: Option<&str>, remote: &RemoteInstanceArgs) -> CommandOutcom
     {
         return Err(CommandFault::usage(format!("there is no mount `{name}`")));
     }
-    print_response(remote, &response, || {
+    print_response(remote.json, &response, || {
         for mount in json_list(&response, "mounts").filter(is_meant) {
             let is_paused = *json_member(mount, "paused") == Value::Bool(true);
             say!(
@@ -190,13 +171,13 @@ fn print_last_pass(last: &Value, is_whole: bool) {
 fn follow_import(import: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let name = json_text(import, "name").to_owned();
     if is_leaving {
-        return print_response(remote, import, || say!("started {name}"));
+        return print_response(remote.json, import, || say!("started {name}"));
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {per_sec}, {eta} left");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let status = loop {
-        let path = format!("/api/v1/assets/imports?{}", encode_query(&[("name", name.as_str())]));
+        let path = format!("/api/v1/assets/imports?{}", encode_form([("name", name.as_str())]));
         let status = send_form(remote, Method::GET, &path, "")?;
         let job = json_member(&status, "job");
         let state = json_text(job, "state");
@@ -214,7 +195,7 @@ fn follow_import(import: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) 
     }
     let last = json_member(&status, "last");
     let is_dry = *json_member(last, "dryRun") == Value::Bool(true);
-    print_response(remote, &status, || {
+    print_response(remote.json, &status, || {
         let verb = if is_dry { "would be imported" } else { "imported" };
         say!(
             "{} files {verb}, {} already present, {} skipped, {} bytes read",
@@ -234,7 +215,7 @@ fn follow_import(import: &Value, is_leaving: bool, remote: &RemoteInstanceArgs) 
 }
 
 fn print_duplicates(response: &Value, remote: &RemoteInstanceArgs) -> CommandOutcome {
-    print_response(remote, response, || {
+    print_response(remote.json, response, || {
         for group in json_list(response, "groups") {
             say!("{} bytes each:", json_member(group, "bytes"));
             for path in json_list(group, "paths").filter_map(Value::as_str) {

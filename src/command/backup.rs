@@ -4,21 +4,18 @@
 //! password, 130 interrupted; 2 invalid usage.
 
 mod copy;
-mod document_view;
 mod estimate;
-mod home_file;
+mod fault;
 mod inspection;
+mod instance_access;
 mod interrupt_signal;
 mod mount;
-mod read_only_base;
-mod repository_source;
 mod restore;
 mod retention;
 mod save;
 mod snapshot_transfer;
 mod source_selection;
 mod tune;
-mod tuned_settings;
 mod vault_location;
 mod vault_session;
 
@@ -27,16 +24,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tympan_backup::{BackupProgress, Error, UnlockScope, VaultObjectId, VaultUser};
-use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
+use tympan_backup::{BackupProgress, UnlockScope, VaultObjectId, VaultUser};
+use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-pub(crate) use self::document_view::ContentDocumentView;
-pub(crate) use self::home_file::{StateDatabaseInclusion, read_home_files};
-pub(crate) use self::repository_source::{LiveHomeContent, SeparatelySavedBase, new_spool_dir};
-pub(crate) use self::save::start_save_throttle;
-pub(crate) use self::tuned_settings::TunedSaveSettings;
-pub(crate) use self::vault_location::{enable_vault_cache, vault_backend_at};
-pub(crate) use self::vault_session::VaultPassword;
+use self::fault::{backup_fault, home_backup_fault};
+pub(crate) use self::vault_location::{user_config_dir, vault_access, vault_cache_dir};
 use self::vault_session::VaultSession;
 use crate::args::backup::{BackupCommand, NewPasswordArgs, VaultArgs, VaultKeyCommand};
 
@@ -86,7 +78,7 @@ fn dispatch_backup_command(command: &BackupCommand) -> CommandOutcome {
         }
         BackupCommand::Restore(arguments) => restore::run_restore(arguments),
         BackupCommand::Verify { vault, clients, reading, instance, snapshot } => {
-            restore::run_verify((vault, clients, *reading), (snapshot, instance))
+            restore::run_verify(vault, clients, *reading, snapshot, instance)
         }
         BackupCommand::Forget(arguments) => retention::forget_snapshots(arguments),
         BackupCommand::Copy(arguments) => snapshot_transfer::copy_snapshots(arguments),
@@ -104,28 +96,9 @@ fn dispatch_backup_command(command: &BackupCommand) -> CommandOutcome {
         }
         BackupCommand::Tune(arguments) => tune::run_tune(arguments),
         BackupCommand::Mount { vault, clients, reading, dir, allow_other } => {
-            mount::run_mount((vault, clients, *reading), dir, *allow_other)
+            mount::run_mount(vault, clients, *reading, dir, *allow_other)
         }
     }
-}
-
-/// Converts an error to the fault of the command.
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-fn backup_fault(error: Error) -> CommandFault {
-    let code = match error {
-        Error::NoVault { .. } => 10,
-        Error::Locked { .. } => 11,
-        Error::WrongPassword => 12,
-        Error::Interrupted => interrupt_signal::INTERRUPTED_EXIT_CODE,
-        Error::InvalidRequest(_)
-        | Error::VaultExists { .. }
-        | Error::SnapshotMissing { .. }
-        | Error::ClientMissing { .. }
-        | Error::SnapshotAmbiguous { .. }
-        | Error::PathMissing { .. } => 2,
-        _ => 1,
-    };
-    CommandFault::with_code(error_chain_text(&error), code)
 }
 
 fn init_vault(arguments: &VaultArgs) -> CommandOutcome {
@@ -144,8 +117,9 @@ fn init_vault(arguments: &VaultArgs) -> CommandOutcome {
 fn run_key_command(arguments: &VaultArgs, command: &VaultKeyCommand) -> CommandOutcome {
     let mut vault = vault_session::open_vault_exclusively(arguments)?;
     let (user, now) = (VaultUser::this_process(), vault_session::current_timestamp());
-    let password =
-        |new: &NewPasswordArgs| vault_session::read_password_file(&new.new_password_file);
+    let password = |new: &NewPasswordArgs| {
+        tympan_backup::read_password_file(&new.new_password_file).map_err(backup_fault)
+    };
     let cost = tympan_backup::KeyDerivationCost::default();
     match command {
         VaultKeyCommand::List => {

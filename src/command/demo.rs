@@ -9,21 +9,22 @@ use std::time::SystemTime;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tympan_home::{
+    Home, create_private_dir, read_or_create_replication_key, write_private_file, write_secret_file,
+};
 use tympan_server::InstanceRole;
+use tympan_site::SiteNeighbors;
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use crate::args::DemoArgs;
-use crate::command::create_runtime;
 use crate::command::demo_portal::{BookingSystem, USERS_FILE, create_customers};
 use crate::command::dispatcher::{self as dispatching, DISPATCHER_CONFIG_FILE};
-use crate::command::instance::{
-    InstancePlan, ProcessSignals, RunningInstance, close_home, start_instance,
-};
-use crate::home::{
-    ADMIN_USER, Home, create_private_dir, read_or_create_replication_key, write_private_file,
-    write_secret_file,
-};
-use crate::site::{self, SiteNeighbors};
+use crate::command::instance::{InstancePlan, RunningInstance, start_instance};
+use crate::command::process_signals::ProcessSignals;
+use crate::command::runtime::create_runtime;
+use crate::command::site::{check_page_headers, site_fault};
+use crate::home::{ADMIN_USER, ConfiguredHome, close_home, create_admin, open_home};
+use crate::home_fault::home_fault;
 
 /// The maximum number of threads for rendering and editing in both instances together, and for files.
 const MAX_BLOCKING_THREADS: usize = 512;
@@ -34,31 +35,31 @@ const LOGIN_LINK_FILE: &str = "login-link";
 /// Runs the demo until a signal.
 pub(crate) fn run_demo(arguments: &DemoArgs) -> CommandOutcome {
     check_addresses_free(arguments)?;
-    read_or_create_replication_key(&arguments.home)?;
+    read_or_create_replication_key(&arguments.home).map_err(home_fault)?;
     write_publisher_config(arguments)?;
-    let mut author = Home::open(&arguments.home.join("author"))?;
-    let mut publish = Home::open(&arguments.home.join("publish"))?;
-    let is_first_start = !has_content(&author)?;
-    if is_first_start || !has_content(&publish)? {
-        import_site_if_empty(arguments, &[&author, &publish])?;
+    let mut author = open_home(&arguments.home.join("author"))?;
+    let mut publish = open_home(&arguments.home.join("publish"))?;
+    let is_first_start = !has_content(&author.home)?;
+    if is_first_start || !has_content(&publish.home)? {
+        import_site_if_empty(arguments, &[&author.home, &publish.home])?;
     }
-    let password = author.create_admin()?;
+    let password = create_admin(&author.home)?;
     let config = write_dispatcher_config(arguments)?;
     // Other sites have their own back ends.
-    let is_sample = site::home_page_path(arguments.site.as_deref())? == site::home_page_path(None)?;
+    let is_sample = home_page(arguments.site.as_deref())? == home_page(None)?;
     let booking = match is_sample {
         false => None,
         true => {
-            publish.create_admin()?;
-            create_customers(&publish, &arguments.home)?;
-            Some(BookingSystem::bind(&mut [&mut author, &mut publish])?)
+            create_admin(&publish.home)?;
+            create_customers(&publish.home, &arguments.home)?;
+            Some(BookingSystem::bind(&mut [&mut author.config, &mut publish.config])?)
         }
     };
     let greeting = DemoStartupInfo { password, booking_system: booking };
     create_runtime(MAX_BLOCKING_THREADS)?
         .block_on(serve_demo(arguments, &author, &publish, &config, greeting))?;
-    close_home(&author)?;
-    close_home(&publish)?;
+    close_home(&author.home)?;
+    close_home(&publish.home)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -99,12 +100,13 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
         publish_url: format!("http://{}", arguments.publish),
         dispatcher_url: format!("http://{}", arguments.dispatcher),
     };
-    let home_page = site::home_page_path(arguments.site.as_deref())?;
+    let home_page = home_page(arguments.site.as_deref())?;
     for home in homes {
         if has_content(home)? {
             continue;
         }
-        let mut package = site::read_site_package(arguments.site.as_deref())?;
+        let package = tympan_site::read_site_package(arguments.site.as_deref());
+        let mut package = package.map_err(site_fault)?;
         let name = home
             .dir
             .file_name()
@@ -112,7 +114,7 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
             .unwrap_or_default();
         let bar = ProgressBar::new(1).with_style(install_progress_style());
         bar.set_message(format!("importing the site into {name}"));
-        site::import_site(
+        let imported = tympan_site::import_site(
             &home.repository,
             &mut package,
             &neighbors,
@@ -121,11 +123,16 @@ fn import_site_if_empty(arguments: &DemoArgs, homes: &[&Home]) -> Result<(), Com
                 bar.set_length(total as u64);
                 bar.set_position(done as u64);
             },
-        )?;
+        );
+        imported.map_err(site_fault)?;
         bar.finish_and_clear();
         say!("{name}: imported the site");
     }
     Ok(())
+}
+
+fn home_page(site: Option<&Path>) -> Result<Option<String>, CommandFault> {
+    tympan_site::home_page_path(site).map_err(site_fault)
 }
 
 /// Returns the progress style of an installation.
@@ -138,7 +145,8 @@ pub(super) fn install_progress_style() -> ProgressStyle {
 fn write_publisher_config(arguments: &DemoArgs) -> Result<(), CommandFault> {
     let home = arguments.home.join("publish");
     let is_new = std::fs::read_dir(&home).map_or(true, |mut entries| entries.next().is_none());
-    let Some(text) = site::publisher_config(arguments.site.as_deref())?.filter(|_| is_new) else {
+    let text = tympan_site::publisher_config(arguments.site.as_deref(), &check_page_headers);
+    let Some(text) = text.map_err(site_fault)?.filter(|_| is_new) else {
         return Ok(());
     };
     let file = home.join("tympan.toml");
@@ -172,17 +180,22 @@ fn demo_config(publish: SocketAddr, docroot: &Path) -> String {
 }
 
 /// Returns the plan of an instance of the demo.
-fn instance_plan<'a>(arguments: &DemoArgs, role: InstanceRole, home: &'a Home) -> InstancePlan<'a> {
+fn instance_plan<'a>(
+    arguments: &DemoArgs,
+    role: InstanceRole,
+    ConfiguredHome { home, config }: &'a ConfiguredHome,
+) -> InstancePlan<'a> {
     // Any free local port, so that a second demo needs no addresses besides its own.
     let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     InstancePlan {
         role,
         home,
+        config,
         listen: match role {
             InstanceRole::Author => arguments.author,
             InstanceRole::Publish => arguments.publish,
         },
-        admin_listen: Some(home.config.admin.address.unwrap_or(loopback)),
+        admin_listen: Some(config.admin.address.unwrap_or(loopback)),
         key_dir: arguments.home.clone(),
         site: arguments.site.clone(),
         is_asset_worker: false,
@@ -199,8 +212,8 @@ struct DemoStartupInfo {
 
 async fn serve_demo(
     arguments: &DemoArgs,
-    author: &Home,
-    publish: &Home,
+    author: &ConfiguredHome,
+    publish: &ConfiguredHome,
     config: &Path,
     DemoStartupInfo { password, booking_system: booking }: DemoStartupInfo,
 ) -> Result<(), CommandFault> {
@@ -226,7 +239,7 @@ async fn serve_demo(
     }
     tasks.spawn(dispatcher.serve(stopped));
     let running = (&author_running, &publish_running);
-    print_greeting(running, &visitors, (password, portal), &author.dir).await?;
+    print_greeting(running, &visitors, (password, portal), &author.home.dir).await?;
     let reopeners = (author_running.reload_callback(), publish_running.reload_callback());
     let reopen = || {
         reopeners.0();
@@ -280,7 +293,7 @@ async fn print_greeting(
     if is_terminal {
         say!("log in      {link} (works once)");
     } else {
-        write_secret_file(&author_home.join(LOGIN_LINK_FILE), &link)?;
+        write_secret_file(&author_home.join(LOGIN_LINK_FILE), &link).map_err(home_fault)?;
         say!("log in      with the link in author/{LOGIN_LINK_FILE} (works once)");
     }
     say!("stop with Ctrl-C");

@@ -18,10 +18,12 @@ use axum::{Json, Router};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use tympan_home::{Home, random_text, write_secret_file};
+use tympan_notation::DurationText;
 use tympan_terminal::{CommandFault, error_chain_text};
 
-use crate::config::{BackendSection, Span};
-use crate::home::{Home, random_text, write_secret_file};
+use crate::config::{BackendSection, TympanConfig};
+use crate::home_fault::home_fault;
 
 /// The name of the back end in templates.
 const BACKEND_NAME: &str = "portal";
@@ -47,27 +49,30 @@ const MAX_VALUE_CHARS: usize = 200;
 /// # Errors
 /// If content or the file cannot be written.
 pub(crate) fn create_customers(publish: &Home, folder: &Path) -> Result<(), CommandFault> {
-    let failed = |error: tympan_content::Error| {
+    let failed = |error: &dyn std::error::Error| {
         CommandFault::cannot_run(format!(
             "cannot create the customers: {}",
-            error_chain_text(&error)
+            error_chain_text(error)
         ))
     };
     let file = folder.join(USERS_FILE);
     let first = CUSTOMER_NAMES.first().copied().unwrap_or_default();
-    if file.exists() || publish.repository.account_path(first).map_err(failed)?.is_some() {
+    if file.exists()
+        || publish.repository.account_path(first).map_err(|error| failed(&error))?.is_some()
+    {
         return Ok(());
     }
-    let mut session = publish.repository.session("system").map_err(failed)?;
+    let mut session = publish.repository.session("system").map_err(|error| failed(&error))?;
     let mut lines = Vec::new();
     for name in CUSTOMER_NAMES {
-        let password = random_text()?.get(..12).unwrap_or_default().to_owned();
-        tympan_server::create_user(&mut session, name, &password).map_err(failed)?;
+        let password = random_text().map_err(home_fault)?.get(..12).unwrap_or_default().to_owned();
+        tympan_server::create_user(&mut session, name, &password)
+            .map_err(|error| failed(&error))?;
         lines.push(format!("{name},{password}"));
     }
     // The file is written first: otherwise a failure would leave customers with unknown passwords.
-    write_secret_file(&file, &lines.join("\n"))?;
-    session.commit("create the customers", SystemTime::now()).map_err(failed)?;
+    write_secret_file(&file, &lines.join("\n")).map_err(home_fault)?;
+    session.commit("create the customers", SystemTime::now()).map_err(|error| failed(&error))?;
     Ok(())
 }
 
@@ -77,23 +82,23 @@ pub(crate) struct BookingSystem {
 }
 
 impl BookingSystem {
-    /// Binds a free local address, and configures it as the back end of the homes unless they are configured otherwise.
+    /// Binds a free local address, and makes it the back end in the configurations that name no other one.
     ///
     /// # Errors
     /// If no address is free.
-    pub(crate) fn bind(homes: &mut [&mut Home]) -> Result<Self, CommandFault> {
+    pub(crate) fn bind(configs: &mut [&mut TympanConfig]) -> Result<Self, CommandFault> {
         let failed = |error: std::io::Error| {
             CommandFault::cannot_run(format!("the booking system cannot listen: {error}"))
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let url = format!("http://{}", listener.local_addr().map_err(failed)?);
-        for home in homes {
-            home.config.back_ends.entry(BACKEND_NAME.to_owned()).or_insert_with(|| {
+        for config in configs {
+            config.back_ends.entry(BACKEND_NAME.to_owned()).or_insert_with(|| {
                 BackendSection {
                     connections: Some(64),
                     // A new order must be visible at once.
-                    max_age: Some(Span(Duration::ZERO)),
+                    max_age: Some(DurationText(Duration::ZERO)),
                     ..BackendSection::with_url(url.clone())
                 }
             });

@@ -2,7 +2,6 @@
 
 mod config_watcher;
 mod export;
-mod socket_handover;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,8 +17,10 @@ use tympan_dispatcher::config::{DispatcherConfig, LoadedConfig};
 use tympan_dispatcher::log::DispatcherLog;
 use tympan_dispatcher::{
     CertificateSettings, ComparedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings,
-    ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings,
+    ExplainedRequest, FlushKeys, FrontSettings, HttpsRedirectSettings, ListenerAddresses,
+    ListenerSocketError, ListenerSockets,
 };
+use tympan_home::create_private_dir;
 use tympan_replicate::{HomePairs, PairKeyPurpose};
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
@@ -30,9 +31,10 @@ use tympan_web::tls::{TlsIdentity, TlsTrust};
 
 use crate::args;
 use crate::args::DispatcherCommand;
-use crate::command::instance::{ProcessSignals, main_front};
-use crate::command::{create_runtime, pair};
-use crate::home::create_private_dir;
+use crate::command::listener_options::{main_front, read_listener_certificate};
+use crate::command::pair;
+use crate::command::process_signals::ProcessSignals;
+use crate::command::runtime::create_runtime;
 
 /// The name of the configuration file in a home.
 pub(crate) const DISPATCHER_CONFIG_FILE: &str = "dispatcher.any";
@@ -392,18 +394,22 @@ fn serve_until_signal(
         let (loaded, rest, all) = files.read_all()?;
         let front = front_from_config(&rest)?;
         let redirecting = rest.dispatcher.https_redirect.clone();
-        let others = socket_handover::ExtraListenAddresses {
+        let addresses = ListenerAddresses {
+            visitors: placement.listen_address,
             admin: rest.dispatcher.admin.address,
             https_redirect: redirecting.address,
         };
-        let sockets = socket_handover::DispatcherSockets::prepare(placement, others)?;
+        let socket_fault =
+            |error: ListenerSocketError| CommandFault::cannot_run(error_chain_text(&error));
+        let sockets = ListenerSockets::prepare(addresses, placement.handover_socket.clone())
+            .map_err(socket_fault)?;
         let dispatcher = open_dispatcher(
             loaded.config,
             &rest.dispatcher,
             (placement.log_dir.as_deref(), placement.pairs_dir.as_deref()),
         )?;
         // Only now, since the serving process must continue if one of the steps above fails.
-        let sockets = sockets.acquire().await?;
+        let sockets = sockets.acquire().await.map_err(socket_fault)?;
         let address = sockets.visitors.local_addr().unwrap_or(placement.listen_address);
         let (stop, stopped) = channel(false);
         if let Some(listener) = sockets.admin {
@@ -446,7 +452,9 @@ fn serve_until_signal(
 
 /// Returns the options of the main listener.
 fn front_from_config(rest: &crate::config::TympanConfig) -> Result<ListenerOptions, CommandFault> {
-    let front = main_front(rest, ListenerLimits::default().max_body_bytes)?;
+    let certificate = read_listener_certificate(rest)?;
+    let body_bytes = ListenerLimits::default().max_body_bytes;
+    let front = main_front(rest, certificate.as_ref(), body_bytes);
     front_settings(rest)
         .apply_to(front)
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))

@@ -8,71 +8,67 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tympan_content::Repository;
 use tympan_content_query::QueryEngine;
+use tympan_home::{Home, is_home_locked, read_or_create_replication_key, require_home};
+use tympan_home_backup::LiveHomeContent;
 use tympan_render::{ImageSigningKey, RenderMode, Renderer};
 use tympan_render_export::{
     ExportEnvironment, ExportError, ExportFinding, ExportListEntry, ExportReport, ExportWriteMode,
     FullExportStart, StaticExporter,
 };
 use tympan_search::SearchIndex;
-use tympan_server::{ExportImageRenderer, Instance, InstanceRole};
+use tympan_server::{ExportImageRenderer, Instance};
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
 };
 
 use crate::args::{ExportArgs, ExportMode};
-use crate::command::backup::LiveHomeContent;
-use crate::command::create_runtime;
-use crate::command::instance::{InstancePlan, close_home, create_plain_renderer, image_options};
+use crate::command::renderer::{create_plain_renderer, image_options};
 use crate::command::rendition_process::RenderUrgency;
+use crate::command::runtime::create_runtime;
 use crate::config::{self, TympanConfig};
-use crate::home::{Home, is_home_locked, read_or_create_replication_key, require_home};
+use crate::home::{ConfiguredHome, close_home, home_access, open_home};
+use crate::home_fault::home_fault;
 
 /// The maximum number of threads for data of back ends.
 const MAX_BLOCKING_THREADS: usize = 16;
 
-/// Starts the export of a publisher to the configured folder; returns true if one is configured.
+/// Starts the export of a publisher to the configured folder; returns true if one is configured. `key` is its replication
+/// key.
 ///
 /// # Errors
 /// If the folder cannot be used.
 pub(super) fn start_export(
-    plan: &InstancePlan<'_>,
     instance: &Instance,
+    (home, config): (&Home, &TympanConfig),
+    key: &str,
 ) -> Result<bool, CommandFault> {
-    let config = &plan.home.config;
-    let Some(dir) = config.export.dir.as_deref().filter(|_| plan.role == InstanceRole::Publish)
-    else {
-        return Ok(false);
-    };
-    let dir = plan.home.dir.join(dir);
-    let exporter = StaticExporter::open(config.export.export_options(&dir));
+    let Some(dir) = config.export.dir.as_deref() else { return Ok(false) };
+    let exporter = StaticExporter::open(config.export.export_options(&home.dir.join(dir)));
     let exporter = exporter.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
-    let pictures = ExportImageRenderer::new(
-        plan.home.repository.clone(),
-        image_options(config, RenderUrgency::Background, None),
-        &read_or_create_replication_key(&plan.key_dir)?,
-    );
+    let images = image_options(config, RenderUrgency::Background, None);
+    let pictures = ExportImageRenderer::new(home.repository.clone(), images, key);
     instance.set_exporter(Arc::new(exporter), pictures);
     Ok(true)
 }
 
 /// Runs the command.
 pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
-    require_home(&arguments.home)?;
+    require_home(&arguments.home).map_err(home_fault)?;
     let runtime = create_runtime(MAX_BLOCKING_THREADS)?;
     // Data of back ends is requested on the runtime.
     let _guard = runtime.enter();
-    if is_home_locked(&arguments.home)? {
+    if is_home_locked(&arguments.home).map_err(home_fault)? {
         return run_export_beside_instance(arguments);
     }
-    let home = Home::open_existing(&arguments.home)?;
+    let ConfiguredHome { home, config } = open_home(&arguments.home)?;
     let search = SearchIndex::open(
         home.repository.clone(),
         &home.dir.join("search"),
-        home.config.search.search_options(),
+        config.search.search_options(),
     );
     let search =
         Arc::new(search.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?);
-    let studio = ExportSession::open(&home.repository, (&home.dir, &home.config), Some(&search));
+    let studio = ExportSession::open(&home.repository, (&home.dir, &config), Some(&search));
     let done = studio.and_then(|studio| studio.run_export(arguments));
     search.close();
     close_home(&home)?;
@@ -82,7 +78,12 @@ pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
 /// Exports while an instance has the home open, without its full-text index.
 fn run_export_beside_instance(arguments: &ExportArgs) -> CommandOutcome {
     let config = config::read_home_config(&arguments.home)?;
-    let beside = LiveHomeContent::open(&arguments.home)?;
+    let beside =
+        LiveHomeContent::open(&home_access(), &arguments.home).map_err(|error| match error {
+            tympan_home_backup::Error::Refused(reason) => CommandFault::usage(reason),
+            tympan_home_backup::Error::Home(error) => home_fault(error),
+            error => CommandFault::cannot_run(error_chain_text(&error)),
+        })?;
     ExportSession::open(&beside.repository, (&arguments.home, &config), None)?.run_export(arguments)
 }
 
@@ -100,7 +101,7 @@ impl<'a> ExportSession<'a> {
         (dir, config): (&Path, &'a TympanConfig),
         search: Option<&Arc<SearchIndex>>,
     ) -> Result<Self, CommandFault> {
-        let key = read_or_create_replication_key(dir)?;
+        let key = read_or_create_replication_key(dir).map_err(home_fault)?;
         let engine = Arc::new(QueryEngine::new(config.query.query_limits()));
         if let Some(search) = search {
             engine.set_full_text_index(search.clone());

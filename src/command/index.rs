@@ -1,11 +1,9 @@
 //! `tympan index`: lists and rebuilds indexes, explains queries, and lists slow ones.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use http::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tympan_content::{IndexState, IndexStatus, JcrDate};
 use tympan_content_query::{
@@ -13,10 +11,11 @@ use tympan_content_query::{
 };
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
-use crate::args::{HomeOrInstanceArgs, IndexCommand, RemoteInstanceArgs};
-use crate::command::instance::close_home;
-use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
-use crate::home::Home;
+use crate::args::{HomeOrInstanceArgs, IndexCommand};
+use crate::command::remote_instance::{
+    json_list, json_member, json_text, open_stopped_home, percent_encode, print_response, send_form,
+};
+use crate::home::close_home;
 
 /// Runs the command.
 pub(crate) fn run_index_command(index: &IndexCommand) -> CommandOutcome {
@@ -30,54 +29,40 @@ pub(crate) fn run_index_command(index: &IndexCommand) -> CommandOutcome {
     }
 }
 
-/// Returns the instance that the arguments name, if any.
-fn remote_instance(location: &HomeOrInstanceArgs) -> Option<RemoteInstanceArgs> {
-    let (url, token) = (location.url.clone()?, location.token.clone());
-    Some(RemoteInstanceArgs { url, token, json: location.json })
-}
-
-fn open_index_home(location: &HomeOrInstanceArgs) -> Result<Home, CommandFault> {
-    let home = location.home.as_deref().unwrap_or(Path::new("."));
-    Home::open_existing(home)
-}
-
 fn index_fault(error: &dyn std::error::Error) -> CommandFault {
     CommandFault::cannot_run(error_chain_text(error))
 }
 
 fn print_index_status(location: &HomeOrInstanceArgs) -> CommandOutcome {
-    let response = match remote_instance(location) {
+    let response = match location.remote() {
         Some(remote) => send_form(&remote, Method::GET, "/api/v1/indexes", "")?,
         None => {
-            let home = open_index_home(location)?;
+            let home = open_stopped_home(&location.location)?;
             let statuses = home.repository.index_statuses().map_err(|error| index_fault(&error))?;
             close_home(&home)?;
             json!({ "indexes": statuses.iter().map(index_status_json).collect::<Vec<_>>() })
         }
     };
-    if location.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for index in json_list(&response, "indexes") {
-        let detail = json_member(index, "detail");
-        let detail = match json_text(index, "state") {
-            "ready" => format!("{} entries", json_member(detail, "entries")),
-            "building" => {
-                format!(
-                    "{} of {} documents",
-                    json_member(detail, "done"),
-                    json_member(detail, "total")
-                )
-            }
-            "failed" => json_text(detail, "reason").to_owned(),
-            _ => String::new(),
-        };
-        let (name, property, state) =
-            (json_text(index, "name"), json_text(index, "property"), json_text(index, "state"));
-        say!("{name} [{property}] {state} {detail}");
-    }
-    Ok(ExitCode::SUCCESS)
+    print_response(location.json, &response, || {
+        for index in json_list(&response, "indexes") {
+            let detail = json_member(index, "detail");
+            let detail = match json_text(index, "state") {
+                "ready" => format!("{} entries", json_member(detail, "entries")),
+                "building" => {
+                    format!(
+                        "{} of {} documents",
+                        json_member(detail, "done"),
+                        json_member(detail, "total")
+                    )
+                }
+                "failed" => json_text(detail, "reason").to_owned(),
+                _ => String::new(),
+            };
+            let (name, property, state) =
+                (json_text(index, "name"), json_text(index, "property"), json_text(index, "state"));
+            say!("{name} [{property}] {state} {detail}");
+        }
+    })
 }
 
 fn index_status_json(status: &IndexStatus) -> Value {
@@ -93,7 +78,7 @@ fn index_status_json(status: &IndexStatus) -> Value {
 }
 
 fn rebuild_indexes(name: Option<&str>, location: &HomeOrInstanceArgs) -> CommandOutcome {
-    if let Some(remote) = remote_instance(location) {
+    if let Some(remote) = location.remote() {
         let path = match name {
             Some(name) => format!("/api/v1/indexes/rebuild?name={}", percent_encode(name)),
             None => "/api/v1/indexes/rebuild".to_owned(),
@@ -105,7 +90,7 @@ fn rebuild_indexes(name: Option<&str>, location: &HomeOrInstanceArgs) -> Command
         say!("{} maps are being rebuilt", json_member(&response, "dropped"));
         return Ok(ExitCode::SUCCESS);
     }
-    let home = open_index_home(location)?;
+    let home = open_stopped_home(&location.location)?;
     let dropped = home.repository.drop_indexes(name).map_err(|error| index_fault(&error))?;
     let built = home.repository.build_indexes().map_err(|error| index_fault(&error))?;
     close_home(&home)?;
@@ -129,7 +114,7 @@ fn explain_query(
     analyze: bool,
     location: &HomeOrInstanceArgs,
 ) -> CommandOutcome {
-    let response = match remote_instance(location) {
+    let response = match location.remote() {
         Some(remote) => {
             let mode = if analyze { "analyze" } else { "plan" };
             let statement = percent_encode(query);
@@ -139,7 +124,7 @@ fn explain_query(
         }
         None => {
             let query = parse_query(query, language)?;
-            let home = open_index_home(location)?;
+            let home = open_stopped_home(&location.location)?;
             let snapshot = home.repository.snapshot().map_err(|error| index_fault(&error))?;
             let engine = QueryEngine::default();
             let explanation = engine
@@ -154,12 +139,9 @@ fn explain_query(
             response
         }
     };
-    if location.json {
-        say!("{response}");
-    } else {
+    print_response(location.json, &response, || {
         say!("{}", json_text(&response, "text").trim_end());
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Parses a query; a map of predicates is written as URL parameters.
@@ -178,30 +160,23 @@ fn parse_query(query: &str, language: &str) -> Result<ContentQuery, CommandFault
 }
 
 fn print_slow_queries(location: &HomeOrInstanceArgs) -> CommandOutcome {
-    let Some(remote) = remote_instance(location) else {
+    let Some(remote) = location.remote() else {
         return Err(CommandFault::usage(
             "slow statements are kept in memory by the running instance; query it with --url",
         ));
     };
     let response = send_form(&remote, Method::GET, "/api/v1/query/slow", "")?;
-    if location.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for statement in json_list(&response, "statements") {
-        say!(
-            "{} times, {:.1} ms in total, {:.1} ms at most, plan {}, component {}: {}",
-            json_member(statement, "count"),
-            json_member(statement, "total_ms").as_f64().unwrap_or(0.0),
-            json_member(statement, "max_ms").as_f64().unwrap_or(0.0),
-            json_text(statement, "plan"),
-            json_text(statement, "component"),
-            json_text(statement, "statement")
-        );
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn percent_encode(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+    print_response(location.json, &response, || {
+        for statement in json_list(&response, "statements") {
+            say!(
+                "{} times, {:.1} ms in total, {:.1} ms at most, plan {}, component {}: {}",
+                json_member(statement, "count"),
+                json_member(statement, "total_ms").as_f64().unwrap_or(0.0),
+                json_member(statement, "max_ms").as_f64().unwrap_or(0.0),
+                json_text(statement, "plan"),
+                json_text(statement, "component"),
+                json_text(statement, "statement")
+            );
+        }
+    })
 }

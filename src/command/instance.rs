@@ -2,56 +2,53 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_assets::{
-    ASSET_UPDATE_USER, AssetCounters, AssetFollower, AssetHandler, AssetProcessor, WriteBackProcess,
+    ASSET_UPDATE_USER, AssetFollower, AssetHandler, AssetProcessor, WriteBackProcess,
 };
 use tympan_content::{NodePath, Repository};
+use tympan_home::{
+    Home, cluster_facts, random_text, read_or_create_replication_key, require_own_blob_folder,
+    require_same_blob_folder,
+};
 use tympan_jobs::workflow::{StepRegistry, WorkflowEngine, WorkflowHandler, WorkflowLauncher};
 use tympan_jobs::{
     JobQueues, JobWorker, JobWorkerOptions, OsgiConfigWatcher, RemovalClock, TopicPattern,
 };
-use tympan_mounts::MountService;
-use tympan_render::{
-    DirScriptSource, FragmentCache, RenderMode, RenderOptions, Renderer, RepositoryScriptSource,
-};
+use tympan_mounts::{MountService, MountSettings};
+use tympan_render::{RenderMode, Renderer};
 use tympan_replicate::{HomePairs, OnOffTimeFollower, OnOffTimeHandler, Replicator};
 use tympan_search::SearchIndex;
 use tympan_server::{
-    ImageOptions, Instance, InstanceOptions, InstanceRole, InstanceShortcut, Logins, PoolState,
-    admin_router, main_router,
+    Instance, InstanceOptions, InstanceRole, InstanceShortcut, LedgerUrlResolver, Logins,
+    PoolState, admin_router, connection_metrics_source, main_router, shorten_ledger_name,
 };
 use tympan_store::{PostgresStore, StateDatabase};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 use tympan_web::ip_network::{InvalidNetwork, IpNetwork};
 use tympan_web::listen::{
-    ListenerCounters, ListenerLimits, ListenerOptions, OverflowPolicy, PortReuse, bind_listener,
-    serve_listener,
+    ListenerOptions, OverflowPolicy, PortReuse, bind_listener, serve_listener,
 };
+use tympan_web::listener_certificate::ListenerCertificate;
 
 use crate::args;
-use crate::blob_metrics;
-use crate::blob_sharing::BlobSharing;
-use crate::cluster_facts;
-use crate::command::certificate::{ListenerCertificate, read_tls};
+use crate::command::export::start_export;
+use crate::command::listener_options::{admin_front, main_front, read_listener_certificate};
+use crate::command::process_signals::ProcessSignals;
+use crate::command::renderer::{create_plain_renderer, image_options};
 use crate::command::rendition_process::{self, RenderUrgency};
-use crate::command::{create_runtime, open_file_limit};
-use crate::component_backend;
+use crate::command::runtime::create_runtime;
 use crate::config::TympanConfig;
-use crate::home::{Home, random_text, read_or_create_replication_key};
-use crate::home_origin;
-use crate::ledger::LedgerUrlResolver;
-use crate::maintenance;
+use crate::home::{ConfiguredHome, close_home, create_admin, home_access, open_home, open_state};
+use crate::home_fault::home_fault;
 use crate::scheduled_backup;
-use crate::trusted_clock;
 
 /// The default number of requests that render or edit concurrently.
 const DEFAULT_WORK_PERMITS: usize = 128;
@@ -70,6 +67,7 @@ const DEFAULT_LEDGER_RESPONSES: usize = 65_536;
 pub(crate) struct InstancePlan<'a> {
     pub(crate) role: InstanceRole,
     pub(crate) home: &'a Home,
+    pub(crate) config: &'a TympanConfig,
     pub(crate) listen: SocketAddr,
     pub(crate) admin_listen: Option<SocketAddr>,
     /// The folder with `replication.key`.
@@ -151,14 +149,14 @@ pub(crate) async fn start_instance(
     let address = listener.local_addr().unwrap_or(plan.listen);
     let admin_listener = plan.admin_listen.map(bound).transpose()?;
     let admin_address = admin_listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let config = &plan.home.config;
-    let mut front = main_front(config, DEFAULT_MAX_BODY_BYTES)?;
+    let config = plan.config;
+    let certificate = read_listener_certificate(config)?;
+    let mut front = main_front(config, certificate.as_ref(), DEFAULT_MAX_BODY_BYTES);
     front.limits.overflow = OverflowPolicy::Refuse;
-    let certificate = ListenerCertificate::from_listener(&front, config);
     // Registered before another repository could collect blobs that came with the home.
-    let sharing = BlobSharing::of_home(plan.home);
-    sharing.register()?;
-    let state = plan.home.open_state().await?;
+    let sharing = plan.home.blob_sharing();
+    sharing.register().map_err(home_fault)?;
+    let state = open_state(&plan.home.dir).await?;
     let repository = plan.home.repository.clone();
     let queues = JobQueues::new(state.pool().clone());
     let failed = |error: &dyn std::error::Error| CommandFault::cannot_run(error_chain_text(error));
@@ -169,9 +167,11 @@ pub(crate) async fn start_instance(
     let (configurator, mounts) = create_job_configurator(plan, &queues, state.is_shared())?;
     if plan.is_asset_worker {
         let facts = &configurator.worker().options().shared_facts;
-        cluster_facts::require_same_blob_folder(plan.home, facts, &queues).await?;
+        require_same_blob_folder(&home_access(), plan.home, facts, &queues)
+            .await
+            .map_err(home_fault)?;
     }
-    let key = read_or_create_replication_key(&plan.key_dir)?;
+    let key = read_or_create_replication_key(&plan.key_dir).map_err(home_fault)?;
     // Instances on one database share one identity towards others.
     let key = match state.is_shared() {
         true => tympan_server::ensure_shared_secret(state.pool(), "replication.key", &key)
@@ -187,12 +187,14 @@ pub(crate) async fn start_instance(
         key.clone(),
         pairs.clone(),
     );
-    let models = plan.home.config.workflows.model_roots()?;
+    let models = plan.config.workflows.model_roots()?;
     let workflows = WorkflowEngine::new(queues.clone()).with_model_roots(models);
     replicator.set_queue_name_source(configurator.worker().clone());
     register_workflow_steps(plan, &workflows, configurator.worker(), &replicator)?;
     if !plan.is_asset_worker {
-        maintenance::register_maintenance(configurator.worker(), plan.home).await?;
+        tympan_home::register_maintenance(configurator.worker(), plan.home)
+            .await
+            .map_err(home_fault)?;
     }
     let mut logins = Logins::new(state.pool().clone(), repository.clone())
         .with_trusted_proxies(&trusted_proxies(config)?);
@@ -210,7 +212,8 @@ pub(crate) async fn start_instance(
     let site_state = crate::ledger::site_files_state(plan.site.as_deref())?;
     let ledger = match role {
         InstanceRole::Publish => {
-            Some(crate::ledger::open_home_ledger(plan.home, &state, (&key, site_state)).await?)
+            let home = (plan.home, config);
+            Some(crate::ledger::open_home_ledger(home, &state, (&key, site_state)).await?)
         }
         InstanceRole::Author => None,
     };
@@ -252,19 +255,29 @@ pub(crate) async fn start_instance(
         replicator.set_url_resolver(Arc::new(LedgerUrlResolver::new(ledger.clone(), &instance)));
         replicator.set_publisher(&crate::ledger::publisher_short_name(plan.home)?);
         let all = ledger.publisher_names().await.map_err(|error| failed(&error))?;
-        let all: Vec<String> =
-            all.iter().map(|name| crate::ledger::shorten_ledger_name(name)).collect();
+        let all: Vec<String> = all.iter().map(|name| shorten_ledger_name(name)).collect();
         replicator.split_shared_follower(&all).await.map_err(|error| failed(&error))?;
     }
     register_image_rendering(plan, &instance, configurator.worker());
     register_pool_metrics(&instance, (&state, plan.home.database.as_ref()), &front);
     add_dependency_probes(plan, &instance);
-    instance.add_metrics_source(blob_metrics::blob_metrics_source(&plan.home.blobs));
+    let (buckets, composite) = (plan.home.blobs.buckets.clone(), plan.home.blobs.composite.clone());
+    instance.add_metrics_source(move |role| {
+        tympan_blobs::format_blob_metrics(role, &buckets, composite.as_deref())
+    });
     instance.add_metrics_source(connection_metrics_source(Arc::clone(&front.counters)));
     instance.set_guest_notes(sharing.guest_note_sources());
-    let exports = super::export::start_export(plan, &instance)?;
+    let exports = role == InstanceRole::Publish && {
+        let key = read_or_create_replication_key(&plan.key_dir).map_err(home_fault)?;
+        start_export(&instance, (plan.home, config), &key)?
+    };
     if !plan.is_asset_worker {
-        scheduled_backup::register_save_job(configurator.worker(), plan.home, &instance).await?;
+        scheduled_backup::register_save_job(
+            configurator.worker(),
+            (plan.home, &config.backup),
+            &instance,
+        )
+        .await?;
     }
     if role == InstanceRole::Publish {
         // Flush changes that a crash prevented from being flushed.
@@ -305,7 +318,7 @@ pub(crate) async fn start_instance(
         let watched = composite.clone();
         instance.add_health_check("base", move || watched.current_fault());
         tasks.spawn(async move {
-            home_origin::renew_lease_until_stopped(composite, stopped).await;
+            tympan_home::renew_lease_until_stopped(composite, stopped).await;
             Ok(())
         });
     }
@@ -365,7 +378,7 @@ async fn watch_clock(
         tokio::select! {
             // Also ends if the sender was dropped.
             _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
-            () = tokio::time::sleep(trusted_clock::CLOCK_CHECK_INTERVAL) => {}
+            () = tokio::time::sleep(tympan_home::CLOCK_CHECK_INTERVAL) => {}
         }
         let now = check_clock(home.clone(), repository.clone()).await;
         if let Err(error) = logins.remove_stale_tokens(now).await {
@@ -376,7 +389,7 @@ async fn watch_clock(
 
 /// Returns the time that expiry is measured against.
 async fn check_clock(home: PathBuf, repository: Repository) -> SystemTime {
-    let look = move || trusted_clock::trusted_now(&home, &**repository.chunks(), SystemTime::now());
+    let look = move || tympan_home::trusted_now(&home, &**repository.chunks(), SystemTime::now());
     // If the check fails, nothing counts as expired.
     tokio::task::spawn_blocking(look).await.unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -498,46 +511,9 @@ fn register_pool_metrics(
     });
 }
 
-/// A metric that shows when more clients hold connections than allowed, as name, description and counter.
-type ConnectionMetricSpec = (&'static str, &'static str, fn(&ListenerCounters) -> &AtomicU64);
-
-const CONNECTION_METRICS: [ConnectionMetricSpec; 3] = [
-    (
-        "tympan_connections_saturated_total",
-        "Connections that arrived while all connection slots were in use; raise max_connections if this \
-         repeats.",
-        |counters| &counters.saturated,
-    ),
-    (
-        "tympan_connections_evicted_total",
-        "Idle connections closed because others were waiting; raise max_connections.",
-        |counters| &counters.evicted,
-    ),
-    (
-        "tympan_connections_released_total",
-        "Connections closed after a response because few connection slots were free; raise max_connections.",
-        |counters| &counters.closed_when_scarce,
-    ),
-];
-
-/// Returns a source that writes the counters of the main listener as Prometheus text.
-fn connection_metrics_source(
-    counters: Arc<ListenerCounters>,
-) -> impl Fn(&str) -> String + Send + Sync {
-    move |role| {
-        let line = |(name, help, read): &ConnectionMetricSpec| {
-            let value = read(&counters).load(Ordering::Relaxed);
-            format!(
-                "# HELP {name} {help}\n# TYPE {name} counter\n{name}{{role=\"{role}\"}} {value}\n"
-            )
-        };
-        CONNECTION_METRICS.iter().map(line).collect()
-    }
-}
-
 /// Enables an instance to render pictures, and an author's worker to process assets.
 fn register_image_rendering(plan: &InstancePlan<'_>, instance: &Instance, worker: &JobWorker) {
-    let config = &plan.home.config;
+    let config = plan.config;
     let limits = config.assets.processing_limits();
     let mut counters = None;
     if plan.role == InstanceRole::Author {
@@ -552,30 +528,16 @@ fn register_image_rendering(plan: &InstancePlan<'_>, instance: &Instance, worker
     instance.set_image_options(image_options(config, RenderUrgency::Interactive, counters));
 }
 
-/// Returns the image rendering options.
-pub(super) fn image_options(
-    config: &TympanConfig,
-    urgency: RenderUrgency,
-    counters: Option<Arc<AssetCounters>>,
-) -> ImageOptions {
-    ImageOptions {
-        rendition_pool: rendition_process::create_process_pool(config, urgency),
-        limits: config.assets.processing_limits(),
-        widths: config.assets.url_widths.clone(),
-        max_parallel_renders: rendition_process::core_count(),
-        asset_counters: counters,
-    }
-}
-
 /// Creates the job engine, with the configurations in content; and the mounts of an author.
 fn create_job_configurator(
     plan: &InstancePlan<'_>,
     queues: &JobQueues,
     is_shared: bool,
 ) -> Result<(OsgiConfigWatcher, Option<MountService>), CommandFault> {
-    let section = &plan.home.config.jobs;
+    let section = &plan.config.jobs;
     let role = if plan.is_asset_worker { ASSET_WORKER_ROLE } else { plan.role.name() };
-    let name = format!("{role}-{}", random_text()?.get(..12).unwrap_or_default());
+    let name =
+        format!("{role}-{}", random_text().map_err(home_fault)?.get(..12).unwrap_or_default());
     let mut options = JobWorkerOptions::new(role, name);
     if let Some(threads) = section.threads {
         options.threads = threads;
@@ -588,20 +550,23 @@ fn create_job_configurator(
     }
     let home = plan.home.dir.clone();
     options.removal_clock =
-        RemovalClock::new(move |now| trusted_clock::recorded_trusted_now(&home, now));
+        RemovalClock::new(move |now| tympan_home::recorded_trusted_now(&home, now));
     if plan.is_asset_worker {
         options.accepted_topics =
             ASSET_TOPICS.iter().map(|topic| TopicPattern::parse_queue_pattern(topic)).collect();
         options.reserves_topics = true;
     }
     let settings = match plan.role {
-        InstanceRole::Author => Some(
-            plan.home.config.mounts.mount_settings(&plan.home.dir, &plan.home.config.outgoing)?,
-        ),
+        InstanceRole::Author => {
+            let outgoing = plan.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
+            Some(plan.config.mounts.mount_settings(&plan.home.dir, outgoing)?)
+        }
         InstanceRole::Publish => None,
     };
     if is_shared && plan.role == InstanceRole::Author {
-        options.shared_facts = cluster_facts::cluster_facts(plan.home, settings.as_ref())?;
+        let mounts = settings.as_ref().map(MountSettings::fingerprint);
+        options.shared_facts =
+            cluster_facts(&home_access(), plan.home, mounts).map_err(home_fault)?;
     }
     let worker = JobWorker::new(queues.clone(), options);
     let runtime = tokio::runtime::Handle::current();
@@ -632,8 +597,7 @@ fn register_workflow_steps(
     replicator: &Replicator,
 ) -> Result<(), CommandFault> {
     let runtime = tokio::runtime::Handle::current();
-    let studio =
-        rendition_process::create_process_pool(&plan.home.config, RenderUrgency::Background);
+    let studio = rendition_process::create_process_pool(plan.config, RenderUrgency::Background);
     let write_back =
         WriteBackProcess::new(plan.home.repository.clone()).with_rendition_pool(studio);
     let mut steps =
@@ -641,10 +605,10 @@ fn register_workflow_steps(
     for process in tympan_assets::await_asset_processes(&plan.home.repository) {
         steps = steps.with_process(process);
     }
-    let outgoing = plan.home.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
+    let outgoing = plan.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
     steps = steps.with_external_hosts(&outgoing);
     if plan.role == InstanceRole::Author {
-        let keeping = plan.home.config.versions.version_keeping();
+        let keeping = plan.config.versions.version_keeping();
         for process in tympan_replicate::replication_processes(replicator, keeping, &runtime) {
             steps = steps.with_process(process);
         }
@@ -653,7 +617,7 @@ fn register_workflow_steps(
         worker.register_handler(handler);
     }
     if plan.role == InstanceRole::Author {
-        let keeping = plan.home.config.versions.version_keeping();
+        let keeping = plan.config.versions.version_keeping();
         let handler = OnOffTimeHandler::new(replicator.clone(), keeping, runtime);
         worker.register_handler(Arc::new(handler));
     }
@@ -759,108 +723,23 @@ fn create_renderer(
     create_plain_renderer(&plan.home.repository, (mode, plan.site.as_deref()), config)
 }
 
-/// Creates a renderer with the template settings of the configuration.
-pub(super) fn create_plain_renderer(
-    repository: &Repository,
-    (mode, site): (RenderMode, Option<&Path>),
-    config: &TympanConfig,
-) -> Result<Renderer, CommandFault> {
-    let options = RenderOptions { mode, ..RenderOptions::default() };
-    let renderer = match site {
-        Some(site) => {
-            let below = RepositoryScriptSource::new(repository.clone());
-            Renderer::with_scripts(Box::new(DirScriptSource::new(site.to_owned(), below)), options)
-        }
-        None => Renderer::new(repository, options),
-    };
-    let renderer = match component_backend::create_backends(&config.back_ends, &config.outgoing)? {
-        Some(back_ends) => renderer.with_backends(back_ends),
-        None => renderer,
-    };
-    Ok(match config.fragments.fragment_options().filter(|_| mode == RenderMode::Publish) {
-        Some(options) => renderer.with_fragments(FragmentCache::new(options)),
-        None => renderer,
-    })
-}
-
-/// Returns the number of connections to serve concurrently with this limit of open files, and logs a warning if it is
-/// lower than `requested_limit`: idle connections are closed in favor of new ones, which the kernel would refuse otherwise.
-fn limit_by_open_files(requested_limit: usize, files: Option<u64>) -> usize {
-    let most = files.map_or(requested_limit, ListenerLimits::max_connections_for_files);
-    if most < requested_limit {
-        tracing::warn!(
-            requested_limit,
-            connections = most,
-            files,
-            "connection limit lowered because of the limit on open files"
-        );
-    }
-    requested_limit.min(most)
-}
-
-/// Returns the options of the main listener; a request body may have `body_bytes` bytes by default.
-///
-/// # Errors
-/// If a certificate or key cannot be read.
-pub(crate) fn main_front(
-    config: &TympanConfig,
-    body_bytes: u64,
-) -> Result<ListenerOptions, CommandFault> {
-    let section = &config.listen;
-    let mut limits = ListenerLimits { max_body_bytes: body_bytes, ..ListenerLimits::default() };
-    if let Some(max) = section.max_connections {
-        limits.max_connections = max;
-    }
-    limits.max_connections = limit_by_open_files(limits.max_connections, open_file_limit());
-    if let Some(max) = section.max_header {
-        limits.max_header_bytes = usize::try_from(max.0).unwrap_or(usize::MAX);
-    }
-    if let Some(max) = section.max_body {
-        limits.max_body_bytes = max.0;
-    }
-    if let Some(timeout) = section.header_timeout {
-        limits.header_timeout = timeout.0;
-    }
-    let tls = match (&section.tls_certificate, &section.tls_key) {
-        (Some(certificate), Some(key)) => Some(read_tls(certificate, key)?),
-        (None, None) => None,
-        _ => {
-            return Err(CommandFault::usage(
-                "tympan.toml: `tls_certificate` and `tls_key` must be set together",
-            ));
-        }
-    };
-    Ok(ListenerOptions { limits, tls, ..ListenerOptions::default() })
-}
-
-fn admin_front(config: &TympanConfig) -> ListenerOptions {
-    let max_connections = config.admin.max_connections.unwrap_or(16);
-    ListenerLimits {
-        max_connections,
-        max_header_bytes: 16 * 1024,
-        max_body_bytes: 64 * 1024,
-        ..ListenerLimits::default()
-    }
-    .into()
-}
-
 /// Runs an instance until a signal.
 pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -> CommandOutcome {
-    crate::home_chunk_store::set_database_url_override(arguments.database.as_deref());
-    crate::home_chunk_store::set_blob_url_override(arguments.blobs.as_deref());
-    crate::home_chunk_store::mark_instance_process();
+    crate::home::set_database_url_override(arguments.database.as_deref());
+    crate::home::set_blob_url_override(arguments.blobs.as_deref());
+    crate::home::mark_instance_process();
     if arguments.role.is_some()
-        && crate::home_chunk_store::has_database_configured(&arguments.home)?
+        && home_access().has_database_configured(&arguments.home).map_err(home_fault)?
     {
-        cluster_facts::require_own_blob_folder(&arguments.home)?;
+        require_own_blob_folder(&home_access(), &arguments.home).map_err(home_fault)?;
     }
-    let home = Home::open(&arguments.home)?;
+    let ConfiguredHome { home, config } = open_home(&arguments.home)?;
     if arguments.role.is_some() && home.local.is_some() {
         return Err(CommandFault::usage(
             "`--role assets` shares its queues with another process: name their database with `--database`",
         ));
     }
-    if let Some(password) = home.create_admin()? {
+    if let Some(password) = create_admin(&home)? {
         let (admin, file) = (crate::home::ADMIN_USER, arguments.home.join("initial-password"));
         let file = file.display();
         // Output that goes elsewhere ends up in logs, which others read.
@@ -875,14 +754,15 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
     let default = SocketAddr::from(([127, 0, 0, 1], port));
     let plan = InstancePlan {
         role,
-        listen: arguments.listen.or(home.config.listen.address).unwrap_or(default),
-        admin_listen: arguments.admin_listen.or(home.config.admin.address),
+        listen: arguments.listen.or(config.listen.address).unwrap_or(default),
+        admin_listen: arguments.admin_listen.or(config.admin.address),
         key_dir: home.dir.clone(),
         site: None,
         is_asset_worker: arguments.role.is_some(),
         home: &home,
+        config: &config,
     };
-    let permits = home.config.work.permits.unwrap_or(DEFAULT_WORK_PERMITS);
+    let permits = config.work.permits.unwrap_or(DEFAULT_WORK_PERMITS);
     create_runtime(permits + 64)?.block_on(async {
         let mut signals = ProcessSignals::listen()?.with_hangup()?;
         let mut running = start_instance(&plan).await?;
@@ -898,78 +778,4 @@ pub(crate) fn run_instance(role: InstanceRole, arguments: &args::InstanceArgs) -
     })?;
     close_home(&home)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Seals the written packs, so that the next start need not scan them.
-pub(crate) fn close_home(home: &Home) -> Result<(), CommandFault> {
-    match &home.local {
-        Some(local) => {
-            local.close().map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
-        }
-        None => Ok(()),
-    }
-}
-
-/// Handlers of the signals to end and to reopen logs, active from creation: no process reports ready before.
-pub(crate) struct ProcessSignals {
-    interrupt_signal: Signal,
-    terminate_signal: Signal,
-    hangup_signal: Option<Signal>,
-}
-
-impl ProcessSignals {
-    /// Installs the handlers.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub(crate) fn listen() -> Result<Self, CommandFault> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| {
-                CommandFault::cannot_run(format!("cannot listen for signals: {error}"))
-            })
-        };
-        Ok(Self {
-            interrupt_signal: listen(SignalKind::interrupt())?,
-            terminate_signal: listen(SignalKind::terminate())?,
-            hangup_signal: None,
-        })
-    }
-
-    /// Also handles SIGHUP, the request to reopen logs, which ends a process without a handler.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub(crate) fn with_hangup(self) -> Result<Self, CommandFault> {
-        let hangup = signal(SignalKind::hangup()).map_err(|error| {
-            CommandFault::cannot_run(format!("cannot listen for signals: {error}"))
-        })?;
-        Ok(Self { hangup_signal: Some(hangup), ..self })
-    }
-
-    /// Waits for a signal to end the process.
-    pub(crate) async fn wait_for_end(&mut self) {
-        self.wait_for_end_or_hangup(|| {}).await;
-    }
-
-    /// Waits for a signal to end the process; `reopen` reopens its logs on each SIGHUP.
-    pub(crate) async fn wait_for_end_or_hangup(&mut self, reopen: impl Fn()) {
-        let Self {
-            interrupt_signal: interrupt,
-            terminate_signal: terminate,
-            hangup_signal: hangup,
-        } = self;
-        loop {
-            let hung_up = async {
-                match hangup {
-                    Some(hangup) => hangup.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = interrupt.recv() => return,
-                _ = terminate.recv() => return,
-                _ = hung_up => reopen(),
-            }
-        }
-    }
 }

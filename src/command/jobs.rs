@@ -4,12 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use http::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::args::{JobsCommand, RemoteInstanceArgs};
-use crate::command::remote_instance::{json_list, json_member, json_text, send_form};
+use crate::command::remote_instance::{
+    encode_form, json_list, json_member, json_text, print_response, send_form,
+};
 
 /// The polling interval of a queue that is being paused.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,8 +39,8 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
             fields.extend(set.iter().map(|setting| ("set", setting.as_str())));
             let response =
                 send_form(remote, Method::POST, "/api/v1/jobs/queues", &encode_form(fields))?;
-            print_response(remote, &response, || {
-                format!("the queue `{name}` is configured as {}", json_text(&response, "pid"))
+            print_response(remote.json, &response, || {
+                say!("the queue `{name}` is configured as {}", json_text(&response, "pid"))
             })
         }
         JobsCommand::Set { queue, properties, remote } => {
@@ -47,8 +48,8 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
             fields.extend(properties.iter().map(|setting| ("set", setting.as_str())));
             let response =
                 send_form(remote, Method::POST, "/api/v1/jobs/queues/set", &encode_form(fields))?;
-            print_response(remote, &response, || {
-                format!(
+            print_response(remote.json, &response, || {
+                say!(
                     "the queue `{queue}` runs {} jobs at once on this instance, configured by {}",
                     json_member(&response, "parallelHere"),
                     json_text(&response, "pid")
@@ -62,62 +63,37 @@ pub(crate) fn run_jobs_command(jobs: &JobsCommand) -> CommandOutcome {
             if *json_member(&response, "changed") != Value::Bool(true) {
                 return Err(CommandFault::usage(format!("the queue `{queue}` is not paused")));
             }
-            print_response(remote, &response, || format!("the queue `{queue}` is resumed"))
+            print_response(remote.json, &response, || say!("the queue `{queue}` is resumed"))
         }
         JobsCommand::Schedules(remote) => list_schedules(remote),
         JobsCommand::Run { schedule, remote } => {
             let fields = encode_form([("name", schedule.as_str())]);
             let path = format!("/api/v1/schedules/run?{fields}");
             let response = send_form(remote, Method::POST, &path, "")?;
-            print_response(remote, &response, || {
-                format!("started as job {}", json_member(&response, "job"))
+            print_response(remote.json, &response, || {
+                say!("started as job {}", json_member(&response, "job"))
             })
         }
         JobsCommand::Retry { id, queue, remote } => retry_jobs(*id, queue.as_deref(), remote),
     }
 }
 
-/// Encodes fields as a URL-encoded form.
-fn encode_form<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    let pairs = fields
-        .into_iter()
-        .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
-    pairs.collect::<Vec<_>>().join("&")
-}
-
-/// Prints a response as JSON, or as text.
-fn print_response(
-    remote: &RemoteInstanceArgs,
-    response: &Value,
-    words: impl Fn() -> String,
-) -> CommandOutcome {
-    if remote.json {
-        say!("{response}");
-    } else {
-        say!("{}", words());
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 fn list_topics(remote: &RemoteInstanceArgs) -> CommandOutcome {
     let response = send_form(remote, Method::GET, "/api/v1/jobs/topics", "")?;
-    if remote.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for topic in json_list(&response, "topics") {
-        say!("{}", json_text(topic, "topic"));
-        for name in json_list(topic, "alsoCalled").filter_map(Value::as_str) {
-            say!("  AEM name: {name}");
+    print_response(remote.json, &response, || {
+        for topic in json_list(&response, "topics") {
+            say!("{}", json_text(topic, "topic"));
+            for name in json_list(topic, "alsoCalled").filter_map(Value::as_str) {
+                say!("  AEM name: {name}");
+            }
+            say!("  queue `{}`, {}", json_text(topic, "queue"), job_counts_text(topic));
+            if *json_member(topic, "handled") == Value::Bool(false)
+                && json_member(topic, "queued").as_u64() > Some(0)
+            {
+                say!("  no handler on this instance");
+            }
         }
-        say!("  queue `{}`, {}", json_text(topic, "queue"), job_counts_text(topic));
-        if *json_member(topic, "handled") == Value::Bool(false)
-            && json_member(topic, "queued").as_u64() > Some(0)
-        {
-            say!("  no handler on this instance");
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Returns the number of jobs and their durations as text.
@@ -136,33 +112,30 @@ fn job_counts_text(of: &Value) -> String {
 
 fn list_queues(remote: &RemoteInstanceArgs) -> CommandOutcome {
     let response = send_form(remote, Method::GET, "/api/v1/jobs/queues", "")?;
-    if remote.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for queue in json_list(&response, "queues") {
-        let paused =
-            if *json_member(queue, "paused") == Value::Bool(true) { ", paused" } else { "" };
-        say!("{}{paused}", json_text(queue, "name"));
-        say!(
-            "  {}, {} at once on this instance ({}), {} retries, ranking {}",
-            json_text(queue, "type"),
-            json_member(queue, "parallelHere"),
-            json_member(queue, "maxParallel"),
-            json_member(queue, "retries"),
-            json_member(queue, "ranking")
-        );
-        let topics: Vec<&str> = json_list(queue, "topics").filter_map(Value::as_str).collect();
-        if !topics.is_empty() {
-            say!("  takes {}", topics.join(", "));
+    print_response(remote.json, &response, || {
+        for queue in json_list(&response, "queues") {
+            let paused =
+                if *json_member(queue, "paused") == Value::Bool(true) { ", paused" } else { "" };
+            say!("{}{paused}", json_text(queue, "name"));
+            say!(
+                "  {}, {} at once on this instance ({}), {} retries, ranking {}",
+                json_text(queue, "type"),
+                json_member(queue, "parallelHere"),
+                json_member(queue, "maxParallel"),
+                json_member(queue, "retries"),
+                json_member(queue, "ranking")
+            );
+            let topics: Vec<&str> = json_list(queue, "topics").filter_map(Value::as_str).collect();
+            if !topics.is_empty() {
+                say!("  takes {}", topics.join(", "));
+            }
+            say!("  PID {}", json_text(queue, "pid"));
+            say!("  {}", job_counts_text(queue));
         }
-        say!("  PID {}", json_text(queue, "pid"));
-        say!("  {}", job_counts_text(queue));
-    }
-    for worker in json_list(&response, "workers") {
-        say!("process {} ({})", json_text(worker, "name"), json_text(worker, "role"));
-    }
-    Ok(ExitCode::SUCCESS)
+        for worker in json_list(&response, "workers") {
+            say!("process {} ({})", json_text(worker, "name"), json_text(worker, "role"));
+        }
+    })
 }
 
 /// Lists the workflow models with their faults.
@@ -187,44 +160,38 @@ fn list_workflow_models(remote: &RemoteInstanceArgs) -> CommandOutcome {
 
 fn list_jobs(fields: &str, remote: &RemoteInstanceArgs) -> CommandOutcome {
     let response = send_form(remote, Method::GET, &format!("/api/v1/jobs?{fields}"), "")?;
-    if remote.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for job in json_list(&response, "jobs") {
-        say!(
-            "{} {} {} by {}, attempt {}",
-            json_member(job, "id"),
-            json_text(job, "state"),
-            json_text(job, "topic"),
-            json_text(job, "user"),
-            json_member(job, "attempt")
-        );
-        let progress = json_member(job, "progress");
-        if !progress.is_null() {
-            let (done, total) = (json_member(progress, "done"), json_member(progress, "total"));
-            say!("  {done} of {total}: {}", json_text(progress, "message"));
+    print_response(remote.json, &response, || {
+        for job in json_list(&response, "jobs") {
+            say!(
+                "{} {} {} by {}, attempt {}",
+                json_member(job, "id"),
+                json_text(job, "state"),
+                json_text(job, "topic"),
+                json_text(job, "user"),
+                json_member(job, "attempt")
+            );
+            let progress = json_member(job, "progress");
+            if !progress.is_null() {
+                let (done, total) = (json_member(progress, "done"), json_member(progress, "total"));
+                say!("  {done} of {total}: {}", json_text(progress, "message"));
+            }
+            if let Some(error) = json_member(job, "lastError").as_str() {
+                say!("  {error}");
+            }
         }
-        if let Some(error) = json_member(job, "lastError").as_str() {
-            say!("  {error}");
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn list_schedules(remote: &RemoteInstanceArgs) -> CommandOutcome {
     let response = send_form(remote, Method::GET, "/api/v1/jobs/schedules", "")?;
-    if remote.json {
-        say!("{response}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    for schedule in json_list(&response, "schedules") {
-        say!("{}", json_text(schedule, "name"));
-        let next = json_member(schedule, "nextRun").as_str().unwrap_or("never");
-        say!("  `{}`, next at {next}", json_text(schedule, "rule"));
-        say!("  topic {}", json_text(schedule, "topic"));
-    }
-    Ok(ExitCode::SUCCESS)
+    print_response(remote.json, &response, || {
+        for schedule in json_list(&response, "schedules") {
+            say!("{}", json_text(schedule, "name"));
+            let next = json_member(schedule, "nextRun").as_str().unwrap_or("never");
+            say!("  `{}`, next at {next}", json_text(schedule, "rule"));
+            say!("  topic {}", json_text(schedule, "topic"));
+        }
+    })
 }
 
 /// Pauses a queue, and waits for running jobs if requested.
@@ -234,7 +201,7 @@ fn pause_queue(queue: &str, is_waiting: bool, remote: &RemoteInstanceArgs) -> Co
     if is_waiting {
         wait_until_queue_idle(queue, remote)?;
     }
-    print_response(remote, &response, || format!("the queue `{queue}` is paused"))
+    print_response(remote.json, &response, || say!("the queue `{queue}` is paused"))
 }
 
 /// Waits until no job of a queue is running.
@@ -265,7 +232,7 @@ fn retry_jobs(id: Option<i64>, queue: Option<&str>, remote: &RemoteInstanceArgs)
             }
         }));
     }
-    print_response(remote, &response, || {
-        format!("retrying {} jobs", json_member(&response, "jobs"))
+    print_response(remote.json, &response, || {
+        say!("retrying {} jobs", json_member(&response, "jobs"))
     })
 }

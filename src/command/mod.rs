@@ -5,37 +5,35 @@ mod activation;
 mod assets;
 mod backup;
 mod blobs;
-mod certificate;
 mod demo;
 mod demo_portal;
 mod dispatcher;
 mod export;
-mod file_watch;
 mod index;
 mod instance;
 mod jobs;
 pub(crate) mod lab_program;
+mod listener_options;
 mod package;
 mod package_remote;
 pub(crate) mod pair;
+mod process_signals;
 mod remote_instance;
+mod renderer;
 pub(crate) mod rendition_process;
 mod repo;
+mod runtime;
 mod site;
 mod user;
 
-pub(crate) use backup::{
-    ContentDocumentView, SeparatelySavedBase, StateDatabaseInclusion, TunedSaveSettings,
-    VaultPassword, enable_vault_cache, new_spool_dir, read_home_files, start_save_throttle,
-    vault_backend_at,
-};
+pub(crate) use backup::{user_config_dir, vault_access, vault_cache_dir};
 
 use std::process::ExitCode;
 
 use tympan_terminal::{CommandFault, CommandOutcome};
 
 use crate::args::{TympanArgs, TympanCommand};
-use crate::home_chunk_store;
+use crate::home;
 
 /// Runs a command to its end.
 ///
@@ -53,15 +51,15 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
         TympanCommand::Dispatcher(arguments) => dispatcher::run_dispatcher_command(arguments),
         TympanCommand::Site(site) => site::run_site_command(&site),
         TympanCommand::Package(package) => {
-            home_chunk_store::set_database_from_environment();
+            home::set_database_from_environment();
             package::run_package_command(&package)
         }
         TympanCommand::Index(index) => {
-            home_chunk_store::set_database_from_environment();
+            home::set_database_from_environment();
             index::run_index_command(&index)
         }
         TympanCommand::Export(arguments) => {
-            home_chunk_store::set_database_from_environment();
+            home::set_database_from_environment();
             export::run_export(&arguments)
         }
         TympanCommand::Repo(repo) => repo::run_repo_command(&repo),
@@ -69,7 +67,7 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
         TympanCommand::Backup(arguments) => backup::run_backup_command(&arguments.command),
         TympanCommand::Pair(arguments) => pair::run_pair_command(&arguments),
         TympanCommand::User(user) => {
-            home_chunk_store::set_database_from_environment();
+            home::set_database_from_environment();
             user::run_user_command(&user)
         }
         TympanCommand::Jobs(jobs) => jobs::run_jobs_command(&jobs),
@@ -78,41 +76,12 @@ pub(crate) fn run_command(arguments: TympanArgs) -> CommandOutcome {
         TympanCommand::Assets(assets) => assets::run_assets_command(&assets),
         TympanCommand::Lab(lab) => lab_program::run_lab_program(lab.arguments),
         TympanCommand::Status(remote) => remote_instance::print_instance_status(&remote),
-        TympanCommand::DrawPictures => rendition_process::run_rendition_process(),
+        TympanCommand::RenderImages => rendition_process::run_rendition_process(),
         TympanCommand::RunTool(tool) => rendition_process::run_bounded_tool(&tool),
-        TympanCommand::DrawFile(arguments) => rendition_process::render_file(&arguments),
+        TympanCommand::RenderFile(arguments) => rendition_process::render_file(&arguments),
         TympanCommand::ReadPdf => match tympan_search::read_pdf() {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(error) => Err(CommandFault::cannot_run(format!("cannot read PDF: {error}"))),
         },
     }
-}
-
-/// Starts the runtime for all async code of a command.
-///
-/// # Errors
-/// If the system cannot create threads.
-pub(crate) fn create_runtime(
-    blocking_threads: usize,
-) -> Result<tokio::runtime::Runtime, CommandFault> {
-    raise_open_file_limit();
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .max_blocking_threads(blocking_threads)
-        .build()
-        .map_err(|error| CommandFault::cannot_run(format!("cannot start the runtime: {error}")))
-}
-
-/// Raises the limit of open files to the maximum that the system allows: shells and service managers often set 1,024,
-/// which many concurrent connections exceed.
-fn raise_open_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If it fails, connections beyond the limit wait in the kernel.
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
-}
-
-/// Returns the limit of open files of this process, after it was raised to the maximum; `None` if there is no limit.
-pub(crate) fn open_file_limit() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -17,13 +17,14 @@ use tympan_content_package::{
     InstallOptions, InstallProgress, InstallReport, PackageFilter, PackageId, PackageInstallation,
     PackageLimits, PackageSession, StoredPackage, StoredPackages,
 };
+use tympan_home::Home;
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
 use crate::args::{HomeOrInstanceArgs, PackageCommand};
 use crate::command::demo::install_progress_style;
-use crate::command::instance::close_home;
 use crate::command::package_remote::RemotePackageClient;
-use crate::home::{ADMIN_USER, Home};
+use crate::command::remote_instance::{home_dir, open_stopped_home};
+use crate::home::{ADMIN_USER, close_home, open_home, refuse_running_home};
 
 /// Runs the command.
 pub(crate) fn run_package_command(package: &PackageCommand) -> CommandOutcome {
@@ -102,9 +103,8 @@ fn install_package(
         bar.set_length(step.total_nodes as u64);
         bar.set_position(step.done_nodes as u64);
     };
-    let home_dir = require_home_dir(location)?;
     let (home, report) = if is_id {
-        let home = Home::open_existing(home_dir)?;
+        let home = open_stopped_home(&location.location)?;
         let stored = find_package(&home.repository, package)?;
         let mut session =
             home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
@@ -113,7 +113,7 @@ fn install_package(
         let report = PackageSession::new(&mut session).install(&stored.path, how);
         (home, report)
     } else {
-        install_package_file(file, home_dir, options, &mut progress)?
+        install_package_file(file, home_dir(&location.location)?, options, &mut progress)?
     };
     let report = report.map_err(refusal_fault)?;
     bar.finish_and_clear();
@@ -134,7 +134,8 @@ fn install_package_file(
     let mut bytes = File::open(file).map_err(|error| {
         CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
     })?;
-    let home = Home::open(home)?;
+    refuse_running_home(home)?;
+    let home = open_home(home)?.home;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let how = PackageInstallation { options, stamp: &install_stamp(), on_progress: progress };
     let report = PackageSession::new(&mut session).install_file(&mut package, &mut bytes, how);
@@ -150,7 +151,7 @@ fn diff_package(file: &Path, location: &HomeOrInstanceArgs) -> CommandOutcome {
     }
     let mut package = ContentPackage::open(file, &PackageLimits::default())
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))?;
-    let home = Home::open_existing(require_home_dir(location)?)?;
+    let home = open_stopped_home(&location.location)?;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let (difference, _) = PackageSession::new(&mut session)
         .preview(&mut package, &InstallOptions::default(), usize::MAX)
@@ -167,7 +168,7 @@ fn uninstall_package(id: &str, force: bool, location: &HomeOrInstanceArgs) -> Co
         instance.print_response(&response);
         return Ok(ExitCode::SUCCESS);
     }
-    let home = Home::open_existing(require_home_dir(location)?)?;
+    let home = open_stopped_home(&location.location)?;
     let stored = find_package(&home.repository, id)?;
     let mut session = home.repository.session(ADMIN_USER).map_err(|error| failure_fault(&error))?;
     let rule = if force { DependencyRule::Ignore } else { DependencyRule::Required };
@@ -184,7 +185,7 @@ fn list_packages(location: &HomeOrInstanceArgs) -> CommandOutcome {
     let packages = match RemotePackageClient::from_args(location) {
         Some(instance) => instance.list()?,
         None => {
-            let home = Home::open_existing(require_home_dir(location)?)?;
+            let home = open_stopped_home(&location.location)?;
             let packages = StoredPackages::new(&latest_snapshot(&home.repository)?)
                 .list()
                 .map_err(|error| failure_fault(&error))?;
@@ -236,7 +237,7 @@ fn build_package(
     let said = if let Some(instance) = RemotePackageClient::from_args(location) {
         instance.build(&id, text, file.as_file_mut())?
     } else {
-        let home = Home::open_existing(require_home_dir(location)?)?;
+        let home = open_stopped_home(&location.location)?;
         let snapshot = latest_snapshot(&home.repository)?;
         let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)
             .map_err(|error| failure_fault(&error))?;
@@ -253,13 +254,6 @@ fn build_package(
     file.persist(output).map_err(|error| written(error.error))?;
     say!("{}", said.trim_end());
     Ok(ExitCode::SUCCESS)
-}
-
-fn require_home_dir(location: &HomeOrInstanceArgs) -> Result<&PathBuf, CommandFault> {
-    location
-        .home
-        .as_ref()
-        .ok_or_else(|| CommandFault::usage("name a home with --home, or an instance with --url"))
 }
 
 fn latest_snapshot(repository: &Repository) -> Result<Snapshot, CommandFault> {

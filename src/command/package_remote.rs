@@ -3,13 +3,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tympan_content_package::{InstallOptions, PackageId};
 use tympan_terminal::{CommandFault, error_chain_text, say};
@@ -17,15 +15,16 @@ use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::reader_body::body_from_reader;
 
-use crate::args::HomeOrInstanceArgs;
-use crate::command::create_runtime;
+use crate::args::{HomeOrInstanceArgs, HomeOrUrlArgs, InstanceLoginArgs};
+use crate::command::remote_instance::{
+    RESPONSE_IDLE_TIMEOUT, authorization_header, percent_encode,
+};
+use crate::command::runtime::create_runtime;
 
 /// The maximum size of a response, except for a package.
 const MAX_RESPONSE_BYTES: u64 = 64 * 1024 * 1024;
 /// The maximum size of a built package.
 const MAX_PACKAGE_BYTES: u64 = 64 * 1024 * 1024 * 1024;
-/// The maximum time without data in a response that has begun.
-pub(crate) const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 type PackageRequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -39,15 +38,16 @@ enum PackageRequestPayload<'a> {
 /// A client of a running instance.
 pub(crate) struct RemotePackageClient<'a> {
     url: &'a str,
-    token: Option<&'a str>,
+    credentials: &'a InstanceLoginArgs,
     is_json: bool,
 }
 
 impl<'a> RemotePackageClient<'a> {
     /// Returns the instance that the arguments name, if any.
     pub(crate) fn from_args(location: &'a HomeOrInstanceArgs) -> Option<Self> {
-        let url = location.url.as_deref()?.trim_end_matches('/');
-        Some(Self { url, token: location.token.as_deref(), is_json: location.json })
+        let HomeOrUrlArgs { url, credentials, .. } = &location.location;
+        let url = url.as_deref()?.trim_end_matches('/');
+        Some(Self { url, credentials, is_json: location.json })
     }
 
     /// Prints a response: its `text`, or all of it.
@@ -149,12 +149,12 @@ impl<'a> RemotePackageClient<'a> {
             .uri(&uri)
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/zip");
-        if let Some(token) = self.token {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        if let Some(authorization) = authorization_header(self.credentials)? {
+            request = request.header(header::AUTHORIZATION, authorization);
         }
-        let request = request
-            .body(body_of_payload(payload)?)
-            .map_err(|error| CommandFault::usage(format!("`{uri}` is not a URL: {error}")))?;
+        let request = request.body(body_of_payload(payload)?).map_err(|error| {
+            CommandFault::usage(format!("cannot send a request to `{uri}`: {error}"))
+        })?;
         // The duration of an installation is unlimited.
         let client =
             HttpClient::new(ClientOptions { response_timeout: None, ..ClientOptions::default() });
@@ -212,8 +212,4 @@ fn install_query(options: &InstallOptions) -> String {
     let (identifiers, dependencies) =
         (options.identifier_rule.name(), options.dependency_rule.name());
     format!("&dependencies={dependencies}&identifiers={identifiers}")
-}
-
-fn percent_encode(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
+use tympan_home::{random_text, write_secret_file};
 use tympan_replicate::{HomePair, HomePairs, PairKeyPurpose};
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use crate::args::{PairArgs, PairPurpose};
-use crate::home::{random_text, write_secret_file};
+use crate::home_fault::home_fault;
 
 /// The folder of a home with its pairs.
 pub(crate) const PAIRS_FOLDER: &str = "pairs";
@@ -54,7 +55,7 @@ fn create_pair(pairs: &HomePairs, name: &str, arguments: &PairArgs) -> CommandOu
         purposes: [purpose].into(),
         key: String::new(),
     };
-    let key = random_text()?;
+    let key = random_text().map_err(home_fault)?;
     let own = HomePair { key: key.clone(), ..pair(own) };
     // Write the other side's half first: without it the own one would be useless.
     match others {
@@ -64,7 +65,7 @@ fn create_pair(pairs: &HomePairs, name: &str, arguments: &PairArgs) -> CommandOu
                 CommandFault::cannot_run(format!("cannot write `{}`: {error}", out.display()))
             })?;
         }
-        None => write_secret_file(out, &key)?,
+        None => write_secret_file(out, &key).map_err(home_fault)?,
     }
     pairs.store(&own).map_err(|error| CommandFault::usage(error.to_string()))?;
     say!("created the pair `{name}`; `{}` is for the other side", out.display());

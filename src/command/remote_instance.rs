@@ -1,23 +1,31 @@
 //! Commands that query a running instance: `tympan status`, and helpers of other commands.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tympan_home::Home;
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
 };
 use tympan_web::body_limit::limit_body;
 use tympan_web::client::HttpClient;
 
-use crate::args::RemoteInstanceArgs;
-use crate::command::create_runtime;
-use crate::command::package_remote::RESPONSE_IDLE_TIMEOUT;
+use crate::args::{HomeOrUrlArgs, InstanceLoginArgs, RemoteInstanceArgs};
+use crate::command::runtime::create_runtime;
+use crate::home::{open_existing_home, refuse_running_home};
 
 /// The maximum size of a response.
 const MAX_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;
+/// The maximum time without data in a response that has begun.
+pub(crate) const RESPONSE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Prints the health of an instance.
 pub(crate) fn print_instance_status(remote: &RemoteInstanceArgs) -> CommandOutcome {
@@ -58,6 +66,28 @@ pub(crate) fn json_list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item 
 
 pub(crate) fn json_text<'a>(value: &'a Value, name: &str) -> &'a str {
     json_member(value, name).as_str().unwrap_or_default()
+}
+
+/// Prints a response: as JSON if requested, else as the text that `print_text` prints.
+pub(crate) fn print_response(
+    is_json: bool,
+    response: &Value,
+    print_text: impl FnOnce(),
+) -> CommandOutcome {
+    if is_json {
+        say!("{response}");
+    } else {
+        print_text();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Encodes fields as a form, which is also the query of a URL.
+pub(crate) fn encode_form<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let pairs = fields
+        .into_iter()
+        .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// The response of an instance.
@@ -106,6 +136,54 @@ pub(crate) fn send_json(
     send_request(remote, method, path, "application/json", body.to_string())?.into_success()
 }
 
+/// Opens the home that the arguments name; its instance must not be running.
+///
+/// # Errors
+/// If the arguments name no home, or its instance is running, which is reached with `--url`; otherwise as
+/// [`open_existing_home`].
+pub(crate) fn open_stopped_home(location: &HomeOrUrlArgs) -> Result<Home, CommandFault> {
+    let dir = home_dir(location)?;
+    refuse_running_home(dir)?;
+    open_existing_home(dir)
+}
+
+/// Returns the directory of the home that the arguments name.
+///
+/// # Errors
+/// If they name none.
+pub(crate) fn home_dir(location: &HomeOrUrlArgs) -> Result<&Path, CommandFault> {
+    location
+        .home
+        .as_deref()
+        .ok_or_else(|| CommandFault::usage("name a home with --home, or an instance with --url"))
+}
+
+/// Encodes a text as the value of a URL parameter.
+pub(crate) fn percent_encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Returns the value of the header `Authorization` for credentials, if there are any.
+///
+/// # Errors
+/// If the file of a token cannot be read.
+pub(crate) fn authorization_header(
+    credentials: &InstanceLoginArgs,
+) -> Result<Option<String>, CommandFault> {
+    let InstanceLoginArgs { login, token_file, token } = credentials;
+    Ok(match (token_file, token, login) {
+        (Some(file), ..) => {
+            let token = std::fs::read_to_string(file).map_err(|error| {
+                CommandFault::usage(format!("cannot read `{}`: {error}", file.display()))
+            })?;
+            Some(format!("Bearer {}", token.trim()))
+        }
+        (None, Some(token), _) => Some(format!("Bearer {token}")),
+        (None, None, Some(login)) => Some(format!("Basic {}", BASE64.encode(login))),
+        (None, None, None) => None,
+    })
+}
+
 /// Sends one request with a body of a media type and returns the response, regardless of its status.
 fn send_request(
     remote: &RemoteInstanceArgs,
@@ -120,12 +198,12 @@ fn send_request(
         .uri(&uri)
         .header(header::ACCEPT, "application/json")
         .header(header::CONTENT_TYPE, media_type);
-    if let Some(token) = &remote.token {
-        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    if let Some(authorization) = authorization_header(&remote.credentials)? {
+        request = request.header(header::AUTHORIZATION, authorization);
     }
-    let request = request
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| CommandFault::usage(format!("`{uri}` is not a URL: {error}")))?;
+    let request = request.body(Full::new(Bytes::from(body))).map_err(|error| {
+        CommandFault::usage(format!("cannot send a request to `{uri}`: {error}"))
+    })?;
     create_runtime(4)?.block_on(async {
         let response = HttpClient::default()
             .send(request)

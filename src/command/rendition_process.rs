@@ -11,6 +11,7 @@ use tympan_assets::{
     RenditionPoolOptions, RenditionProcessPool, RenditionSpec, ResizeMode, ToolLimits,
 };
 use tympan_content::BlobContent;
+use tympan_notation::ByteSize;
 use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE};
 
 use crate::args;
@@ -49,7 +50,7 @@ pub(crate) fn create_process_pool(
         process_command: start(args::RENDER_IMAGES_COMMAND),
         tool_command: start(args::RUN_TOOL_COMMAND),
         tool_search_path: std::env::var_os("PATH"),
-        memory_bytes: config.assets.memory.map_or(DEFAULT_IMAGE_MEMORY_BYTES, |memory| memory.0),
+        memory_bytes: config.assets.memory.map_or(DEFAULT_IMAGE_MEMORY_BYTES, ByteSize::as_bytes),
         max_idle_processes: core_count(),
         niceness: if urgency == RenderUrgency::Interactive { 0 } else { BACKGROUND_NICENESS },
     }))

@@ -1,4 +1,9 @@
-//! `tympan user`: users and groups of a home, their tokens, and the explanation of their privileges.
+//! `tympan user`: users and groups of a home or a running instance, the tokens of a home, and the explanation of
+//! privileges.
+
+mod account_store;
+mod home_accounts;
+mod remote_accounts;
 
 use std::io::BufRead;
 use std::path::Path;
@@ -6,19 +11,22 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use tympan_content::{
-    JcrDate, NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Session,
-};
+use tympan_content::JcrDate;
+use tympan_home::{Home, STATE_FILE};
+use tympan_notation::parse_duration;
 use tympan_server::{
-    AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password, create_user,
-    set_password,
+    AccountMark, LoginTokenScope, Logins, TokenOwner, TokenTerms, check_new_password,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
-use crate::args::{self, UserCommand, UserGroupCommand};
-use crate::command::create_runtime;
-use crate::command::instance::close_home;
-use crate::home::{Home, open_state};
+use self::account_store::AccountStore;
+use self::home_accounts::HomeAccounts;
+use self::remote_accounts::RemoteAccounts;
+use crate::args::{self, HomeOrUrlArgs, UserCommand, UserGroupCommand};
+use crate::command::remote_instance::{json_list, json_member, json_text};
+use crate::command::runtime::create_runtime;
+use crate::home::{close_home, home_access, open_existing_home, open_state};
+use crate::home_fault::home_fault;
 
 /// The privileges that `why` reports by default.
 const DEFAULT_PRIVILEGES: [&str; 10] = [
@@ -37,67 +45,92 @@ const DEFAULT_PRIVILEGES: [&str; 10] = [
 /// Runs the command.
 pub(crate) fn run_user_command(user: &UserCommand) -> CommandOutcome {
     match user {
-        UserCommand::Add { name, group, home } => {
+        UserCommand::Add { name, group, place } => {
             let password = read_password(name)?;
-            edit_accounts(home, |session| {
-                create_user(session, name, &password)?;
-                group.iter().try_for_each(|group| session.add_member(group, name))
-            })?;
-            // A deleted user of this name may have left some.
-            revoke_sessions_and_tokens(name, home).map(|_| ExitCode::SUCCESS)
+            account_store(place).add_user(name, &password, group)?;
         }
-        UserCommand::Passwd { name, home } => {
+        UserCommand::Passwd { name, place } => {
             let password = read_password(name)?;
-            edit_accounts(home, |session| set_password(session, name, &password))?;
-            run_revoke_all(name, home)
+            print_ended_logins(name, account_store(place).set_password(name, &password)?);
         }
-        UserCommand::Disable { name, reason, home } => {
-            edit_accounts(home, |session| session.set_disabled(name, Some(reason)))?;
-            run_revoke_all(name, home)
+        UserCommand::Disable { name, reason, place } => {
+            print_ended_logins(name, account_store(place).disable_user(name, reason)?);
         }
-        UserCommand::Enable { name, home } => {
-            edit_accounts(home, |session| session.set_disabled(name, None))
-        }
-        UserCommand::Delete { name, home } => {
-            edit_accounts(home, |session| session.remove_account(name))?;
-            run_revoke_all(name, home)
+        UserCommand::Enable { name, place } => account_store(place).enable_user(name)?,
+        UserCommand::Delete { name, place } => {
+            print_ended_logins(name, account_store(place).remove_user(name)?);
         }
         UserCommand::Token { name, expires, scope, home } => {
-            create_token(name, token_terms(expires, *scope)?, home)
+            create_token(name, token_terms(expires, *scope)?, home)?;
         }
-        UserCommand::Tokens { name, home, json } => list_tokens(name.as_deref(), home, *json),
-        UserCommand::Revoke { id, home } => revoke_token(id, home),
-        UserCommand::List { home, json } => list_users(home, *json),
-        UserCommand::Group(group) => run_group_command(group),
-        UserCommand::Why { name, path, privilege, home, json } => {
-            explain_privileges(home, name, path, privilege, *json)
+        UserCommand::Tokens { name, home, json } => list_tokens(name.as_deref(), home, *json)?,
+        UserCommand::Revoke { id, home } => revoke_token(id, home)?,
+        UserCommand::List { place } => {
+            print_users(&*account_store(&place.location), place.json)?;
+        }
+        UserCommand::Group(group) => run_group_command(group)?,
+        UserCommand::Why { name, path, privilege, place } => {
+            let mut privileges: Vec<&str> = privilege.iter().map(String::as_str).collect();
+            if privileges.is_empty() {
+                privileges = DEFAULT_PRIVILEGES.to_vec();
+            }
+            let accounts = account_store(&place.location);
+            let explanation = accounts.explain_privileges(name, path, &privileges)?;
+            if place.json {
+                say!("{explanation}");
+            } else {
+                print_explanation(&explanation);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_group_command(group: &UserGroupCommand) -> Result<(), CommandFault> {
+    match group {
+        UserGroupCommand::Create { group, place } => account_store(place).create_group(group),
+        UserGroupCommand::Delete { group, place } => account_store(place).remove_group(group),
+        UserGroupCommand::Add { group, member, place } => {
+            account_store(place).add_member(group, member)
+        }
+        UserGroupCommand::Remove { group, member, place } => {
+            account_store(place).remove_member(group, member)
+        }
+        UserGroupCommand::List { place } => {
+            let groups = account_store(&place.location).groups()?;
+            if place.json {
+                say!("{}", json!(groups));
+            } else {
+                groups.iter().for_each(|name| say!("{name}"));
+            }
+            Ok(())
         }
     }
 }
 
-fn run_group_command(group: &UserGroupCommand) -> CommandOutcome {
-    match group {
-        UserGroupCommand::Create { group, home } => {
-            edit_accounts(home, |session| session.add_group(group))
-        }
-        UserGroupCommand::Delete { group, home } => {
-            edit_accounts(home, |session| session.remove_account(group))
-        }
-        UserGroupCommand::Add { group, member, home } => {
-            edit_accounts(home, |session| session.add_member(group, member))
-        }
-        UserGroupCommand::Remove { group, member, home } => {
-            edit_accounts(home, |session| session.remove_member(group, member))
-        }
-        UserGroupCommand::List { home, json } => {
-            let home = Home::open_existing(home)?;
-            let groups = home.repository.groups();
-            let groups =
-                groups.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
-            print_names(&groups, *json);
-            Ok(ExitCode::SUCCESS)
-        }
+/// Returns the accounts of the home or the instance that the arguments name.
+fn account_store(location: &HomeOrUrlArgs) -> Box<dyn AccountStore + '_> {
+    match location.remote() {
+        Some(remote) => Box::new(RemoteAccounts { remote }),
+        None => Box::new(HomeAccounts { location }),
     }
+}
+
+fn print_ended_logins(name: &str, count: u64) {
+    say!("ended {count} sessions and tokens of `{name}`");
+}
+
+fn print_users(accounts: &dyn AccountStore, json: bool) -> Result<(), CommandFault> {
+    let users = accounts.users()?;
+    if json {
+        let names: Vec<&str> = users.iter().map(|user| user.name.as_str()).collect();
+        say!("{}", json!(names));
+        return Ok(());
+    }
+    for user in users {
+        say!("{}{}", user.name, if user.is_disabled { " (disabled)" } else { "" });
+    }
+    Ok(())
 }
 
 /// Reads the password from standard input.
@@ -114,36 +147,13 @@ fn read_password(user: &str) -> Result<String, CommandFault> {
     Ok(password.to_owned())
 }
 
-/// Changes users and groups of a home; creates the initial ones first.
-fn edit_accounts(
-    home: &Path,
-    edit: impl FnOnce(&mut Session) -> tympan_content::Result<()>,
-) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
-    let failed = |error: tympan_content::Error| match error {
-        tympan_content::Error::NodeMissing(path) if path.as_str().starts_with("/home/") => {
-            CommandFault::usage(format!("there is no user or group `{}`", path.name()))
-        }
-        error => CommandFault::usage(error_chain_text(&error)),
-    };
-    let now = SystemTime::now();
-    home.repository.install_initial_policies(now).map_err(failed)?;
-    let mut session = home.repository.session("admin").map_err(failed)?;
-    edit(&mut session).map_err(failed)?;
-    session.commit("change users", now).map_err(failed)?;
-    close_home(&home)?;
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Runs a function on the state database, which a running instance shares.
 fn with_state_database<T>(
     home: &Path,
     work: impl AsyncFnOnce(&tympan_store::StateDatabase) -> std::io::Result<T>,
 ) -> Result<T, CommandFault> {
-    let is_shared =
-        crate::home_chunk_store::state_database_location(&crate::config::read_home_config(home)?)
-            .is_some();
-    if !is_shared && !home.join("state.db").exists() {
+    let is_shared = home_access().has_database_configured(home).map_err(home_fault)?;
+    if !is_shared && !home.join(STATE_FILE).exists() {
         return Err(CommandFault::usage(format!(
             "`{}` is not the home of an instance that was started",
             home.display()
@@ -159,29 +169,9 @@ fn with_state_database<T>(
     })
 }
 
-/// Ends the sessions and tokens of a user, and prints their number.
-fn run_revoke_all(name: &str, home: &Path) -> CommandOutcome {
-    let count = revoke_sessions_and_tokens(name, home)?;
-    say!("ended {count} sessions and tokens of `{name}`");
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Ends the sessions and tokens of a user.
-fn revoke_sessions_and_tokens(name: &str, home: &Path) -> Result<u64, CommandFault> {
-    create_runtime(8)?.block_on(async {
-        let state = open_state(home).await?;
-        let failed = |error: std::io::Error| {
-            CommandFault::cannot_run(format!("cannot revoke tokens: {error}"))
-        };
-        let count = Logins::revoke_user_tokens(state.pool(), name).await.map_err(failed)?;
-        state.close().await;
-        Ok(count)
-    })
-}
-
 /// Parses the expiry and the scope of a new token.
 fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, CommandFault> {
-    let life = (expires != "never").then(|| parse_token_duration(expires)).transpose()?;
+    let life = (expires != "never").then(|| parse_token_lifetime(expires)).transpose()?;
     let scope = match scope {
         args::TokenScope::All => LoginTokenScope::All,
         args::TokenScope::Read => LoginTokenScope::Read,
@@ -191,10 +181,10 @@ fn token_terms(expires: &str, scope: args::TokenScope) -> Result<TokenTerms, Com
 }
 
 /// Creates a token.
-fn create_token(name: &str, terms: TokenTerms, home: &Path) -> CommandOutcome {
+fn create_token(name: &str, terms: TokenTerms, home: &Path) -> Result<(), CommandFault> {
     // While an instance has the home open, only the logins can be read: the token is bound to the account at its first
     // use.
-    let account = match Home::open_existing(home) {
+    let account = match open_existing_home(home) {
         Ok(home) => Some(account_mark(&home, name)?),
         Err(_) => None,
     };
@@ -203,7 +193,7 @@ fn create_token(name: &str, terms: TokenTerms, home: &Path) -> CommandOutcome {
         Logins::issue_token(state.pool(), owner, SystemTime::now(), terms).await
     })?;
     say!("{token}");
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns the mark of the account of a user who may log in; assigns an identifier to the account if it has none.
@@ -221,24 +211,18 @@ fn account_mark(home: &Home, name: &str) -> Result<AccountMark, CommandFault> {
     Ok(mark)
 }
 
-/// Parses `90d`, `12h`, `30m` or `45s`.
-fn parse_token_duration(text: &str) -> Result<Duration, CommandFault> {
-    let wrong = || CommandFault::usage(format!("`{text}` is not a duration; write `12h` or `90d`"));
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        _ => return Err(wrong()),
-    };
-    let count: u64 = text.trim_end_matches(unit).parse().map_err(|_| wrong())?;
-    // A century is effectively unlimited, and avoids overflows later.
-    let total = count.checked_mul(seconds).filter(|total| (1..=3_153_600_000).contains(total));
-    Ok(Duration::from_secs(total.ok_or_else(wrong)?))
+/// Parses the lifetime of a token: from a second to a century, which is effectively unlimited and avoids overflows later.
+fn parse_token_lifetime(text: &str) -> Result<Duration, CommandFault> {
+    const MAX_TOKEN_LIFETIME: Duration = Duration::from_hours(100 * 365 * 24);
+    let lifetime = parse_duration(text).map_err(|error| CommandFault::usage(error.to_string()))?;
+    if (Duration::from_secs(1)..=MAX_TOKEN_LIFETIME).contains(&lifetime) {
+        Ok(lifetime)
+    } else {
+        Err(CommandFault::usage(format!("`{text}` is not between `1s` and `36500d`, or `never`")))
+    }
 }
 
-fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> CommandOutcome {
+fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> Result<(), CommandFault> {
     let tokens = with_state_database(home, async |state| {
         Logins::list_tokens(state.pool(), name, SystemTime::now()).await
     })?;
@@ -248,7 +232,7 @@ fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> CommandOutcome {
     };
     if json {
         say!("{}", json!(tokens));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     for token in tokens {
         let expires = token.expires.map_or_else(|| "never".to_owned(), date);
@@ -265,132 +249,62 @@ fn list_tokens(name: Option<&str>, home: &Path, json: bool) -> CommandOutcome {
             token.user
         );
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-fn revoke_token(id: &str, home: &Path) -> CommandOutcome {
+fn revoke_token(id: &str, home: &Path) -> Result<(), CommandFault> {
     let is_done =
         with_state_database(home, async |state| Logins::revoke_token(state.pool(), id).await)?;
     if is_done {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     Err(CommandFault::usage(format!("there is no token `{id}`; `tympan user tokens` lists them")))
 }
 
-fn list_users(home: &Path, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
-    let users = home
-        .repository
-        .users()
-        .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
-    if json {
-        let names: Vec<&str> = users.iter().map(|(name, _)| &**name).collect();
-        say!("{}", json!(names));
-        return Ok(ExitCode::SUCCESS);
-    }
-    for (name, is_disabled) in users {
-        say!("{name}{}", if is_disabled { " (disabled)" } else { "" });
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_names(names: &[String], json: bool) {
-    if json {
-        say!("{}", json!(names));
-    } else {
-        names.iter().for_each(|name| say!("{name}"));
-    }
-}
-
 /// Prints what a user may do at a path, and the reasons.
-fn explain_privileges(
-    home: &Path,
-    name: &str,
-    path: &str,
-    privilege_names: &[String],
-    json: bool,
-) -> CommandOutcome {
-    let failed = |error: tympan_content::Error| CommandFault::usage(error_chain_text(&error));
-    let path = NodePath::new(path).map_err(failed)?;
-    let home = Home::open_existing(home)?;
-    let repository = &home.repository;
-    let is_known = name == "anonymous"
-        || repository.users().map_err(failed)?.iter().any(|(user, _)| user == name);
-    if !is_known {
-        return Err(CommandFault::usage(format!("there is no user `{name}`")));
+fn print_explanation(explanation: &Value) {
+    let groups: Vec<&str> = json_list(explanation, "groups").filter_map(Value::as_str).collect();
+    let (user, path) = (json_text(explanation, "user"), json_text(explanation, "path"));
+    say!("{user} at {path}, in the groups {}", groups.join(", "));
+    for reason in json_list(explanation, "privileges") {
+        say!("{}", reason_text(reason));
     }
-    let viewer = repository.viewer(Some(name)).map_err(failed)?;
-    let names: Vec<&str> = if privilege_names.is_empty() {
-        DEFAULT_PRIVILEGES.to_vec()
-    } else {
-        privilege_names.iter().map(String::as_str).collect()
-    };
-    let mut privileges = Privileges::NONE;
-    for name in names {
-        let unknown = || CommandFault::usage(format!("there is no privilege `{name}`"));
-        privileges = privileges | Privileges::find(name).ok_or_else(unknown)?;
-    }
-    let reasons = repository.explain_privileges(&viewer, &path, privileges).map_err(failed)?;
-    let groups = repository.groups_of_viewer(&viewer).map_err(failed)?;
-    if json {
-        let reasons: Vec<Value> = reasons.iter().map(reason_json).collect();
-        say!(
-            "{}",
-            json!({ "user": name, "path": path.as_str(), "groups": groups, "privileges": reasons })
-        );
-        return Ok(ExitCode::SUCCESS);
-    }
-    say!("{name} at {path}, in the groups {}", groups.join(", "));
-    reasons.iter().for_each(|reason| say!("{}", reason_text(reason)));
-    Ok(ExitCode::SUCCESS)
 }
 
-fn reason_text(reason: &PrivilegeExplanation) -> String {
-    let label = if reason.is_granted { "yes" } else { "no " };
-    let cause = match &reason.cause {
-        PrivilegeCause::Administrator => "administrators are not subject to policies".to_owned(),
-        PrivilegeCause::Default => "no entry grants it".to_owned(),
-        PrivilegeCause::ClosedGroup(node) => {
-            let node = node.as_ref().map_or("/", |node| node.as_str());
+fn reason_text(reason: &Value) -> String {
+    let is_granted = json_member(reason, "granted").as_bool().unwrap_or_default();
+    let label = if is_granted { "yes" } else { "no " };
+    format!("{label} {:<32} {}", json_text(reason, "privilege"), cause_text(reason, is_granted))
+}
+
+fn cause_text(reason: &Value, is_granted: bool) -> String {
+    let cause = json_member(reason, "cause");
+    match json_text(cause, "kind") {
+        "administrator" => "administrators are not subject to policies".to_owned(),
+        "nothing" => "no entry grants it".to_owned(),
+        "closedGroup" => {
+            let node = json_member(cause, "node").as_str().unwrap_or("/");
             format!("the closed user group at {node} does not include the user")
         }
-        PrivilegeCause::Entry(entry) => {
-            let verb = if reason.is_granted { "grants it to" } else { "denies it to" };
-            let through = if entry.group_chain.is_empty() {
-                String::new()
-            } else {
-                format!(" (through {})", entry.group_chain.join(", "))
+        "entry" => {
+            let verb = if is_granted { "grants it to" } else { "denies it to" };
+            let texts = |name| json_list(cause, name).filter_map(Value::as_str).collect::<Vec<_>>();
+            let through = match texts("through") {
+                chain if chain.is_empty() => String::new(),
+                chain => format!(" (through {})", chain.join(", ")),
             };
-            let restrictions = if entry.restrictions.is_empty() {
-                String::new()
-            } else {
-                format!(", restricted to {}", entry.restrictions.join(" and "))
+            let restrictions = match texts("restrictions") {
+                restrictions if restrictions.is_empty() => String::new(),
+                restrictions => format!(", restricted to {}", restrictions.join(" and ")),
             };
             format!(
                 "{} entry {} (`{}`) {verb} {}{through}{restrictions}",
-                entry.policy_path, entry.entry_number, entry.entry_name, entry.principal
+                json_text(cause, "policy"),
+                json_member(cause, "number"),
+                json_text(cause, "name"),
+                json_text(cause, "principal")
             )
         }
-    };
-    format!("{label} {:<32} {cause}", reason.privilege)
-}
-
-fn reason_json(reason: &PrivilegeExplanation) -> Value {
-    let cause = match &reason.cause {
-        PrivilegeCause::Administrator => json!({ "kind": "administrator" }),
-        PrivilegeCause::Default => json!({ "kind": "nothing" }),
-        PrivilegeCause::ClosedGroup(node) => {
-            json!({ "kind": "closedGroup", "node": node.as_ref().map(NodePath::as_str) })
-        }
-        PrivilegeCause::Entry(entry) => json!({
-            "kind": "entry",
-            "policy": entry.policy_path.as_str(),
-            "number": entry.entry_number,
-            "name": entry.entry_name,
-            "principal": entry.principal,
-            "through": entry.group_chain,
-            "restrictions": entry.restrictions,
-        }),
-    };
-    json!({ "privilege": reason.privilege, "granted": reason.is_granted, "cause": cause })
+        _ => "a policy that you may not read decides".to_owned(),
+    }
 }

@@ -346,33 +346,6 @@ fn nothing_in_a_home_is_open_to_others_whatever_the_mask_of_modes() {
 }
 
 #[test]
-fn guessing_is_slowed_down_for_the_guesser() {
-    let dir = tempfile::tempdir().unwrap();
-    let demo = Demo::start(dir.path());
-    let log_in = |password: &str| {
-        let headers = [("Content-Type", "application/x-www-form-urlencoded".to_owned())];
-        let form = format!("user=admin&password={password}");
-        ask(demo.author, "POST", "/login", &headers, form.as_bytes()).unwrap()
-    };
-    let wrong: Vec<u16> = (0..6).map(|_| log_in("wrong").status).collect();
-    assert_eq!(wrong[..5], [401; 5]);
-    // The wait after ten failures is a second, which the next attempt may have outlasted.
-    let answer = (0..20).map(|_| log_in("wrong")).find(|answer| answer.status == 429);
-    let answer = answer.expect("no attempt was put off");
-    let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=64).contains(&wait), "{wait}");
-    // Another user from the same address is asked for its password.
-    let other = ask(
-        demo.author,
-        "POST",
-        "/login",
-        &[("Content-Type", "application/x-www-form-urlencoded".to_owned())],
-        b"user=nobody&password=wrong",
-    );
-    assert_eq!(other.unwrap().status, 401);
-}
-
-#[test]
 fn users_and_tokens_from_the_command_line() {
     let dir = tempfile::tempdir().unwrap();
     let demo = demo_with_secrets(dir.path());

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
+use tympan_testkit::condition_wait::{wait_for, wait_until};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::asset_kills::{Instance, kills, next, three_on_one_database};
 use crate::program::{ask, basic, post};
 
-const PATIENCE: Duration = Duration::from_secs(300);
 /// What the first of these asks for is work on assets; the second is anybody's.
 const MODELS: [&str; 2] = ["/etc/workflow/models/dam/ask", "/etc/workflow/models/ask"];
 /// Workflows that are started between two kills.
@@ -123,28 +123,19 @@ fn a_step_is_carried_out_by_one_process_at_a_time_whoever_is_killed() {
         }
         // The point is a number of steps that were asked for, so that it lies in the middle of work.
         let wanted = before + usize::try_from(next(&mut seed)).unwrap() % WORKFLOWS;
-        let begun = Instant::now();
-        while seen.lock().unwrap().len() < wanted {
-            assert!(begun.elapsed() < PATIENCE, "nothing is done: {:?}", seen.lock().unwrap());
-            std::thread::yield_now();
-        }
+        wait_until("steps are asked for", || seen.lock().unwrap().len() >= wanted);
         let place = usize::try_from(next(&mut seed)).unwrap() % farm.instances.len();
         farm.instances[place].kill();
         farm.instances[place].restart();
     }
-    let begun = Instant::now();
     for id in &started {
-        loop {
+        let instance = wait_for(|| {
             let instance = farm.get(&format!("/api/v1/workflows/instance?id={id}"));
-            if instance["state"] == "COMPLETED" {
-                let history = instance["history"].as_array().unwrap();
-                let is_end = |one: &&Value| one["step"] == "p" && one["action"] == "completed";
-                assert_eq!(history.iter().filter(is_end).count(), 1, "{instance}");
-                break;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{instance}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            if instance["state"] == "COMPLETED" { Ok(instance) } else { Err(instance.to_string()) }
+        });
+        let history = instance["history"].as_array().unwrap();
+        let is_end = |one: &&Value| one["step"] == "p" && one["action"] == "completed";
+        assert_eq!(history.iter().filter(is_end).count(), 1, "{instance}");
     }
     let seen = seen.lock().unwrap();
     let at_once: Vec<_> = seen.iter().filter(|(_, asked)| asked.most > 1).collect();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tympan_testkit::condition_wait::wait_for;
 use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::pictures::{bitmap, upload};
@@ -195,23 +196,21 @@ impl Farm {
 
     /// Waits until each of these assets is finished, and returns its renditions by name.
     fn settle(&self, names: &[String]) -> Vec<BTreeMap<String, Vec<u8>>> {
-        let begun = Instant::now();
         let mut all = Vec::new();
         for name in names {
             let content = format!("{FOLDER}/{name}/jcr:content");
-            loop {
+            wait_for(|| {
                 let state = self.json(&format!("{content}.json"));
                 match state["dam:assetState"].as_str() {
-                    Some("processed") => break,
+                    Some("processed") => return Ok(()),
                     None => {}
                     Some(_) => panic!("{name}: {state}"),
                 }
                 let jobs = self.jobs();
-                assert!(begun.elapsed() < PATIENCE, "{name} is never finished: {jobs:?}");
                 let lost = jobs.iter().find(|job| !job["ended"].is_null());
                 assert!(lost.is_none(), "a job was given up: {lost:?}");
-                std::thread::yield_now();
-            }
+                Err(format!("{name} is not finished: {jobs:?}"))
+            });
             let renditions = self.json(&format!("{content}/renditions.1.json"));
             let names = renditions.as_object().unwrap().keys();
             let names = names.filter(|name| !name.contains(':') && *name != "original");
@@ -289,7 +288,7 @@ fn torture(mut farm: Farm, quiet: &[BTreeMap<String, Vec<u8>>], kills: u64, mut 
 }
 
 #[test]
-fn kills_of_the_server_and_of_what_draws_lose_no_asset() {
+fn kills_of_the_server_and_of_rendition_processes_lose_no_asset() {
     let dir = tempfile::tempdir().unwrap();
     let quiet = quiet_run(dir.path());
     let farm = Farm::new(vec![Instance::start(&dir.path().join("author"), &[])], 1);

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::tympan;
 
@@ -101,9 +102,9 @@ fn the_lock_of_a_killed_save_for_another_host_is_nobodys() {
         assert!(begin.elapsed() < PATIENCE, "no kill fell into a save");
         let mut save = bench.command("save", &["--host", "elsewhere", source.to_str().unwrap()]);
         let mut child = save.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        while bench.locks() == 0 && child.try_wait().unwrap().is_none() {
-            std::thread::yield_now();
-        }
+        wait_until("the save has locked the vault, or ended", || {
+            bench.locks() > 0 || child.try_wait().unwrap().is_some()
+        });
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -269,23 +270,13 @@ fn a_wrong_password_ends_each_command_with_its_own_code() {
     let refused = bench.command("list", &["--password", PASSWORD]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
-
-/// Waits until something is so.
-fn wait_for(what: &str, is_so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 fn files_in(folder: &Path) -> usize {
     fs::read_dir(folder).map_or(0, Iterator::count)
 }
 
 /// A service manager ends a save: it gives its lock back, and what is durable is found by the next one.
 #[test]
-fn a_save_that_is_told_to_end_leaves_no_lock_and_lists_what_it_brought() {
+fn an_interrupted_save_leaves_no_lock_and_lists_what_it_stored() {
     let bench = Bench::new();
     let mut seed = 0x5eed_0516_u64;
     for number in 0..32 {
@@ -300,7 +291,7 @@ fn a_save_that_is_told_to_end_leaves_no_lock_and_lists_what_it_brought() {
         let packs = bench.packs();
         let mut save = bench.hearing("save", &slowly);
         let mut child = save.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        wait_for("no pack was written", || bench.packs() > packs);
+        wait_until("a pack is written", || bench.packs() > packs);
         kill_process(Pid::from_child(&child), signal).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(130), "{signal:?}");
         assert_eq!(bench.locks(), 0, "{signal:?}");
@@ -333,7 +324,7 @@ fn a_hangup_that_is_ignored_ends_nothing() {
         }
     }
     let mut child = shell.stdout(Stdio::null()).spawn().unwrap();
-    wait_for("the save did not begin", || bench.locks() > 0);
+    wait_until("the save begins", || bench.locks() > 0);
     kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(bench.locks(), 0);
@@ -353,7 +344,7 @@ fn a_search_for_settings_shows_nothing_and_leaves_nothing() {
     let mut tune = bench.command("tune", &["--dry-run", "--limit-upload", "1 MiB", &source]);
     let child = tune.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let trials = bench.path(&format!("vault-tune-{}", child.id()));
-    wait_for("no trial began", || files_in(&trials.join("locks")) > 0);
+    wait_until("a trial begins", || files_in(&trials.join("locks")) > 0);
     for guess in ["trial", PASSWORD] {
         let mut list = tympan();
         list.args(["backup", "list", "-r"]).arg(&trials).env("TYMPAN_VAULT_PASSWORD", guess);

@@ -79,7 +79,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// One damaged pack: it is named, what stands in others comes back, and a repair leaves a vault without faults.
 #[test]
-fn what_is_damaged_is_told_and_the_rest_comes_back() {
+fn what_is_damaged_is_reported_and_the_rest_comes_back() {
     let bench = Bench::new();
     let source = bench.plant("source", "first", 1);
     bench.ok(&["save", &source]);

@@ -6,9 +6,9 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::tympan;
 
@@ -16,8 +16,6 @@ use crate::program::tympan;
 const LARGE: u64 = 256;
 /// What a run may take at most, in MiB. Opening a vault takes about half of it.
 const BOUND: u64 = 160;
-/// How often a run that goes on is asked.
-const LOOK: Duration = Duration::from_millis(5);
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -40,11 +38,11 @@ impl Bench {
     fn peak(&self, words: &[&str]) -> u64 {
         let mut child = self.spawn(words);
         let mut peak = 0;
-        while child.try_wait().unwrap().is_none() {
+        wait_until("the run ends", || {
             // Without it, it has ended meanwhile.
             peak = peak_of(&child).unwrap_or(peak);
-            std::thread::sleep(LOOK);
-        }
+            child.try_wait().unwrap().is_some()
+        });
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{words:?}: {output:?}");
         peak

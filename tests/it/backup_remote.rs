@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::ssh_server::SshServer;
 
 use crate::program::tympan;
@@ -221,23 +221,27 @@ fn kills() -> u64 {
     std::env::var("TYMPAN_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
+/// Returns the number of files below a folder.
+fn files_below(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+}
+
 fn killed_saves_cost_nothing(bench: &Bench, mut seed: u64) {
     let (vault, source) = (bench.vault.as_str(), bench.source());
     bench.ok(&["init", "-r", vault]);
     bench.plant("first", 1 << 20, &mut seed);
-    let begin = Instant::now();
     bench.ok(&["save", "-r", vault, &source]);
-    let span = begin.elapsed();
     let mut with_lock = 0;
     for round in 0..kills() {
         bench.plant(&format!("file{}", round % 7), 1 << 20, &mut seed);
         let mut save = bench.command(&["save", "-r", vault, &source]);
         let mut child = save.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let part = u32::try_from(next(&mut seed) % 1000).unwrap();
-        let moment = Instant::now() + span * part / 1000;
-        while Instant::now() < moment && child.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        // At its start, or when it has locked the vault and written some of its files.
+        let written = files_below(&bench.path("vault/repo")) + next(&mut seed) as usize % 5;
+        wait_until("the save writes", || {
+            files_below(&bench.path("vault/repo")) >= written || child.try_wait().unwrap().is_some()
+        });
         child.kill().unwrap();
         child.wait().unwrap();
         let locks = fs::read_dir(bench.path("vault/repo/locks")).unwrap().count();

@@ -3,15 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Demo, Running, ask, basic, free_address, get, post, run_ok, tympan};
 
 const PASSWORD: &str = "correct horse";
-/// For what must happen; generous, as the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(180);
 /// A page of the sample site.
 const PAGE: &str = "/content/wayfare/en";
 
@@ -192,13 +190,6 @@ fn an_author_saves_itself_by_schedule() {
     let author =
         Running::start(&["author", "--home", text(&home), "--listen", &address.to_string()]);
     let password = fs::read_to_string(home.join("initial-password")).unwrap();
-    let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
-        let begin = Instant::now();
-        while !is_so() {
-            assert!(begin.elapsed() < PATIENCE, "{what}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    };
     let runs = |query: &str| {
         let headers = [("Authorization", basic("admin", password.trim()))];
         let path = format!("/api/v1/backup/runs{query}");
@@ -211,7 +202,7 @@ fn an_author_saves_itself_by_schedule() {
         let failed = &runs("?kind=failed")["runs"][0];
         failed["error"].is_string() && failed["snapshot"].is_null()
     };
-    wait_for("a failure is not told", &has_failed);
+    wait_until("a failure is told", has_failed);
     fs::rename(bench.path("away"), bench.path("vault")).unwrap();
     let is_healthy = || {
         let headers = [("Authorization", basic("admin", password.trim()))];
@@ -220,7 +211,7 @@ fn an_author_saves_itself_by_schedule() {
         let checks = health["checks"].as_array().unwrap().clone();
         checks.iter().any(|check| check["name"] == "backup" && check["ok"] == true)
     };
-    wait_for("no save ended well", &is_healthy);
+    wait_until("a save ends well", is_healthy);
     let metrics = get(address, "/metrics");
     let line = "tympan_backup_failing{role=\"author\"} 0";
     assert!(metrics.status != 200 || metrics.text().contains(line), "{}", metrics.text());
@@ -229,14 +220,14 @@ fn an_author_saves_itself_by_schedule() {
     let answer = post(address, password.trim(), "/content/backed", "title=up");
     assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
     let find = |name: &str| bench.run("find", &[name]).status.success();
-    wait_for("the edit is not saved", &|| find("backed"));
+    wait_until("the edit is saved", || find("backed"));
     assert!(find("note"));
     // Each turn saves the folder, whether it changed or not.
     let turns = || {
         let log = fs::read_to_string(home.join("logs/backup.jsonl")).unwrap_or_default();
         log.lines().filter(|line| line.contains(text(&bench.path("beside")))).count()
     };
-    wait_for("there are no turns", &|| turns() >= 6);
+    wait_until("there are turns", || turns() >= 6);
     assert_runs_are_told(&runs);
     let answer = get(address, "/api/v1/backup/runs");
     assert!(matches!(answer.status, 401 | 403), "{}", answer.text());

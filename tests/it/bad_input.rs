@@ -2,7 +2,8 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Running, ask, basic, free_address, get, post, read_answer, run};
 
@@ -153,85 +154,6 @@ fn requests_over_the_limits_and_out_of_bounds_are_refused() {
 }
 
 #[test]
-fn nobody_gets_in_without_a_login_and_nothing_is_written_without_the_token() {
-    let dir = tempfile::tempdir().unwrap();
-    let address = free_address();
-    let home = dir.path().to_str().unwrap();
-    let _running = Running::start(&["author", "--home", home, "--listen", &address.to_string()]);
-    let password =
-        std::fs::read_to_string(dir.path().join("initial-password")).unwrap().trim().to_owned();
-    for path in [
-        "/content.json",
-        "/home/users/admin.json",
-        "/api/v1/pages?path=/",
-        "/metrics",
-        "/api/v1/queue",
-    ] {
-        assert_eq!(get(address, path).status, 401, "{path}");
-    }
-    assert_eq!(ask(address, "POST", "/x", &[], b"./a=1").unwrap().status, 401);
-    assert_eq!(post(address, "wrong", "/x", "./a=1").status, 401);
-
-    let form = [("Content-Type", "application/x-www-form-urlencoded".to_owned())];
-    let login =
-        ask(address, "POST", "/login", &form, format!("user=admin&password={password}").as_bytes())
-            .unwrap();
-    assert_eq!(login.status, 200);
-    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-    let csrf = serde_json::from_slice::<serde_json::Value>(&login.body).unwrap()["csrf"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let with_cookie = |extra: Option<&str>| {
-        let mut headers = vec![
-            ("Cookie", cookie.clone()),
-            form[0].clone(),
-            ("Accept", "application/json".to_owned()),
-        ];
-        headers.extend(extra.map(|token| ("X-CSRF-Token", token.to_owned())));
-        ask(address, "POST", "/guarded", &headers, b"./a=1").unwrap().status
-    };
-    assert_eq!(with_cookie(None), 403);
-    assert_eq!(with_cookie(Some("0")), 403);
-    assert_eq!(with_cookie(Some(&csrf)), 201);
-
-    // Credentials that a browser remembers are no consent to what another site asks.
-    let mut foreign = vec![("Authorization", basic("admin", &password)), form[0].clone()];
-    foreign.push(("Sec-Fetch-Site", "cross-site".to_owned()));
-    assert_eq!(ask(address, "POST", "/guarded", &foreign, b"./a=1").unwrap().status, 403);
-    let ghost = crate::program::run_ok(&["user", "token", "ghost", "--home", home]);
-    let ghost = [("Authorization", format!("Bearer {}", ghost.trim()))];
-    assert_eq!(ask(address, "GET", "/guarded.json", &ghost, b"").unwrap().status, 401);
-    let admin = [("Authorization", basic("admin", &password))];
-    let user = ask(address, "GET", "/home/users/admin.json", &admin, b"").unwrap();
-    assert!(user.status == 200 && !user.text().contains("argon2"), "{}", user.text());
-    // A value that no index can hold must not hide others.
-    assert_eq!(
-        post(address, &password, "/odd", "./sling:resourceType=cq/Component%00x").status,
-        201
-    );
-    let unknown = post(address, &password, "/typed", "./jcr:primaryType=no:type");
-    assert_eq!(unknown.status, 422, "{}", unknown.text());
-    assert!(unknown.text().contains("OakConstraint0001"), "{}", unknown.text());
-    let page = "./jcr:primaryType=cq:Page&./jcr:content/jcr:primaryType=cq:PageContent";
-    assert_eq!(post(address, &password, "/content/p", page).status, 201);
-    assert_eq!(
-        ask(address, "GET", "/api/v1/page?path=/content/p", &admin, b"").unwrap().status,
-        200
-    );
-
-    let token = crate::program::run_ok(&["user", "token", "admin", "--home", home]);
-    let bearer = [("Authorization", format!("Bearer {}", token.trim()))];
-    assert_eq!(ask(address, "GET", "/guarded.json", &bearer, b"").unwrap().status, 200);
-    let headers = [bearer[0].clone(), form[0].clone()];
-    assert_eq!(
-        ask(address, "POST", "/guarded", &headers, b"./a=2").unwrap().status,
-        200,
-        "programs need no CSRF token"
-    );
-}
-
-#[test]
 fn the_admin_listener_answers_while_the_main_one_is_saturated() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tympan.toml"), "[listen]\nmax_connections = 2\n").unwrap();
@@ -261,8 +183,5 @@ fn the_admin_listener_answers_while_the_main_one_is_saturated() {
     assert_eq!(get(admin, "/content.html").status, 404, "content is for the main listener");
     drop(hold);
     // Until it sees that they are gone, the main listener turns others away.
-    let started = Instant::now();
-    while get(address, "/health").status != 200 {
-        assert!(started.elapsed() < Duration::from_secs(60), "the main listener does not go on");
-    }
+    wait_until("the main listener goes on", || get(address, "/health").status == 200);
 }

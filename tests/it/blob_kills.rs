@@ -10,14 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_testkit::bucket_server::{BucketServer, ProxyFault, start_faulty_proxy};
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Running, ask, basic, free_address, post, run_ok, tympan};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const FOLDER: &str = "/content/kills";
 /// Acknowledged uploads that are read again after a kill: the last ones, and as many of those before. All are at the end.
 const READ_AGAIN: usize = 20;
@@ -140,11 +139,7 @@ fn send(
     let done = AtomicUsize::new(0);
     let is_enough = AtomicBool::new(false);
     let wait = |count: usize, is_over: &dyn Fn() -> bool| {
-        let begun = Instant::now();
-        while done.load(Ordering::SeqCst) < count && !is_over() {
-            assert!(begun.elapsed() < PATIENCE, "uploads do not go on");
-            std::thread::yield_now();
-        }
+        wait_until("uploads go on", || done.load(Ordering::SeqCst) >= count || is_over());
     };
     std::thread::scope(|scope| {
         let sending: Vec<_> = (0..3)
@@ -226,11 +221,9 @@ fn tools() -> PathBuf {
 /// count.
 fn only_the_bucket(author: &mut Author) {
     let upload = author.home.join("blob-cache/own/upload");
-    let begun = Instant::now();
-    while std::fs::read_dir(&upload).unwrap().next().is_some() {
-        assert!(begun.elapsed() < PATIENCE, "staged blobs are never uploaded");
-        std::thread::yield_now();
-    }
+    wait_until("staged blobs are uploaded", || {
+        std::fs::read_dir(&upload).unwrap().next().is_none()
+    });
     author.stop();
     std::fs::remove_dir_all(author.home.join("blob-cache")).unwrap();
 }
@@ -361,16 +354,16 @@ fn blobs_whose_sender_is_killed_are_there_whole_or_not_at_all() {
     Author::start(&receiver).stop();
     let whole = blobs(&sender);
     assert_eq!(whole.len(), count);
-    let begun = Instant::now();
-    let mut sending = promote(&sender, &receiver);
-    assert!(sending.wait().unwrap().success());
-    let usual = begun.elapsed();
+    assert!(promote(&sender, &receiver).wait().unwrap().success());
     assert_eq!(blobs(&receiver), whole);
     for round in 0..kills() {
         std::fs::remove_dir_all(receiver.join("blobs")).unwrap();
         let mut sending = promote(&sender, &receiver);
-        // Anywhere between its start and its end.
-        std::thread::sleep(usual.mul_f64((round * 37 % 100) as f64 / 100.0));
+        // Anywhere between its start and its end: at a number of blobs that have arrived.
+        let arrived = round * 37 % count;
+        wait_until("blobs arrive", || {
+            blobs(&receiver).len() >= arrived || sending.try_wait().unwrap().is_some()
+        });
         sending.kill().unwrap();
         sending.wait().unwrap();
         for one in blobs(&receiver) {

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tympan_testkit::condition_wait::wait_until;
+
 use crate::program::{Answer, Running, ask, basic, free_address, post, run, run_ok, tympan};
 
 /// A running author.
@@ -144,11 +146,7 @@ fn commands_look_for_blobs_where_the_instance_had_them() {
     ];
     // A bucket that refuses does not keep the instance from starting; health says so.
     let author = Author::start_with(&home, &variables, &["--blobs", "s3://site/p"]);
-    let begun = Instant::now();
-    while author.blob_fault().is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "nothing is said about the bucket");
-        std::thread::yield_now();
-    }
+    wait_until("health tells of the bucket", || author.blob_fault().is_some());
     assert!(author.blob_fault().unwrap().contains("s3://site/p"));
     assert!(author.store("/content/f/a.bin", &[1; 50_000]) >= 400);
     assert!(author.running.stop());
@@ -292,11 +290,9 @@ fn a_home_that_reads_over_http_says_what_it_needs() {
         staging.send("DELETE", "/api/v1/nodes?path=/content/f/garbage.bin", b"").status,
         204
     );
-    let begun = Instant::now();
-    while names(&owner.join("blobs"), "repository-").len() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it is known from its start on");
-        std::thread::yield_now();
-    }
+    wait_until("the home is known to those who share its blobs", || {
+        names(&owner.join("blobs"), "repository-").len() >= 2
+    });
     assert_eq!(staging.blob_fault(), None);
     assert!(staging.running.stop());
     collect_all(&guest);

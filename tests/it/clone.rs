@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Running, ask, basic, free_address, post, run, run_ok};
 
@@ -82,16 +84,6 @@ pub(crate) fn check_is_clean(home: &Path) {
     let report = run_ok(&["repo", "check", "--home", text(home)]);
     assert!(report.trim_end().ends_with(": clean"), "{report}");
 }
-
-/// Waits until something is so.
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::yield_now();
-    }
-}
-
 pub(crate) fn bytes(seed: u8, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8 ^ seed).collect()
 }

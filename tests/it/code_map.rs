@@ -1,20 +1,21 @@
-//! The code map: ARCHITECTURE.md names each top-level module of each crate with the first sentence of its own doc.
+//! The code map: ARCHITECTURE.md names each top-level module of each crate; modules that are folders stand with the first
+//! sentence of their docs.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Set to rewrite the tables of ARCHITECTURE.md instead of comparing them.
+/// Set to rewrite the maps of ARCHITECTURE.md instead of comparing them.
 const UPDATE_VARIABLE: &str = "UPDATE_CODE_MAP";
 
-const TABLE_START: &str = "<!-- modules of ";
-const TABLE_END: &str = "<!-- end of modules -->";
+const MAP_START: &str = "<!-- modules of ";
+const MAP_END: &str = "<!-- end of modules -->";
 
 #[test]
 fn the_code_map_says_what_the_modules_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = root.join("ARCHITECTURE.md");
     let text = std::fs::read_to_string(&page).unwrap();
-    let (updated, mapped) = with_current_tables(&text, root);
+    let (updated, mapped) = with_current_maps(&text, root);
     let mut crates: Vec<String> = ["crates", "lab"]
         .into_iter()
         .flat_map(|parent| {
@@ -27,7 +28,7 @@ fn the_code_map_says_what_the_modules_say() {
     crates.sort();
     let mut sorted = mapped;
     sorted.sort();
-    assert_eq!(sorted, crates, "ARCHITECTURE.md must have a table of modules for each crate");
+    assert_eq!(sorted, crates, "ARCHITECTURE.md must have a map of modules for each crate");
     if std::env::var_os(UPDATE_VARIABLE).is_some() {
         std::fs::write(&page, updated).unwrap();
         return;
@@ -42,24 +43,25 @@ fn the_code_map_says_what_the_modules_say() {
     );
 }
 
-/// Returns the page with each table of modules written anew, and the source folders that have one.
-fn with_current_tables(page: &str, root: &Path) -> (String, Vec<String>) {
+/// Returns the page with each map of modules written anew, and the source folders that have one.
+fn with_current_maps(page: &str, root: &Path) -> (String, Vec<String>) {
     let (mut out, mut folders) = (String::new(), Vec::new());
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
         writeln!(out, "{line}").unwrap();
-        let Some(folder) = line.strip_prefix(TABLE_START) else { continue };
+        let Some(folder) = line.strip_prefix(MAP_START) else { continue };
         let folder = folder.trim_end_matches(" -->");
-        out.push_str(&module_table(&root.join(folder)));
+        out.push_str(&module_map(&root.join(folder)));
         folders.push(folder.to_owned());
-        assert!(lines.any(|line| line == TABLE_END), "the table of `{folder}` has no end");
-        writeln!(out, "{TABLE_END}").unwrap();
+        assert!(lines.any(|line| line == MAP_END), "the map of `{folder}` has no end");
+        writeln!(out, "{MAP_END}").unwrap();
     }
     (out, folders)
 }
 
-/// Returns the table of the modules that the crate root in `folder` declares, sorted by name.
-fn module_table(folder: &Path) -> String {
+/// Returns the map of the modules that the crate root in `folder` declares, sorted by name: a table of those that are
+/// folders, and a line with the names of the files.
+fn module_map(folder: &Path) -> String {
     let crate_root = [folder.join("lib.rs"), folder.join("main.rs")];
     let crate_root = crate_root.iter().find(|file| file.is_file()).unwrap();
     let declarations = std::fs::read_to_string(crate_root).unwrap();
@@ -71,13 +73,24 @@ fn module_table(folder: &Path) -> String {
         .collect();
     names.sort_unstable();
     names.dedup();
-    let mut table = "\n| module | holds |\n|---|---|\n".to_owned();
+    let (mut table, mut files) = (String::new(), Vec::new());
     for name in names {
         let sentence = first_sentence(&module_file(folder, name));
-        writeln!(table, "| `{name}` | {sentence} |").unwrap();
+        if folder.join(name).is_dir() {
+            writeln!(table, "| `{name}` | {sentence} |").unwrap();
+        } else {
+            files.push(format!("`{name}`"));
+        }
     }
-    table.push('\n');
-    table
+    let mut map = String::new();
+    if !table.is_empty() {
+        write!(map, "\n| folder | holds |\n|---|---|\n{table}").unwrap();
+    }
+    if !files.is_empty() {
+        writeln!(map, "\nFiles: {}.", files.join(", ")).unwrap();
+    }
+    map.push('\n');
+    map
 }
 
 fn module_file(folder: &Path, module: &str) -> PathBuf {

@@ -7,7 +7,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::program::{Running, basic, fixtures, free_address, get, post, run_ok, tympan};
+use tympan_testkit::condition_wait::wait_until;
+use tympan_testkit::fixture_folder::fixture_folder;
+
+use crate::program::{Running, basic, free_address, get, post, run_ok, tympan};
 
 /// How many kills each test makes.
 fn kills() -> u64 {
@@ -104,7 +107,7 @@ fn stored_value(address: std::net::SocketAddr, password: &str) -> u64 {
 
 #[test]
 fn a_killed_installation_leaves_all_or_nothing() {
-    let Some(packages) = fixtures("packages") else { return };
+    let Some(packages) = fixture_folder("packages") else { return };
     let package = packages.join("core.wcm.components.examples.ui.content-2.26.0.zip");
     let dir = tempfile::tempdir().unwrap();
     let whole = dir.path().join("whole");
@@ -129,9 +132,9 @@ fn a_killed_installation_leaves_all_or_nothing() {
             .unwrap();
         // Killed when the home has grown to a share of its final size, or when it is done.
         let limit = size * (next(&mut seed) % 100) / 100;
-        while bytes_below(&home) < limit && child.try_wait().unwrap().is_none() {
-            std::thread::yield_now();
-        }
+        wait_until("the home grows", || {
+            bytes_below(&home) >= limit || child.try_wait().unwrap().is_some()
+        });
         child.kill().ok();
         child.wait().unwrap();
         if !home.join("store").is_dir() {

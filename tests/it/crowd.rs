@@ -6,11 +6,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tympan_testkit::condition_wait::wait_for;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::program::{Running, free_address, get};
@@ -27,7 +29,7 @@ struct Tally {
     started: Instant,
     served: AtomicU64,
     attacks: AtomicU64,
-    is_over: AtomicBool,
+    is_over: watch::Sender<bool>,
     errors: std::sync::Mutex<Vec<String>>,
 }
 
@@ -37,13 +39,19 @@ impl Tally {
             started: Instant::now(),
             served: AtomicU64::new(0),
             attacks: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
+            is_over: watch::Sender::new(false),
             errors: std::sync::Mutex::default(),
         }
     }
 
     fn goes_on(&self) -> bool {
-        !self.is_over.load(Ordering::Relaxed)
+        !*self.is_over.borrow()
+    }
+
+    /// Lets time pass between two requests, but no longer than the crowd lasts.
+    async fn pause(&self, time: Duration) {
+        let mut over = self.is_over.subscribe();
+        tokio::time::timeout(time, over.wait_for(|is_over| *is_over)).await.ok();
     }
 }
 
@@ -74,7 +82,7 @@ async fn visit(addr: SocketAddr, index: u64, tally: Arc<Tally>) {
     // A thousand connections a second: what the kernel lets wait is soon full otherwise.
     let mut pause = Duration::from_millis(index * 2);
     while tally.goes_on() {
-        tokio::time::sleep(pause).await;
+        tally.pause(pause).await;
         pause = Duration::from_millis(900 + index % 200);
         let is_new = connection.is_none();
         match ask(addr, &request, &mut connection).await {
@@ -132,14 +140,14 @@ const LARGE_BYTES: usize = 2_000_000;
 
 /// A client that means no good, of one of seven kinds; it comes again when it is shown out.
 async fn attack(addr: SocketAddr, index: u64, tally: Arc<Tally>) {
-    tokio::time::sleep(Duration::from_millis(index * 2)).await;
+    tally.pause(Duration::from_millis(index * 2)).await;
     while tally.goes_on() {
         if let Ok(stream) = TcpStream::connect(addr).await {
             tally.attacks.fetch_add(1, Ordering::Relaxed);
             // Whatever the server does with it is right, unless others feel it.
             once(stream, index, &tally).await.ok();
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tally.pause(Duration::from_millis(200)).await;
     }
 }
 
@@ -151,7 +159,7 @@ async fn once(mut stream: TcpStream, index: u64, tally: &Tally) -> std::io::Resu
         0 => {
             for byte in head.iter().cycle() {
                 stream.write_all(&[*byte]).await?;
-                tokio::time::sleep(second).await;
+                tally.pause(second).await;
                 if !tally.goes_on() {
                     break;
                 }
@@ -161,7 +169,7 @@ async fn once(mut stream: TcpStream, index: u64, tally: &Tally) -> std::io::Resu
         1 => {
             stream.write_all(b"GET /p1.html HTTP/1.1\r\nHost: h\r\n\r\n").await?;
             stream.shutdown().await?;
-            rest(tally, 5).await;
+            tally.pause(Duration::from_secs(5)).await;
         }
         // Garbage.
         2 => {
@@ -180,11 +188,11 @@ async fn once(mut stream: TcpStream, index: u64, tally: &Tally) -> std::io::Resu
         4 => {
             stream.write_all(b"GET /large.html HTTP/1.1\r\nHost: h\r\n\r\n").await?;
             while tally.goes_on() && stream.read(&mut [0; 1]).await? > 0 {
-                tokio::time::sleep(second).await;
+                tally.pause(second).await;
             }
         }
         // Nothing at all.
-        5 => rest(tally, 30).await,
+        5 => tally.pause(Duration::from_secs(30)).await,
         // A body that is announced and does not come.
         _ => {
             stream
@@ -192,19 +200,11 @@ async fn once(mut stream: TcpStream, index: u64, tally: &Tally) -> std::io::Resu
                 .await?;
             while tally.goes_on() {
                 stream.write_all(b"x").await?;
-                tokio::time::sleep(second).await;
+                tally.pause(second).await;
             }
         }
     }
     Ok(())
-}
-
-async fn rest(tally: &Tally, seconds: u64) {
-    for _ in 0..seconds * 5 {
-        if tally.goes_on() {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    }
 }
 
 fn files(pid: u32) -> usize {
@@ -265,22 +265,21 @@ fn visitors_are_served_among_slow_and_hostile_ones() {
                 _ => tasks.spawn(attack(addr, index / 2, Arc::clone(&tally))),
             };
         }
-        let end = Instant::now() + Duration::from_secs(seconds);
-        while Instant::now() < end {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        let mut looks = tokio::time::interval(Duration::from_millis(200));
+        for _ in 0..seconds * 5 {
+            looks.tick().await;
             most = most.max(files(pid));
         }
-        tally.is_over.store(true, Ordering::Relaxed);
+        tally.is_over.send_replace(true);
         tasks.abort_all();
         while tasks.join_next().await.is_some() {}
     });
     let peak = memory(pid, "VmHWM:");
-    let deadline = Instant::now() + Duration::from_secs(120);
     let slack = 20;
-    while files(pid) > before + slack {
-        assert!(Instant::now() < deadline, "{} files are open, {before} were before", files(pid));
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for(|| match files(pid) {
+        open if open <= before + slack => Ok(()),
+        open => Err(format!("{open} files are open, {before} were before")),
+    });
     let served = tally.served.load(Ordering::Relaxed);
     let errors = tally.errors.lock().unwrap();
     eprintln!(

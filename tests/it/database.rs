@@ -6,21 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::program::{Running, basic, free_address, post, run, run_ok, tympan};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// A home with its section `[database]`.
 fn configure(home: &Path, settings: &str) {
@@ -85,7 +75,7 @@ fn two_authors_share_a_repository_and_one_is_killed() {
     let password = password.trim();
     assert!(!homes[1].join("initial-password").exists(), "the users are shared");
     assert_eq!(post(addresses[0], password, "/shared", "./value=first").status, 201);
-    until("the other shows it", || {
+    wait_until("the other shows it", || {
         value_at(addresses[1], password, "/shared.json").as_deref() == Some("first")
     });
     // Writers at both; each has a node of its own, and counts up.
@@ -107,14 +97,14 @@ fn two_authors_share_a_repository_and_one_is_killed() {
                 });
             }
         }
-        until("both sides write", || {
+        wait_until("both sides write", || {
             let acknowledged = acknowledged.lock().unwrap();
             acknowledged.iter().flatten().all(|count| *count >= 2)
         });
         killed.store(true, Ordering::SeqCst);
         two.kill();
         let before = total();
-        until("the other goes on", || total() > before + 16);
+        wait_until("the other goes on", || total() > before + 16);
         is_over.store(true, Ordering::SeqCst);
     });
     for (writer, counts) in acknowledged.into_inner().unwrap().into_iter().enumerate() {
@@ -183,10 +173,10 @@ fn a_pool_that_is_used_up_answers_503_and_recovers() {
                 }
             });
         }
-        until("one is refused", || refused.load(Ordering::SeqCst));
+        wait_until("one is refused", || refused.load(Ordering::SeqCst));
         writeln!(input, "rollback;").unwrap();
     });
-    until("it recovers", || post(address, password, "/after", "./value=1").status < 300);
+    wait_until("it recovers", || post(address, password, "/after", "./value=1").status < 300);
     let headers = [("Authorization", basic("admin", password))];
     let metrics = crate::program::ask(address, "GET", "/metrics", &headers, b"").unwrap().text();
     let pool = |what: &str| -> f64 {
@@ -278,7 +268,7 @@ fn a_database_has_a_name_of_its_own_beside_its_blobs() {
     // However often, by whichever process: it stays the same repository.
     for turn in 1..=3 {
         jobs(&["run", "maintenance/blobs"]);
-        until("the blobs are swept", || done() == turn);
+        wait_until("the blobs are swept", || done() == turn);
     }
     assert_eq!((names().len(), marks()), (2, 1));
     assert!(one.stop() && two.stop() && other.stop());
@@ -332,10 +322,10 @@ fn authors_on_one_database_publish_with_one_key() {
         post_ok(at, "/content/shared", ":operation=activate");
     };
     publish_title(addresses[0], "ByBoth");
-    until("one of both publishes", || shows("ByBoth"));
+    wait_until("one of both publishes", || shows("ByBoth"));
     // Alone, the second sends with the key that the first brought.
     assert!(one.stop());
     publish_title(addresses[1], "ByTheSecond");
-    until("the second publishes", || shows("ByTheSecond"));
+    wait_until("the second publishes", || shows("ByTheSecond"));
     assert!(two.stop() && publish.stop());
 }

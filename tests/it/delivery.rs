@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use tympan_testkit::condition_wait::{wait_for, wait_until};
+
 use crate::program::{Answer, Demo, Running, ask, basic, free_address, get};
 
 const FILE: &str = "/content/files/a.bin";
@@ -17,15 +19,10 @@ fn store(demo: &Demo, bytes: &[u8]) {
 
 /// Asks until the publisher answers so.
 fn await_answer(publish: SocketAddr, is_so: impl Fn(&Answer) -> bool) {
-    let begun = Instant::now();
-    while !is_so(&get(publish, FILE)) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(120),
-            "never so: {}",
-            get(publish, FILE).status
-        );
-        std::thread::yield_now();
-    }
+    wait_for(|| match get(publish, FILE) {
+        answer if is_so(&answer) => Ok(()),
+        answer => Err(format!("status {}", answer.status)),
+    });
 }
 
 #[test]
@@ -140,7 +137,7 @@ fn a_file_is_answered_from_memory_until_it_changes() {
 }
 
 #[test]
-fn a_little_page_is_drawn_past_the_general_stack() {
+fn a_small_page_is_rendered_past_the_general_stack() {
     const PAGE: &str = "/content/pages/a.json";
     let dir = tempfile::tempdir().unwrap();
     let request = |more: &str| [format!("GET {PAGE} HTTP/1.1\r\nHost: h\r\n{more}\r\n")];
@@ -158,11 +155,9 @@ fn a_little_page_is_drawn_past_the_general_stack() {
         let form = format!("jcr:primaryType=nt:unstructured&title={title}");
         demo.post("/content/pages/a", &form);
         assert_eq!(demo.post("/content/pages", ":operation=activate&:deep=true").status, 200);
-        let begun = Instant::now();
-        while !has(&converse(demo.publish, &general, &["GET"]), title) {
-            assert!(begun.elapsed() < Duration::from_secs(120), "never {title}");
-            std::thread::yield_now();
-        }
+        wait_until(format_args!("the publisher shows `{title}`"), || {
+            has(&converse(demo.publish, &general, &["GET"]), title)
+        });
         // Another state is drawn, not what was drawn of the former one.
         for _ in 0..20 {
             assert!(has(&converse(demo.publish, &plain, &["GET"]), title));

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tympan_testkit::condition_wait::{wait_for, wait_until};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 use tympan_testkit::tls_proxy::{CertificateAuthority, TlsProxy};
 
@@ -59,7 +60,10 @@ impl Process {
     }
 
     fn wait_for(&self, text: &str) {
-        wait(|| self.says(text), || format!("{text:?} in {}", self.said.lock().unwrap()));
+        wait_for(|| match self.says(text) {
+            true => Ok(()),
+            false => Err(format!("no {text:?} in {}", self.said.lock().unwrap())),
+        });
     }
 
     fn signal(&self, signal: Signal) {
@@ -72,14 +76,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
-    }
-}
-
-fn wait(mut holds: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {}", what());
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -107,7 +103,7 @@ fn status(addr: SocketAddr, path: &str) -> u16 {
 }
 
 #[test]
-fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
+fn a_changed_configuration_is_read_again_and_a_broken_one_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     write_config(dir.path(), &origin, "/a*");
@@ -118,11 +114,11 @@ fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
 
     write_config(dir.path(), &origin, "/b*");
     process.signal(Signal::HUP);
-    wait(|| allows("/b.html"), || "SIGHUP to count".to_owned());
+    wait_until("SIGHUP counts", || allows("/b.html"));
     assert!(!allows("/a.html"));
 
     write_config(dir.path(), &origin, "/c*");
-    wait(|| allows("/c.html"), || "a changed file to count without a signal".to_owned());
+    wait_until("a changed file counts without a signal", || allows("/c.html"));
 
     std::fs::write(dir.path().join("dispatcher.any"), "/farms {\n  /site { /renders {\n").unwrap();
     process.signal(Signal::HUP);
@@ -132,7 +128,7 @@ fn a_changed_configuration_is_read_again_and_a_broken_one_is_told() {
 
     write_config(dir.path(), &origin, "/d*");
     process.signal(Signal::HUP);
-    wait(|| allows("/d.html"), || "a mended file to count".to_owned());
+    wait_until("a mended file counts", || allows("/d.html"));
     // No terminal reads this.
     assert!(!process.says("\u{1b}"), "{:?}", process.said.lock().unwrap());
 }
@@ -150,7 +146,7 @@ fn settings_that_come_after_the_start_count() {
     let text = format!("[[dispatcher.host]]\nnames = [\"*\"]\n{rule}");
     std::fs::write(dir.path().join("tympan.toml"), text).unwrap();
     process.signal(Signal::HUP);
-    wait(|| status(addr, "/moved") == 302, || "the new file to count".to_owned());
+    wait_until("the new file counts", || status(addr, "/moved") == 302);
 }
 
 #[test]
@@ -174,11 +170,11 @@ fn a_render_over_tls_comes_with_a_changed_configuration_and_so_do_its_roots() {
     process.signal(Signal::HUP);
     // With a query, so that no page is kept.
     let ask = || status(addr, "/a.html?x");
-    wait(|| ask() == 200 && door.request_count() > 0, || "the render over TLS".to_owned());
+    wait_until("the render over TLS answers", || ask() == 200 && door.request_count() > 0);
     std::fs::write(&roots, CertificateAuthority::new().pem()).unwrap();
-    wait(|| ask() == 502, || "other roots to count without a signal".to_owned());
+    wait_until("other roots count without a signal", || ask() == 502);
     std::fs::write(&roots, authority.pem()).unwrap();
-    wait(|| ask() == 200, || "the first roots to count again".to_owned());
+    wait_until("the first roots count again", || ask() == 200);
 }
 
 #[test]
@@ -228,11 +224,11 @@ fn a_publisher_shows_a_changed_certificate_and_visitors_without_tls_are_redirect
     assert_eq!(moved.status, 301);
     assert_eq!(moved.header("location"), Some("https://127.0.0.1/a.html?x"));
     show(&second);
-    wait(|| ask() == 502, || "another certificate to be shown".to_owned());
+    wait_until("another certificate is shown", || ask() == 502);
     // One that does not fit its key never takes the place of one that works.
     std::fs::write(&key, first.issue_identity("127.0.0.1").1).unwrap();
     std::fs::write(&roots, second.pem()).unwrap();
-    wait(|| ask() == 404, || "the second certificate to be trusted".to_owned());
+    wait_until("the second certificate is trusted", || ask() == 404);
 }
 
 /// Asks over kept connections until told to stop; returns how often, and what failed.
@@ -313,11 +309,11 @@ fn a_process_is_replaced_without_a_failed_request() {
             .collect();
         for _ in 0..3 {
             let reached = count.load(Ordering::SeqCst);
-            wait(|| count.load(Ordering::SeqCst) > reached + 200, || "visitors".to_owned());
+            wait_until("visitors are served", || count.load(Ordering::SeqCst) > reached + 200);
             let next = Process::start(dir.path(), addr, &more);
             let mut old = std::mem::replace(&mut process, next);
             let reached = count.load(Ordering::SeqCst);
-            wait(|| count.load(Ordering::SeqCst) > reached + 200, || "visitors".to_owned());
+            wait_until("visitors are served", || count.load(Ordering::SeqCst) > reached + 200);
             assert!(old.child.wait().unwrap().success(), "{}", old.said.lock().unwrap());
         }
         stop.store(true, Ordering::SeqCst);
@@ -382,13 +378,16 @@ fn the_demo_reads_its_dispatcher_again() {
     let closed = text.replace(last, "/0032 { /type \"deny\" /url \"*\" }");
     assert_ne!(closed, text);
     std::fs::write(&file, closed).unwrap();
-    wait(|| status(demo.dispatcher, page) == 404, || "the demo's new file".to_owned());
+    wait_until("the demo's new file counts", || status(demo.dispatcher, page) == 404);
 }
 
 /// Asks until the page at `path` holds `text`.
 fn see(address: SocketAddr, path: &str, text: &str) {
     let seen = || get(address, path).text();
-    wait(|| seen().contains(text), || format!("`{text}` at {path}, which says {}", seen()));
+    wait_for(|| match seen() {
+        page if page.contains(text) => Ok(()),
+        page => Err(format!("no `{text}` at {path}, which says {page}")),
+    });
 }
 
 #[test]
@@ -432,7 +431,10 @@ fn the_demo_obeys_settings_and_flushes_what_an_edited_template_drew() {
     assert!(get(admin, "/metrics").text().contains("tympan_dispatcher_hits_total"));
     set("/second");
     let location = || get(visitors, "/old").header("location").unwrap_or_default().to_owned();
-    wait(|| location().ends_with("/second"), location);
+    wait_for(|| match location() {
+        target if target.ends_with("/second") => Ok(()),
+        target => Err(target),
+    });
 
     // What a template drew is fetched anew once it is edited, as by an activation.
     let page = "/content/shop.html";
@@ -551,7 +553,7 @@ fn three_dispatchers_agree_over_kills() {
             if round % 2 == 0 {
                 assert!(is_new(), "round {round}: {addr} shows what was flushed");
             } else {
-                wait(is_new, || format!("round {round}: {addr} to hear of it"));
+                wait_until(format_args!("round {round}: {addr} hears of the flush"), is_new);
             }
         }
     }

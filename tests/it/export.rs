@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Demo, free_address, get, run, run_ok, tympan};
 
-/// How long a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(120);
 const HOME_PAGE: &str = "/content/wayfare/en.html";
 const PAGE: &str = "/content/wayfare/en/journal/night-train-to-lisbon";
 
@@ -59,13 +57,11 @@ impl Nginx {
             .spawn()
             .unwrap();
         let mut nginx = Self { child, address };
-        let started = Instant::now();
-        while std::net::TcpStream::connect(address).is_err() {
-            let ended = nginx.child.try_wait().unwrap();
-            let log = std::fs::read_to_string(folder.join("error.log")).unwrap_or_default();
-            assert!(ended.is_none() && started.elapsed() < PATIENCE, "nginx: {log}");
-            std::thread::yield_now();
-        }
+        wait_until("nginx answers", || {
+            let log = || std::fs::read_to_string(folder.join("error.log")).unwrap_or_default();
+            assert!(nginx.child.try_wait().unwrap().is_none(), "nginx: {}", log());
+            std::net::TcpStream::connect(address).is_ok()
+        });
         Some(nginx)
     }
 }
@@ -181,10 +177,9 @@ fn a_kill_leaves_the_served_tree_whole_and_the_run_goes_on() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        while child.try_wait().unwrap().is_none() && count(&out.join("tree-000002")) < whole / share
-        {
-            std::thread::yield_now();
-        }
+        wait_until("a part of the pages is written", || {
+            count(&out.join("tree-000002")) >= whole / share || child.try_wait().unwrap().is_some()
+        });
         child.kill().unwrap();
         child.wait().unwrap();
         let current = out.join("current").canonicalize().unwrap();
@@ -304,22 +299,16 @@ fn nobody_leaves_the_sandbox_of_on_demand_export() {
     std::fs::write(home.join("publish/tympan.toml"), settings).unwrap();
     let demo = Demo::start(&home);
     let current = home.join("publish/export/current");
-    let started = Instant::now();
-    while !current.exists() {
-        assert!(started.elapsed() < PATIENCE, "nothing is exported");
-        std::thread::yield_now();
-    }
+    wait_until("the site is exported", || current.exists());
     let ask_for = |uri: &str| get(demo.publish, &format!("/handle404?exporturi={uri}"));
     // A page that is there and is not exported.
     let hidden = "/content/wayfare/en/journal/night-train-to-lisbon";
     let about = demo.post(&format!("{hidden}/jcr:content"), "./export=false");
     assert_eq!(about.status, 200, "{}", about.text());
     assert_eq!(demo.post(hidden, ":operation=activate").status, 200);
-    let started = Instant::now();
-    while ask_for(&format!("{hidden}.html")).status == 200 {
-        assert!(started.elapsed() < PATIENCE, "the page is still exported");
-        std::thread::yield_now();
-    }
+    wait_until("the page is exported no longer", || {
+        ask_for(&format!("{hidden}.html")).status != 200
+    });
     // Links in the tree that lead elsewhere: to a folder, and to a file.
     let outside = dir.path().join("outside");
     std::fs::create_dir_all(&outside).unwrap();
@@ -425,11 +414,7 @@ fn visitors_of_nginx_have_files_made_and_changes_take_them_away() {
     std::fs::write(home.join("publish/tympan.toml"), settings).unwrap();
     let demo = Demo::start(&home);
     let current = home.join("publish/export/current");
-    let started = Instant::now();
-    while !current.exists() {
-        assert!(started.elapsed() < PATIENCE, "nothing is exported");
-        std::thread::yield_now();
-    }
+    wait_until("the site is exported", || current.exists());
     let Some(nginx) = Nginx::serve(&current, &dir.path().join("nginx"), Some(demo.publish)) else {
         return;
     };
@@ -457,10 +442,8 @@ fn visitors_of_nginx_have_files_made_and_changes_take_them_away() {
     let saved = demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Written+anew");
     assert_eq!(saved.status, 200, "{}", saved.text());
     assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
-    let started = Instant::now();
-    while !get(nginx.address, &url).text().contains("Written anew") {
-        assert!(started.elapsed() < PATIENCE, "the old file stays");
-        std::thread::yield_now();
-    }
+    wait_until("the new file is served", || {
+        get(nginx.address, &url).text().contains("Written anew")
+    });
     assert!(std::fs::read_to_string(&file).unwrap().contains("Written anew"));
 }

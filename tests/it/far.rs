@@ -5,8 +5,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::delay_proxy::DelayProxy;
 
 use crate::program::{Answer, Running, ask, basic, free_address, post, run_ok, tympan};
@@ -70,20 +71,16 @@ impl Instance {
 
     /// Waits until every message has been answered.
     fn wait_until_sent(&self) {
-        let started = Instant::now();
-        while self.get("/api/v1/queue", "admin", &self.password).text().contains(PHOTOS) {
-            assert!(started.elapsed() < Duration::from_secs(120), "a message is never answered");
-            std::thread::yield_now();
-        }
+        wait_until("all messages are answered", || {
+            !self.get("/api/v1/queue", "admin", &self.password).text().contains(PHOTOS)
+        });
     }
 
     /// Waits until something can be read.
     fn wait_for(&self, path: &str) {
-        let started = Instant::now();
-        while self.get(path, "admin", &self.password).status != 200 {
-            assert!(started.elapsed() < Duration::from_secs(120), "{path} never came");
-            std::thread::yield_now();
-        }
+        wait_until(format_args!("{path} is there"), || {
+            self.get(path, "admin", &self.password).status == 200
+        });
     }
 }
 

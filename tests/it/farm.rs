@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Running, ask, basic, free_address, get, post};
 
-const PATIENCE: Duration = Duration::from_secs(180);
 const PAGES: usize = 4;
 
 fn kills() -> usize {
@@ -139,14 +139,6 @@ impl Farm {
         self.post_ok(&page(number), ":operation=activate");
     }
 
-    fn wait_for(&self, what: &str, is_so: impl Fn() -> bool) {
-        let started = Instant::now();
-        while !is_so() {
-            assert!(started.elapsed() < PATIENCE, "never: {what}");
-            std::thread::yield_now();
-        }
-    }
-
     /// Returns what a visitor reads of all pages.
     fn content_of(&self, part: usize) -> String {
         let read = |number: usize| {
@@ -189,7 +181,7 @@ fn every_publisher_ends_with_the_same_content_whoever_is_killed() {
         }
     }
     let headers = [("Authorization", basic("admin", &farm.password))];
-    farm.wait_for("the queues are empty", || {
+    wait_until("the queues are empty", || {
         let queue = ask(farm.parts[0].address, "GET", "/api/v1/queue", &headers, b"").unwrap();
         let text = queue.text();
         assert_eq!(queue.status, 200, "{text}");
@@ -199,5 +191,5 @@ fn every_publisher_ends_with_the_same_content_whoever_is_killed() {
     let (one, two) = (farm.content_of(1), farm.content_of(2));
     assert!(is_newest(&one), "{one}");
     assert_eq!(one, two, "both publishers hold the same content");
-    farm.wait_for("the dispatcher serves the newest", || is_newest(&farm.content_of(3)));
+    wait_until("the dispatcher serves the newest", || is_newest(&farm.content_of(3)));
 }

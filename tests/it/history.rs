@@ -1,9 +1,9 @@
 //! The history of a home: listed, compared, taken back, branched, thinned and collected.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Running, free_address, post, run, run_ok};
 
@@ -94,12 +94,8 @@ fn a_running_instance_collects_by_itself() {
     // A collection ends the open pack, so that there are several, though little was written.
     let address = free_address().to_string();
     let running = Running::start(&["author", "--home", home, "--listen", &address]);
-    let deadline = Instant::now() + Duration::from_secs(60);
     let first = dir.path().join("store/pack-000001");
-    while first.exists() {
-        assert!(Instant::now() < deadline, "nothing was collected");
-        std::thread::yield_now();
-    }
+    wait_until("the first pack is collected", || !first.exists());
     assert!(running.stop());
     assert!(run_ok(&["repo", "check", "--home", home]).contains("clean"));
     let log = lines(&run_ok(&["repo", "log", "--json", "--home", home]));

@@ -3,27 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Crate, the number of modules in its largest cycle, and the number of modules in all cycles. Lower them when a cycle is
-/// cut. A new cycle is a type in the wrong place: move the type down, or turn the call into a returned value.
+/// Crate (`tympan` is the program), the number of modules in its largest cycle, and the number of modules in all cycles.
+/// Lower them when a cycle is cut. A new cycle is a type in the wrong place: move the type down, or turn the call into a
+/// returned value.
 const LIMITS: &[(&str, usize, usize)] = &[
-    ("backup", 6, 17),
-    ("blobs", 5, 16),
-    ("content", 60, 60),
+    ("backup", 6, 8),
+    ("content", 7, 7),
     ("content-package", 3, 5),
     ("content-query", 3, 5),
-    ("dispatcher", 6, 21),
-    ("jobs", 12, 12),
-    ("lab/engine", 5, 14),
-    ("lab/plan", 9, 14),
-    ("lab/tools", 0, 0),
+    ("dispatcher", 5, 14),
+    ("jobs", 4, 4),
+    ("lab/engine", 5, 5),
     ("lab/tympan-lab", 5, 7),
-    ("render", 9, 22),
+    ("render", 5, 5),
     ("render-export", 4, 6),
-    ("replicate", 9, 9),
-    ("search", 4, 8),
-    ("server", 4, 16),
-    ("store", 20, 47),
-    ("web", 8, 8),
+    ("search", 2, 2),
+    ("server", 4, 14),
 ];
 
 type ModulePath = Vec<String>;
@@ -32,15 +27,18 @@ type ModulePath = Vec<String>;
 fn import_cycles_do_not_grow() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut faults = Vec::new();
-    let folders = ["crates", "lab"].into_iter().flat_map(|parent| {
-        std::fs::read_dir(root.join(parent)).unwrap().map(move |entry| (parent, entry.unwrap()))
-    });
-    for (parent, entry) in folders {
-        let folder = entry.file_name().into_string().unwrap();
-        let name = if parent == "lab" { format!("lab/{folder}") } else { folder };
-        let modules = read_modules(&entry.path().join("src"));
+    let mut sources = vec![("tympan".to_owned(), root.join("src"))];
+    for (parent, prefix) in [("crates", ""), ("lab", "lab/")] {
+        for entry in std::fs::read_dir(root.join(parent)).unwrap() {
+            let folder = entry.unwrap().path();
+            let name = folder.file_name().unwrap().to_str().unwrap();
+            sources.push((format!("{prefix}{name}"), folder.join("src")));
+        }
+    }
+    for (name, folder) in sources {
+        let modules = read_modules(&folder);
         assert!(
-            modules.len() > 5,
+            modules.len() > 4,
             "`{name}` has {} modules: does the scan still work?",
             modules.len()
         );
@@ -81,7 +79,7 @@ fn read_modules(folder: &Path) -> BTreeMap<ModulePath, ModuleSource> {
                 module.push(stem);
                 folders.push((file, module));
             } else if file.extension().is_some_and(|extension| extension == "rs") {
-                if !matches!(stem.as_str(), "lib" | "mod") {
+                if !matches!(stem.as_str(), "lib" | "main" | "mod") {
                     module.push(stem);
                 }
                 let code = production_code(&std::fs::read_to_string(&file).unwrap());
@@ -177,16 +175,21 @@ fn import_graph(
     graph
 }
 
-/// Returns the paths in code that begin with `crate::` or `super::`.
+/// Returns the paths in code that begin with `crate::` or `super::`. One that ends with a list in braces begins a `use`
+/// declaration, whose elements are imports; it imports nothing from the module that it names.
 fn inline_paths(code: &str) -> Vec<ModulePath> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | ':');
     ["crate::", "super::"]
         .iter()
         .flat_map(|start| code.match_indices(start))
+        // The second part of `super::super::` begins no path.
+        .filter(|(index, _)| !code[..*index].ends_with("::"))
         .map(|(index, _)| {
             let path = &code[index..];
-            path_segments(&path[..path.find(|letter| !is_part(letter)).unwrap_or(path.len())])
+            path.split_at(path.find(|letter| !is_part(letter)).unwrap_or(path.len()))
         })
+        .filter(|(_, rest)| !rest.starts_with('{'))
+        .map(|(path, _)| path_segments(path))
         .collect()
 }
 

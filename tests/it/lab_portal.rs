@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use tympan_testkit::condition_wait::wait_for;
 
 use crate::program::{Demo, free_address, get, lab_command, run_ok};
 
@@ -173,25 +175,23 @@ fn write_plan(folder: &Path) -> PathBuf {
 fn seen(demo: &Demo, mark: &str) -> (BTreeMap<String, usize>, usize) {
     get(demo.publish, mark);
     let log = demo.home.join("publish/logs/access.log");
-    let started = Instant::now();
-    loop {
-        // Lines reach the log in order: once the mark is there, so is all that came before.
+    // Lines reach the log in order: once the mark is there, so is all that came before.
+    let before = wait_for(|| {
         let text = std::fs::read_to_string(&log).unwrap();
-        if let Some((before, _)) = text.split_once(&format!("\"GET {mark} ")) {
-            let mut users = BTreeMap::new();
-            let mut refused = 0;
-            for line in before.lines().filter(|line| line.contains(&format!("\"GET {STATUS} "))) {
-                let user = line.split_whitespace().nth(2).unwrap_or_default();
-                match line.contains("\" 200 ") && user.starts_with("user") {
-                    true => *users.entry(user.to_owned()).or_default() += 1,
-                    false => refused += 1,
-                }
-            }
-            return (users, refused);
+        let before =
+            text.split_once(&format!("\"GET {mark} ")).map(|(before, _)| before.to_owned());
+        before.ok_or_else(|| format!("the log does not show {mark}"))
+    });
+    let mut users = BTreeMap::new();
+    let mut refused = 0;
+    for line in before.lines().filter(|line| line.contains(&format!("\"GET {STATUS} "))) {
+        let user = line.split_whitespace().nth(2).unwrap_or_default();
+        match line.contains("\" 200 ") && user.starts_with("user") {
+            true => *users.entry(user.to_owned()).or_default() += 1,
+            false => refused += 1,
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "the log never showed {mark}");
-        std::thread::yield_now();
     }
+    (users, refused)
 }
 
 fn jmeter(plan: &Path, folder: &Path, port: &str) -> Option<Command> {

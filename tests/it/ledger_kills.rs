@@ -6,11 +6,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::{wait_for, wait_until};
 
 use crate::program::{Demo, Running, ask, get, post};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const AGENT: &str = "/etc/replication/agents.publish/flush";
 const SITE: &str = "/content/wayfare/en";
 /// Pages that show titles of each other: navigation, teasers, lists, breadcrumbs.
@@ -119,25 +119,18 @@ impl Trio {
 
     /// Waits until a page at the publisher shows a text.
     fn wait_for(&self, url: &str, text: &str) {
-        let started = Instant::now();
-        while !get(self.addresses[1], url).text().contains(text) {
-            assert!(started.elapsed() < PATIENCE, "{url} never shows `{text}`");
-            std::thread::yield_now();
-        }
+        wait_until(format_args!("{url} shows `{text}`"), || {
+            get(self.addresses[1], url).text().contains(text)
+        });
     }
 
     /// Waits until the dispatcher's pages are those of the publisher.
     fn settle(&self, round: usize) {
-        let started = Instant::now();
         for url in PAGES.map(url_of) {
-            loop {
-                let both = self.both(&url);
-                if both.as_ref().is_some_and(|[drawn, cached]| drawn == cached) {
-                    break;
-                }
-                assert!(started.elapsed() < PATIENCE, "round {round}: {url} stays old: {both:?}");
-                std::thread::yield_now();
-            }
+            wait_for(|| match self.both(&url) {
+                Some([drawn, cached]) if drawn == cached => Ok(()),
+                both => Err(format!("round {round}: {url} stays old: {both:?}")),
+            });
         }
     }
 }
@@ -187,10 +180,7 @@ fn a_publisher_that_is_killed_leaves_no_page_old() {
             }
             // At once, or in the midst of what follows from the last edit.
             let until = seen.load(Ordering::Relaxed) + random.below(60);
-            let started = Instant::now();
-            while seen.load(Ordering::Relaxed) < until && started.elapsed() < PATIENCE {
-                std::thread::yield_now();
-            }
+            wait_until("visitors go on", || seen.load(Ordering::Relaxed) >= until);
             trio.kill();
             trio.start_again();
             trio.wait_for(&last.0, &last.1);

@@ -5,22 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer, WAIT_TIMEOUT};
+use tympan_testkit::condition_wait::wait_until;
+use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 use crate::program::{Demo, ask, get};
 
 const LOST: &str = "/content/wayfare/en/journal/night-train-to-lisbon";
 const NEXT: &str = "/content/wayfare/en/about";
-
-fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < WAIT_TIMEOUT, "waited in vain for {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// Tells whether a flush is about the page that is changed last.
 fn is_next(flush: &OriginRequest) -> bool {
@@ -71,7 +63,7 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
     );
     assert_eq!(demo.post(&format!("{agent}/jcr:content"), &settings).status, 200);
     assert_eq!(demo.post(agent, ":operation=activate").status, 200);
-    wait("the publisher to use the proxy", || proxy.request_count() > 0);
+    wait_until("the publisher to use the proxy", || proxy.request_count() > 0);
     let (lost, next) = (format!("{LOST}.html"), format!("{NEXT}.html"));
     let shows = |address, url: &str, text: &str| {
         let answer = get(address, url);
@@ -84,17 +76,17 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
     };
     for (page, url, title) in [(LOST, &lost, "Zebra-one"), (NEXT, &next, "Ibis-one")] {
         // A page that nobody has is flushed for nobody.
-        wait("a page to be drawn", || get(demo.dispatcher, url).status == 200);
+        wait_until("a page to be drawn", || get(demo.dispatcher, url).status == 200);
         change(page, title);
-        wait("visitors to see a change", || shows(demo.dispatcher, url, title));
+        wait_until("visitors to see a change", || shows(demo.dispatcher, url, title));
     }
     // A page that was not cached shows a change before its flush has come.
     let has_come = |page: &str| {
         let seen = proxy.requests();
         seen.iter().any(|flush| flush.header("cq-handle") == Some(page))
     };
-    wait("both flushes to come", || has_come(LOST) && has_come(NEXT));
-    wait("the page to be cached", || {
+    wait_until("both flushes to come", || has_come(LOST) && has_come(NEXT));
+    wait_until("the page to be cached", || {
         let before = demo.renders_of(&lost);
         (0..3).all(|_| shows(demo.dispatcher, &lost, "Zebra-one"))
             && demo.renders_of(&lost) == before
@@ -103,13 +95,13 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
     is_lossy.store(true, Ordering::SeqCst);
     let before = proxy.request_count();
     change(LOST, "Zebra-two");
-    wait("the flush to be lost", || proxy.request_count() > before);
-    wait("the publisher to show the change", || shows(demo.publish, &lost, "Zebra-two"));
+    wait_until("the flush to be lost", || proxy.request_count() > before);
+    wait_until("the publisher to show the change", || shows(demo.publish, &lost, "Zebra-two"));
     assert!(shows(demo.dispatcher, &lost, "Zebra-one"), "nobody told the dispatcher");
 
     change(NEXT, "Ibis-two");
-    wait("visitors to see what was lost", || shows(demo.dispatcher, &lost, "Zebra-two"));
-    wait("visitors to see what came next", || shows(demo.dispatcher, &next, "Ibis-two"));
+    wait_until("visitors to see what was lost", || shows(demo.dispatcher, &lost, "Zebra-two"));
+    wait_until("visitors to see what came next", || shows(demo.dispatcher, &next, "Ibis-two"));
     let seen = proxy.requests();
     let passed = (before..seen.len()).find(|at| is_next(&seen[*at])).unwrap();
     assert!(passed > before);
@@ -120,7 +112,7 @@ fn a_lost_flush_is_missed_by_the_next_one_and_healed() {
         assert!(pair[0].0 == pair[1].0 && is_next, "{orders:?}");
     }
     let log = dir.path().join("dispatcher/logs/dispatcher.log");
-    wait("the log to tell it", || {
+    wait_until("the log to tell it", || {
         let text = std::fs::read_to_string(&log).unwrap();
         text.contains("may have been missed (gap): touched all stat files")
     });

@@ -1,10 +1,8 @@
 //! Maintenance as jobs: listed with its next time, run when somebody asks, its outcome in the statistics.
 
-use std::time::{Duration, Instant};
+use tympan_testkit::condition_wait::wait_for;
 
 use crate::program::{Running, free_address, run, run_ok};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn tasks_of_maintenance_are_scheduled_and_run_on_demand() {
@@ -33,15 +31,11 @@ fn tasks_of_maintenance_are_scheduled_and_run_on_demand() {
         let told = ask(&["run", name]);
         assert!(told.contains("started as job"), "{told}");
     }
-    let started = Instant::now();
-    loop {
+    wait_for(|| {
         let topics = ask(&["topics"]);
         let done = topics.matches(" 0 waiting, 0 running, 1 done, 0 failed").count();
-        if done >= 4 {
-            break;
-        }
-        assert!(started.elapsed() < PATIENCE, "{topics}");
-    }
+        if done >= 4 { Ok(()) } else { Err(topics) }
+    });
     let missing = run(&["jobs", "run", "nothing", "--url", &url, "--token", token]);
     assert!(!missing.status.success());
     let told = String::from_utf8_lossy(&missing.stderr).into_owned();

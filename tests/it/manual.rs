@@ -190,6 +190,7 @@ fn commands_of_the_manual_work_as_printed() {
         let own = || format!("work/{}", page.name.replace('/', "-"));
         let folder = dir.path().join(page.folder.clone().unwrap_or_else(own));
         std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("token"), &workshop.token).unwrap();
         if let Err(said) = workshop.run(&folder, &workshop.localized(&page.prepare, page)) {
             faults.push(format!("{}: its preparation ended with {said}", page.name));
             continue;

@@ -1,220 +1,79 @@
-//! What members of a site get from a publisher: drawn once where everybody gets the same, and never what another one may
-//! not see, whoever asked before.
-
-use std::net::SocketAddr;
-use std::path::Path;
+//! What members of a site get from a publisher's memory.
 
 use serde_json::{Value, json};
 
-use crate::api::{Author, PASSWORD};
-use crate::program::{Answer, Running, ask, basic, free_address, get, post};
+use crate::program::{Answer, Running, ask, basic, free_address, get};
 
-const SITE: &str = "/content/club";
+const PASSWORD: &str = "a long password";
+const FILE: &str = "/content/club/letter.txt";
 /// A file that is large enough to be kept in memory by itself.
 const LETTER: &[u8] = &[b'x'; 50_000];
-/// Who asks, and which of the closed pages it may see: none, that of the members, that of the board, or both.
-const ASKERS: [(&str, bool, bool); 6] = [
-    ("", false, false),
-    ("guest", false, false),
-    ("ann", true, false),
-    ("ben", true, false),
-    ("cem", false, true),
-    ("dora", true, true),
-];
 
-/// A publisher that serves what an author wrote into its home.
-struct Publish {
-    address: SocketAddr,
-    admin: SocketAddr,
-    _running: Running,
-}
-
-impl Publish {
-    fn start(home: &Path) -> Self {
-        let (address, admin) = (free_address(), free_address());
-        let (listen, observe) = (address.to_string(), admin.to_string());
-        let home = home.to_str().unwrap();
-        let arguments =
-            ["publish", "--home", home, "--listen", &listen, "--admin-listen", &observe];
-        Self { address, admin, _running: Running::start(&arguments) }
+#[test]
+fn a_file_is_answered_from_memory_for_members_who_see_no_more_than_visitors() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().to_str().unwrap();
+    let address = free_address();
+    let author = Running::start(&["author", "--home", home, "--listen", &address.to_string()]);
+    let password = std::fs::read_to_string(dir.path().join("initial-password")).unwrap();
+    let send = |method: &str, path: &str, media_type: &str, body: &[u8]| -> Answer {
+        let headers = [
+            ("Authorization", basic("admin", password.trim())),
+            ("Content-Type", media_type.to_owned()),
+        ];
+        let answer = ask(address, method, path, &headers, body).unwrap();
+        assert!(answer.status < 300, "{method} {path}: {}", answer.text());
+        answer
+    };
+    let done = |method: &str, path: &str, body: &Value| {
+        send(method, path, "application/json", body.to_string().as_bytes());
+    };
+    let folder = json!({ "type": "sling:Folder" });
+    done("PUT", "/api/v1/nodes?path=/content/club", &folder);
+    send("PUT", FILE, "text/plain", LETTER);
+    let entry = |allow: bool, principal: &str| {
+        let privileges = ["jcr:read"];
+        json!({ "allow": allow, "principal": principal, "privileges": privileges })
+    };
+    for group in ["members", "board"] {
+        done("POST", "/api/v1/groups", &json!({ "name": group }));
+        done("PUT", &format!("/api/v1/nodes?path=/content/club/{group}"), &folder);
+        let entries = json!({ "entries": [entry(false, "everyone"), entry(true, group)] });
+        done("PUT", &format!("/api/v1/permissions?path=/content/club/{group}"), &entries);
     }
-
-    fn get(&self, user: &str, path: &str) -> Answer {
-        if user.is_empty() {
-            return get(self.address, path);
-        }
-        let headers = [("Authorization", basic(user, PASSWORD))];
-        ask(self.address, "GET", path, &headers, b"").unwrap()
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        let metrics = get(self.admin, "/metrics").text();
-        let line = metrics.lines().find(|line| line.starts_with(&format!("tympan_{name}_total{{")));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
-    }
-
-    /// Asks, and tells how many drawings it took.
-    fn drawings(&self, user: &str, path: &str) -> (Answer, u64) {
-        let before = self.counter("renders");
-        let answer = self.get(user, path);
-        (answer, self.counter("renders") - before)
-    }
-}
-
-fn node(kind: &str, properties: Value, children: Value) -> Value {
-    Value::from_iter([("type", kind.into()), ("properties", properties), ("children", children)])
-}
-
-fn page(component: &str, title: &str) -> Value {
-    let about = json!({ "sling:resourceType": component, "jcr:title": title });
-    let list = node("nt:unstructured", json!({ "sling:resourceType": "club/list" }), json!({}));
-    let content = node("cq:PageContent", about, json!({ "list": list }));
-    node("cq:Page", json!({}), json!({ "jcr:content": content }))
-}
-
-/// Writes a site with a page for everybody, one for members and one for the board, and pages that show or list them.
-fn write(home: &Path) {
-    let author = Author::start(home);
-    for folder in ["/apps", "/content"] {
-        let made = post(author.address, &author.password, folder, "./jcr:primaryType=sling:Folder");
-        assert!(made.status < 300, "{}", made.text());
-    }
-    let put =
-        |path: &str, node: &Value| author.done("PUT", &format!("/api/v1/nodes?path={path}"), node);
-    let component = |about: Value| node("cq:Component", about, json!({}));
-    // The list is kept: what one user drew is at hand for the next one.
-    let apps = json!({
-        "page": component(json!({})),
-        "list": component(json!({ "cache": "always" })),
-        "greeting": component(json!({ "cache": "always" })),
-    });
-    put("/apps/club", &node("nt:unstructured", json!({}), apps));
-    let list = "{% for p in nav('/content/club') %}<li>{{ p.title }}</li>{% endfor %}";
-    let teased = "{% set p = page_at('/content/club/members') %}[{{ p.title if p else 'closed' }}]";
-    let greeting = "<p>Hello {{ request.user or 'you' }}</p>";
-    for (name, script) in [
-        ("page/page.html.j2", "<h1>{{ page.title }}</h1>".to_owned()),
-        ("page/list.html.j2", "{{ include('list') }}".to_owned()),
-        ("page/tease.html.j2", teased.to_owned()),
-        ("page/greet.html.j2", "<i>{{ include('list', type='club/greeting') }}</i>".to_owned()),
-        ("list/list.html.j2", list.to_owned()),
-        ("greeting/greeting.html.j2", greeting.to_owned()),
+    for (user, groups) in [
+        ("guest", json!([])),
+        ("ann", json!(["members"])),
+        ("ben", json!(["members"])),
+        ("cem", json!(["board"])),
+        ("dora", json!(["members", "board"])),
     ] {
-        let headers = [("Authorization", basic("admin", &author.password))];
-        let path = format!("/apps/club/{name}");
-        let put = ask(author.address, "PUT", &path, &headers, script.as_bytes()).unwrap();
-        assert_eq!(put.status, 201, "{name}: {}", put.text());
+        let user = json!({ "name": user, "password": PASSWORD, "groups": groups });
+        done("POST", "/api/v1/users", &user);
     }
-    let pages = json!({
-        "open": page("club/page", "Open"),
-        "members": page("club/page", "Members only"),
-        "board": page("club/page", "Board only"),
-    });
-    let mut site = page("club/page", "Club");
-    for (name, page) in pages.as_object().unwrap() {
-        site["children"][name] = page.clone();
-    }
-    put(SITE, &site);
-    let headers = [("Authorization", basic("admin", &author.password))];
-    let letter = format!("{SITE}/letter.txt");
-    assert_eq!(ask(author.address, "PUT", &letter, &headers, LETTER).unwrap().status, 201);
-    for group in ["members", "board"] {
-        author.done("POST", "/api/v1/groups", &json!({ "name": group }));
-    }
-    for (user, is_member, is_board) in ASKERS.into_iter().skip(1) {
-        let groups = [("members", is_member), ("board", is_board)];
-        let groups: Vec<_> =
-            groups.into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name).collect();
-        author.add_user(user, &json!(groups));
-    }
-    for group in ["members", "board"] {
-        let path = format!("/api/v1/permissions?path={SITE}/{group}");
-        let entry = |allow: bool, principal: &str| json!({ "allow": allow, "principal": principal, "privileges": ["jcr:read"] });
-        author.done(
-            "PUT",
-            &path,
-            &json!({ "entries": [entry(false, "everyone"), entry(true, group)] }),
-        );
-    }
-}
+    assert!(author.stop());
 
-/// Checks what one of them sees of each page.
-fn check(publish: &Publish, (user, is_member, is_board): (&str, bool, bool)) {
-    let listed = publish.get(user, &format!("{SITE}/open.list.html")).text();
-    assert!(listed.contains("Open"), "{user}: {listed}");
-    assert_eq!(listed.contains("Members only"), is_member, "{user}: {listed}");
-    assert_eq!(listed.contains("Board only"), is_board, "{user}: {listed}");
-    let teased = publish.get(user, &format!("{SITE}/open.tease.html")).text();
-    assert_eq!(teased, if is_member { "[Members only]" } else { "[closed]" }, "{user}");
-    for (name, may) in [("open", true), ("members", is_member), ("board", is_board)] {
-        for ending in [".html", "/jcr:content.json", ".infinity.json"] {
-            let answer = publish.get(user, &format!("{SITE}/{name}{ending}"));
-            assert_eq!(answer.status == 200, may, "{user} {name}{ending}: {}", answer.status);
-            let is_kept = answer
-                .header("cache-control")
-                .is_none_or(|how| !how.contains("private") && !how.contains("no-store"));
-            let is_everyones = name == "open";
-            assert!(!is_kept || is_everyones || !may, "{user} {name}{ending} is kept");
-        }
-    }
-    let greeted = publish.get(user, &format!("{SITE}/open.greet.html"));
-    let name = if user.is_empty() { "you" } else { user };
-    assert_eq!(greeted.text(), format!("<i><p>Hello {name}</p></i>"));
-    assert_eq!(greeted.header("cache-control"), Some("private, no-cache"));
-}
-
-#[test]
-fn nobody_gets_what_another_one_may_see() {
-    let dir = tempfile::tempdir().unwrap();
-    write(dir.path());
-    let publish = Publish::start(dir.path());
-    // Each of them right after each of the others, so that everything may be at hand that another one drew.
-    for first in ASKERS {
-        for second in ASKERS {
-            check(&publish, first);
-            check(&publish, second);
-        }
-    }
-    // What differs is nobody else's to keep.
-    for (user, is_member, is_board) in ASKERS {
-        let listed = publish.get(user, &format!("{SITE}/open.list.html"));
-        let how = listed.header("cache-control");
-        assert_eq!(how == Some("private, no-cache"), is_member || is_board, "{user}: {how:?}");
-    }
-}
-
-#[test]
-fn what_everybody_gets_is_drawn_once_for_members() {
-    let dir = tempfile::tempdir().unwrap();
-    write(dir.path());
-    let publish = Publish::start(dir.path());
-    let open = format!("{SITE}/open.html");
-    let plain = publish.get("", &open);
-    for (user, ..) in ASKERS {
-        // Members may see more, and this page has nothing of it.
-        let (answer, drawings) = publish.drawings(user, &open);
-        assert_eq!((drawings, &answer.body), (1, &plain.body), "{user}");
-        assert_eq!(answer.header("cache-control"), plain.header("cache-control"), "{user}");
-    }
-    // Where it differs it is drawn once more, to see whether it shows.
-    let teased = format!("{SITE}/open.tease.html");
-    assert_eq!(publish.drawings("guest", &teased).1, 1);
-    assert_eq!(publish.drawings("ann", &teased).1, 2);
-    assert_eq!(publish.drawings("ann", &format!("{SITE}/members.html")).1, 2);
-    // Who may see the same shares fragments, also of what not everybody sees.
-    let listed = format!("{SITE}/open.list.html");
-    publish.get("ann", &listed);
-    let (hits, misses) = (publish.counter("fragment_hits"), publish.counter("fragment_misses"));
-    publish.get("ben", &listed);
-    assert!(publish.counter("fragment_hits") > hits);
-    assert_eq!(publish.counter("fragment_misses"), misses);
-    // A file that everybody may have is answered from memory for members who see no more than visitors.
-    let file = format!("{SITE}/letter.txt");
-    assert_eq!(publish.get("", &file).body, LETTER);
-    for (user, is_member, is_board) in ASKERS {
-        let at_once = publish.counter("answered_at_once");
-        assert_eq!(publish.get(user, &file).body, LETTER);
-        let expected = u64::from(!is_member && !is_board);
-        assert_eq!(publish.counter("answered_at_once") - at_once, expected, "{user}");
+    let (address, admin) = (free_address(), free_address());
+    let (listen, observe) = (address.to_string(), admin.to_string());
+    let arguments = ["publish", "--home", home, "--listen", &listen, "--admin-listen", &observe];
+    let _publish = Running::start(&arguments);
+    let answered_at_once = || -> u64 {
+        let metrics = get(admin, "/metrics").text();
+        let line = metrics.lines().find(|line| line.starts_with("tympan_answered_at_once_total{"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap()
+    };
+    assert_eq!(get(address, FILE).body, LETTER);
+    for (user, expected) in [("", 1), ("guest", 1), ("ann", 0), ("ben", 0), ("cem", 0), ("dora", 0)]
+    {
+        let before = answered_at_once();
+        let answer = match user {
+            "" => get(address, FILE),
+            user => {
+                let headers = [("Authorization", basic(user, PASSWORD))];
+                ask(address, "GET", FILE, &headers, b"").unwrap()
+            }
+        };
+        assert_eq!(answer.body, LETTER);
+        assert_eq!(answered_at_once() - before, expected, "{user}");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+
+use tympan_testkit::condition_wait::{wait_for, wait_until};
 
 use crate::program::{Running, basic, free_address, post, run, run_ok};
-
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An author with a folder of files beside it.
 struct Author {
@@ -61,16 +61,11 @@ impl Author {
 
     /// Runs `tympan assets` until it says something.
     fn until(&self, arguments: &[&str], token: &str, expected: &str) -> String {
-        let begun = Instant::now();
-        loop {
+        wait_for(|| {
             let output = self.assets(arguments, token);
             let text = String::from_utf8(output.stdout).unwrap();
-            if text.contains(expected) {
-                return text;
-            }
-            assert!(begun.elapsed() < PATIENCE, "not in time: {text}");
-            std::thread::yield_now();
-        }
+            if text.contains(expected) { Ok(text) } else { Err(text) }
+        })
     }
 
     fn status_of(&self, path: &str) -> u16 {
@@ -92,7 +87,7 @@ const MOUNT: &str = "[mounts]\nperiod = \"1h\"\n[[mounts.mount]]\nname = \"press
                      target = \"/content/dam/press\"\n";
 
 #[test]
-fn a_mount_is_followed_paused_and_told() {
+fn a_mount_is_followed_paused_and_reported() {
     let author = Author::new(MOUNT);
     let token = author.token();
     author.until(&["mount", "list"], &token, "0 added");
@@ -163,10 +158,7 @@ fn an_import_goes_on_after_a_kill() {
     let begun = author.assets(&[&import[..], &["--no-wait"]].concat(), &token);
     assert!(begun.status.success(), "{begun:?}");
     // In the middle, as far as a test can tell: some are there.
-    let begun = Instant::now();
-    while author.status_of("/content/dam/press.json") != 200 {
-        assert!(begun.elapsed() < PATIENCE);
-    }
+    wait_until("assets are there", || author.status_of("/content/dam/press.json") == 200);
     author.kill();
     author.start();
     let ended = author.assets(&import, &token);
@@ -212,18 +204,14 @@ fn duplicates_are_named_on_upload_and_listed() {
     let configured = post(author.address, &password, "/apps/system/config/*", &form).status;
     assert!(configured < 300, "{configured}");
     // Until the first is processed and the configuration is seen.
-    let begun = Instant::now();
     let mut number = 0;
-    loop {
+    let answer = wait_for(|| {
         number += 1;
         // Some are named, the first ones by name.
         let answer = upload(&format!("later-{number}.txt"));
-        if answer.contains("/content/dam/first.txt") {
-            assert!(answer.contains("duplicate"), "{answer}");
-            break;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{answer}");
-    }
+        if answer.contains("/content/dam/first.txt") { Ok(answer) } else { Err(answer) }
+    });
+    assert!(answer.contains("duplicate"), "{answer}");
     let listed = author.assets(&["duplicates"], &author.token());
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(text.contains("10 bytes each:") && text.contains("/content/dam/first.txt"), "{text}");

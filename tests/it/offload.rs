@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tympan_testkit::bucket_server::BucketServer;
+use tympan_testkit::condition_wait::wait_for;
 use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::pictures::{bitmap, upload};
@@ -51,20 +52,15 @@ fn start_workflow(address: SocketAddr, password: &str) {
 fn done_by(address: SocketAddr, password: &str, count: usize) -> Vec<String> {
     let headers = [("Authorization", basic("admin", password))];
     let path = format!("/api/v1/jobs?topic={TOPIC}&state=succeeded&limit=1000");
-    let start = Instant::now();
-    loop {
+    wait_for(|| {
         let text = ask(address, "GET", &path, &headers, b"").unwrap().text();
         let workers: Vec<String> = text
             .split("\"worker\":\"")
             .skip(1)
             .filter_map(|rest| Some(rest.split('"').next()?.to_owned()))
             .collect();
-        if workers.len() >= count {
-            return workers;
-        }
-        assert!(start.elapsed() < PATIENCE, "not in time: {text}");
-        std::thread::yield_now();
-    }
+        if workers.len() >= count { Ok(workers) } else { Err(text) }
+    })
 }
 
 #[test]
@@ -137,15 +133,10 @@ fn renditions_of(address: SocketAddr, password: &str, name: &str) -> BTreeMap<St
     let headers = [("Authorization", basic("admin", password))];
     let get = |path: &str| ask(address, "GET", path, &headers, b"").unwrap();
     let content = format!("/content/dam/{name}/jcr:content");
-    let begun = Instant::now();
-    loop {
+    wait_for(|| {
         let state: Value = serde_json::from_slice(&get(&format!("{content}.json")).body).unwrap();
-        if state["dam:assetState"] == "processed" {
-            break;
-        }
-        assert!(begun.elapsed() < PATIENCE, "not in time: {state}");
-        std::thread::yield_now();
-    }
+        if state["dam:assetState"] == "processed" { Ok(()) } else { Err(state.to_string()) }
+    });
     let listed = get(&format!("{content}/renditions.1.json"));
     let listed: Value = serde_json::from_slice(&listed.body).unwrap();
     let names = listed.as_object().unwrap().keys().filter(|name| !name.contains(':'));
@@ -276,15 +267,13 @@ fn a_process_for_assets_needs_the_blobs_of_the_author() {
     let arguments = ["author", "--home", &home, "--listen", &listen, "--database", &url];
     let _assets = Running::start(&[&arguments[..], &["--role", "assets"]].concat());
     for (address, other) in [(address, "`assets-"), (assets_address, "`author-")] {
-        let begun = Instant::now();
-        loop {
+        wait_for(|| {
             let health = ask(address, "GET", "/health", &[], b"").unwrap().text();
             let told = format!("the process {other}");
-            if health.contains(&told) && health.contains("has a different `[mounts]` section") {
-                break;
+            match health.contains(&told) && health.contains("has a different `[mounts]` section") {
+                true => Ok(()),
+                false => Err(health),
             }
-            assert!(begun.elapsed() < PATIENCE, "not in time: {health}");
-            std::thread::yield_now();
-        }
+        });
     }
 }

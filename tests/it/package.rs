@@ -1,12 +1,13 @@
 //! Packages through the command line.
 
 use serde_json::Value;
+use tympan_testkit::fixture_folder::fixture_folder;
 
-use crate::program::{fixtures, run, run_ok};
+use crate::program::{run, run_ok};
 
 #[test]
 fn real_packages_install_with_exact_counts() {
-    let Some(packages) = fixtures("packages") else { return };
+    let Some(packages) = fixture_folder("packages") else { return };
     // Package, docview elements with attributes, attributes, pages, assets.
     let expected = [
         ("core.wcm.components.examples.ui.content-2.26.0.zip", 2730, 9109, 68, 40),
@@ -48,7 +49,7 @@ fn real_packages_install_with_exact_counts() {
 
 #[test]
 fn broken_packages_are_refused_with_the_place_and_leave_no_trace() {
-    let Some(packages) = fixtures("packages") else { return };
+    let Some(packages) = fixture_folder("packages") else { return };
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().join("home");
     let whole = std::fs::read(packages.join("wknd.ui.content.zip")).unwrap();

@@ -1,10 +1,11 @@
-//! Packages through a running instance: the addresses of AEM's package manager, the JSON API, and `--url`.
+//! Packages on the command line: in a home, and through a running instance with `--url`.
 
 use std::path::Path;
 
 use serde_json::Value;
+use tympan_testkit::fixture_folder::fixture_folder;
 
-use crate::program::{Answer, Running, ask, basic, fixtures, free_address, run, run_ok};
+use crate::program::{Running, ask, basic, free_address, run, run_ok};
 
 /// An author, and what its administrator proves himself with.
 struct Author {
@@ -25,47 +26,9 @@ impl Author {
         Self { _running: running, address, password: password.trim().to_owned(), token }
     }
 
-    fn ask(&self, method: &str, path: &str, media_type: &str, body: &[u8]) -> Answer {
-        let headers = [
-            ("Authorization", basic("admin", &self.password)),
-            ("Content-Type", media_type.to_owned()),
-        ];
-        ask(self.address, method, path, &headers, body).unwrap()
-    }
-
-    /// Sends a file in a form, as `curl -F` does.
-    fn send(&self, path: &str, field: &str, bytes: &[u8], others: &[(&str, &str)]) -> Answer {
-        let mut body = Vec::new();
-        for (name, value) in others {
-            body.extend_from_slice(
-                format!(
-                    "--limit\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
-                )
-                .as_bytes(),
-            );
-        }
-        body.extend_from_slice(
-            format!(
-                "--limit\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"p.zip\"\r\n\
-                 Content-Type: application/zip\r\n\r\n"
-            )
-            .as_bytes(),
-        );
-        body.extend_from_slice(bytes);
-        body.extend_from_slice(b"\r\n--limit--\r\n");
-        self.ask("POST", path, "multipart/form-data; boundary=limit", &body)
-    }
-
-    /// Runs a command of the package manager.
-    fn command(&self, path: &str, command: &str) -> String {
-        let path = format!("/crx/packmgr/service/.json{path}?cmd={command}");
-        let answer = self.ask("POST", &path, "application/x-www-form-urlencoded", b"");
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.text()
-    }
-
     fn status(&self, path: &str) -> u16 {
-        self.ask("GET", path, "", b"").status
+        let headers = [("Authorization", basic("admin", &self.password))];
+        ask(self.address, "GET", path, &headers, b"").unwrap().status
     }
 
     /// Runs `tympan package` against the instance.
@@ -76,79 +39,8 @@ impl Author {
 }
 
 #[test]
-fn package_managers_find_what_they_expect() {
-    let Some(folder) = fixtures("filevault") else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(dir.path());
-    let bytes = std::fs::read(folder.join("test_c-2.0.zip")).unwrap();
-    const STORED: &str = "/etc/packages/my_packages/test_c-2.0.zip";
-    let upload = "/crx/packmgr/service/.json/?cmd=upload";
-    let uploaded =
-        format!("{{\"success\":true,\"msg\":\"Package uploaded\",\"path\":\"{STORED}\"}}");
-    assert_eq!(author.send(upload, "package", &bytes, &[]).text(), uploaded);
-    assert_eq!(
-        author.send(upload, "package", &bytes, &[]).text(),
-        "{\"success\":false,\"msg\":\"Package already exists\"}"
-    );
-    assert_eq!(author.send(upload, "package", &bytes, &[("force", "true")]).text(), uploaded);
-    assert_eq!(author.status("/tmp/c.json"), 404, "stored, not installed");
-    assert!(author.command(STORED, "preview").contains("\"path\":\"/tmp/c\""));
-    assert!(author.command(STORED, "install").contains("\"msg\":\"Package installed\""));
-    assert_eq!(author.status("/tmp/c.json"), 200);
-    let listed = author.ask("GET", "/crx/packmgr/service.jsp?cmd=ls", "", b"").text();
-    for part in [
-        "<crx version=\"1.4.1\" user=\"admin\" workspace=\"crx.default\"><request><param name=\"cmd\" value=\"ls\"/>",
-        "<package><group>my_packages</group><name>test_c</name><version>2.0</version><downloadName>test_c-2.0.zip</downloadName>",
-        "<lastUnpackedBy>admin</lastUnpackedBy>",
-        "<status code=\"200\">ok</status>",
-    ] {
-        assert!(listed.contains(part), "{listed}");
-    }
-    let list = author.ask("GET", &format!("/crx/packmgr/list.jsp?path={STORED}"), "", b"").text();
-    assert!(
-        list.contains("\"pid\":\"my_packages:test_c:2.0\"") && list.contains("\"total\":1"),
-        "{list}"
-    );
-    let file = author.ask("GET", &format!("/crx/packmgr/download.jsp?path={STORED}"), "", b"");
-    assert_eq!(file.body, bytes);
-    assert!(author.command(STORED, "uninstall").contains("\"msg\":\"Package uninstalled\""));
-    assert_eq!(author.status("/tmp/c.json"), 404);
-    assert!(author.command(STORED, "build").contains("\"msg\":\"Package built\""));
-    assert!(author.command(STORED, "delete").contains("\"msg\":\"Package deleted\""));
-    assert_eq!(author.command(STORED, "install"), "{\"success\":false,\"msg\":\"no package\"}");
-    // The service of old stores and installs in one go.
-    let answer = author.send("/crx/packmgr/service.jsp", "file", &bytes, &[("install", "true")]);
-    assert!(answer.text().contains("<status code=\"200\">ok</status>"), "{}", answer.text());
-    assert_eq!(author.status("/tmp/c.json"), 200);
-    let broken = author.send("/crx/packmgr/service.jsp", "file", b"nonsense", &[]);
-    assert!(
-        broken.text().contains("<status code=\"500\">p.zip: cannot be read as a ZIP file"),
-        "{}",
-        broken.text()
-    );
-}
-
-#[test]
-fn packages_are_for_the_administrator() {
-    let dir = tempfile::tempdir().unwrap();
-    let author = Author::start(dir.path());
-    for path in ["/api/v1/packages", "/crx/packmgr/list.jsp", "/crx/packmgr/service.jsp?cmd=ls"] {
-        assert_eq!(ask(author.address, "GET", path, &[], b"").unwrap().status, 401, "{path}");
-    }
-    for path in ["/api/v1/packages", "/crx/packmgr/service/.json/?cmd=upload"] {
-        assert_eq!(ask(author.address, "POST", path, &[], b"x").unwrap().status, 401, "{path}");
-    }
-    // What a browser sends from another site is refused although it knows the password.
-    let headers =
-        [("Authorization", basic("admin", &author.password)), ("Origin", "http://evil".to_owned())];
-    let path = "/crx/packmgr/service/.json/etc/packages/x.zip?cmd=delete";
-    assert_eq!(ask(author.address, "POST", path, &headers, b"").unwrap().status, 403);
-    assert_eq!(author.ask("GET", "/crx/packmgr/service/.json/x?cmd=delete", "", b"").status, 405);
-}
-
-#[test]
 fn the_command_line_reaches_running_instances() {
-    let Some(folder) = fixtures("filevault") else { return };
+    let Some(folder) = fixture_folder("filevault") else { return };
     let dir = tempfile::tempdir().unwrap();
     let author = Author::start(&dir.path().join("home"));
     let file = folder.join("test_c-2.0.zip");
@@ -199,7 +91,7 @@ fn the_command_line_reaches_running_instances() {
 
 #[test]
 fn a_home_lists_compares_and_uninstalls() {
-    let Some(folder) = fixtures("filevault") else { return };
+    let Some(folder) = fixture_folder("filevault") else { return };
     let dir = tempfile::tempdir().unwrap();
     let home = dir.path().to_str().unwrap();
     let file = folder.join("test_c-2.0.zip");

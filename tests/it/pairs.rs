@@ -1,24 +1,16 @@
 //! Pairs of instances: a dispatcher that takes flushes from publishers by their keys alone.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Running, ask, free_address, post, run, run_ok};
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const PAGE: &str = "/content/paired";
 
 fn shows(address: SocketAddr, text: &str) -> bool {
     let answer = ask(address, "GET", &format!("{PAGE}.1.json"), &[], b"");
     answer.is_ok_and(|answer| answer.text().contains(text))
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -87,9 +79,9 @@ fn a_publisher_flushes_a_dispatcher_with_the_key_of_their_pair() {
         post_ok(PAGE, ":operation=activate");
     };
     publish_title("First");
-    until("the page is there", || shows(dispatcher_at, "First"));
+    wait_until("the page is there", || shows(dispatcher_at, "First"));
     publish_title("Second");
-    until("the page is flushed", || shows(dispatcher_at, "Second"));
+    wait_until("the page is flushed", || shows(dispatcher_at, "Second"));
     // Nobody else flushes, whatever the address.
     let flush = [("CQ-Action", "Activate".to_owned()), ("CQ-Handle", PAGE.to_owned())];
     let flush = ask(dispatcher_at, "POST", "/dispatcher/invalidate.cache", &flush, b"");

@@ -1,12 +1,11 @@
 //! Assets of the whole program: an upload becomes renditions, and visitors get pictures in the sizes that they may ask for.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Answer, Demo, Running, ask, basic, free_address, get, tympan};
 
-/// Generous: what draws stands behind everything else on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
 const FOLDER: &str = "/content/dam/wayfare/coast";
 
 /// A bitmap of soft colors; each number gives another one.
@@ -50,19 +49,11 @@ pub(crate) fn upload(
     ask(address, "POST", folder, &headers, &body)
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
-}
-
 fn upload_and_wait(demo: &Demo, name: &str, bytes: &[u8]) -> String {
     let asset = format!("{FOLDER}/{name}");
     let answer = upload(demo.author, demo.password(), FOLDER, (name, bytes)).unwrap();
     assert!((200..300).contains(&answer.status), "{}", answer.text());
-    until("the asset has a state", || {
+    wait_until("the asset has a state", || {
         let content = demo.get_as_admin(&format!("{asset}/jcr:content.json")).text();
         content.contains("dam:assetState")
     });
@@ -71,7 +62,7 @@ fn upload_and_wait(demo: &Demo, name: &str, bytes: &[u8]) -> String {
 
 /// Waits until the assets of the sample site are processed.
 fn settle(demo: &Demo) {
-    until("the sample's assets are processed", || {
+    wait_until("the sample's assets are processed", || {
         let jobs = demo.get_as_admin("/api/v1/jobs?topic=dam/update_asset").text();
         jobs.contains("\"jobs\":[]") && counter(demo, "assets_processed") > 0
     });
@@ -97,7 +88,7 @@ fn visitors_get_pictures_in_the_sizes_that_they_may_ask_for() {
     let small = format!("{asset}.width-160.webp");
     assert_eq!(get(demo.publish, &small).status, 404, "nothing is published by being uploaded");
     activate(&demo, &asset);
-    until("the asset is published", || get(demo.publish, &asset).status == 200);
+    wait_until("the asset is published", || get(demo.publish, &asset).status == 200);
 
     let plain = get(demo.publish, &small);
     assert_eq!((plain.status, plain.header("content-type")), (200, Some("image/webp")));
@@ -157,7 +148,7 @@ fn visitors_get_pictures_in_the_sizes_that_they_may_ask_for() {
     // Flushed with the asset, whose path it begins with.
     let replaced = upload_and_wait(&demo, "waves.bmp", &bitmap(600, 400, 2));
     activate(&demo, &replaced);
-    until("the new picture is seen", || get(demo.dispatcher, &small).body != plain.body);
+    wait_until("the new picture is seen", || get(demo.dispatcher, &small).body != plain.body);
 }
 
 #[test]
@@ -209,7 +200,7 @@ fn templates_sign_the_sizes_that_they_name() {
     }
     let url = format!("{page}.html");
     // Until then visitors get the site's page for what is not there.
-    until("the page is published", || get(demo.dispatcher, &url).status == 200);
+    wait_until("the page is published", || get(demo.dispatcher, &url).status == 200);
     let html = get(demo.dispatcher, &url).text();
     let source = html.split("src=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     let set = html.split("srcset=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
@@ -244,11 +235,11 @@ fn a_file_that_cannot_be_drawn_says_why() {
     assert_eq!(counter(&demo, "images_drawn"), 0);
     // A sound file in its place is processed like any other.
     upload(demo.author, demo.password(), FOLDER, ("broken.jpg", &bitmap(300, 200, 5))).unwrap();
-    until("it is processed", || {
+    wait_until("it is processed", || {
         let content = demo.get_as_admin(&format!("{asset}/jcr:content.json")).text();
         content.contains("\"dam:assetState\":\"processed\"")
     });
-    until("both are counted", || {
+    wait_until("both are counted", || {
         let after = ["assets_processed", "assets_failed"].map(|name| counter(&demo, name));
         after == before.map(|count| count + 1)
     });
@@ -276,7 +267,7 @@ fn workers_start_after_the_program_file_is_gone() {
         let path = "/content/dam/waves.bmp/jcr:content.2.json";
         ask(author, "GET", path, &headers, b"").unwrap().text()
     };
-    until("the asset is processed", || content().contains("dam:assetState"));
+    wait_until("the asset is processed", || content().contains("dam:assetState"));
     let content = content();
     assert!(content.contains("\"dam:assetState\":\"processed\""), "{content}");
     assert!(content.contains("cq5dam.web.1280.1280"), "{content}");
@@ -305,6 +296,6 @@ fn fresh_homes_resolve_vanity_paths_and_aliases() {
     let answer = ask(author, "POST", "/content/site/page", &headers, page.as_bytes()).unwrap();
     assert!((200..300).contains(&answer.status), "{}", answer.text());
     for path in ["/simple.json", "/content/site/other.json"] {
-        until(path, || ask(author, "GET", path, &headers, b"").unwrap().status == 200);
+        wait_until(path, || ask(author, "GET", path, &headers, b"").unwrap().status == 200);
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::legacy_system::LegacySystem;
 use tympan_testkit::origin_server::refusing_addr;
 
@@ -339,13 +340,8 @@ fn pictures_go_with_their_page_and_stay_with_others() {
     let content = format!("{base}/start/jcr:content");
     assert_eq!(demo.post(&content, "./jcr:title=Begin+here&./navTitle=Begin").status, 200);
     assert_eq!(demo.post(&format!("{base}/start"), ":operation=activate").status, 200);
-    let started = std::time::Instant::now();
-    loop {
+    wait_until("the picture shows the new title", || {
         let picture = get(demo.dispatcher, &all[0]);
-        if picture.status == 200 && picture.body != before[0] {
-            break;
-        }
-        assert!(started.elapsed() < std::time::Duration::from_secs(60), "the picture stays old");
-        std::thread::yield_now();
-    }
+        picture.status == 200 && picture.body != before[0]
+    });
 }

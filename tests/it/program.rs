@@ -5,9 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tympan_testkit::condition_wait::wait_for;
 
 /// The built program.
 pub(crate) fn tympan() -> Command {
@@ -60,20 +61,6 @@ pub(crate) fn free_address() -> SocketAddr {
             return address;
         }
     }
-}
-
-/// A folder of fixtures, or nothing, said aloud.
-pub(crate) fn fixtures(folder: &str) -> Option<PathBuf> {
-    let root = match std::env::var_os("TYMPAN_FIXTURES") {
-        Some(root) => PathBuf::from(root),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures"),
-    };
-    let folder = root.join(folder);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: the fixtures are not at `{}`; set TYMPAN_FIXTURES", folder.display());
-    None
 }
 
 /// A running program that is stopped when the test ends.
@@ -268,18 +255,16 @@ impl Demo {
         static MARKS: AtomicU64 = AtomicU64::new(0);
         let mark = format!("/mark-{}", MARKS.fetch_add(1, Ordering::Relaxed));
         get(self.publish, &mark);
-        let started = Instant::now();
-        loop {
+        wait_for(|| {
             let log = std::fs::read_to_string(self.home.join("publish/logs/request.log")).unwrap();
-            if let Some((before, _)) = log.split_once(&format!("-> GET {mark} ")) {
-                return before
-                    .lines()
-                    .filter(|line| line.contains(&format!("-> GET {path} ")))
-                    .count();
+            match log.split_once(&format!("-> GET {mark} ")) {
+                Some((before, _)) => {
+                    let renders = before.lines();
+                    Ok(renders.filter(|line| line.contains(&format!("-> GET {path} "))).count())
+                }
+                None => Err(format!("the log does not show {mark}")),
             }
-            assert!(started.elapsed() < Duration::from_secs(60), "the log never showed {mark}");
-            std::thread::yield_now();
-        }
+        })
     }
 }
 

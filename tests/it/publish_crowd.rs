@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use tympan_testkit::condition_wait::wait_until;
+
 use crate::program::{Demo, Running, ask, free_address, get, read_answer};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -69,7 +71,7 @@ fn nobody_of_a_crowd_is_turned_away() {
 }
 
 #[test]
-fn who_finds_too_many_waiting_is_told_when_to_come_again() {
+fn requests_beyond_the_queue_are_told_when_to_retry() {
     let dir = tempfile::tempdir().unwrap();
     let settings = "[work]\npermits = 1\nmax_waiting = 1\n[fragments]\nenabled = false\n";
     let (_running, main, admin) = publisher(dir.path(), settings);
@@ -102,11 +104,9 @@ fn connections_beyond_the_limit_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let (_running, main, admin) = publisher(dir.path(), "[listen]\nmax_connections = 2\n");
     let held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(main).unwrap()).collect();
-    let started = Instant::now();
-    while pool(&get(admin, "/metrics").text(), "in_use", "connections") != Some(2.0) {
-        assert!(started.elapsed() < PATIENCE, "the connections are not seen");
-        std::thread::yield_now();
-    }
+    wait_until("both connections are counted", || {
+        pool(&get(admin, "/metrics").text(), "in_use", "connections") == Some(2.0)
+    });
     let refused = get(main, HOME_PAGE);
     assert_eq!(
         (refused.status, refused.header("retry-after")),
@@ -117,14 +117,11 @@ fn connections_beyond_the_limit_are_answered() {
     let health = get(admin, "/health").text();
     assert!(health.contains("all 2 slots of the pool `connections` are in use"), "{health}");
     drop(held);
-    while get(main, HOME_PAGE).status != 200 {
-        assert!(started.elapsed() < PATIENCE, "the places never came free");
-        std::thread::yield_now();
-    }
+    wait_until("connections are taken again", || get(main, HOME_PAGE).status == 200);
 }
 
 #[test]
-fn visitors_are_told_no_times_unless_the_configuration_says_so() {
+fn visitors_see_no_timing_unless_the_configuration_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let (running, main, _) = publisher(dir.path(), "");
     let page = get(main, HOME_PAGE);
@@ -160,11 +157,7 @@ fn a_hangup_begins_new_log_files() {
     std::fs::rename(&log, &aside).unwrap();
     let pid = Pid::from_raw(i32::try_from(running.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::HUP).unwrap();
-    let started = Instant::now();
-    while !log.exists() {
-        assert!(started.elapsed() < PATIENCE, "no new file is begun");
-        std::thread::yield_now();
-    }
+    wait_until("a new log file is begun", || log.exists());
     assert_eq!(get(main, HOME_PAGE).status, 200);
     assert!(running.stop(), "and it goes on until it is told to stop");
     let text = std::fs::read_to_string(&log).unwrap();

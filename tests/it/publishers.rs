@@ -4,13 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::program::{Running, ask, free_address, post};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const PAGE: &str = "/content/shared";
 
 /// A cache that notes the flushes that it is sent.
@@ -71,14 +70,6 @@ fn note(stream: std::net::TcpStream, noted: &Mutex<Vec<String>>) {
     }
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
-}
-
 /// Tells whether an answer holds a text.
 fn shows(address: SocketAddr, url: &str, text: &str) -> bool {
     ask(address, "GET", url, &[], b"").is_ok_and(|answer| answer.text().contains(text))
@@ -136,28 +127,28 @@ fn publishers_on_one_database_flush_what_each_drew() {
     let precise = agent("agents.publish/cache", format!("http://{}/", cache.address), "precise");
     activate(&precise);
     activate(PAGE);
-    until("both have the page", || {
+    wait_until("both have the page", || {
         [one_at, two_at].iter().all(|at| shows(*at, &format!("{PAGE}.1.json"), "First"))
     });
     // Nobody knows what caches hold from before there was a ledger; each publisher says so once.
     publish_title("Begin");
-    until("both begin", || cache.count("cq-action: delete\n") >= 2);
+    wait_until("both begin", || cache.count("cq-action: delete\n") >= 2);
     // One form of the page is drawn by the first, another by the second alone.
     let [of_one, of_two] = [format!("{PAGE}.2.json"), format!("{PAGE}.3.json")];
-    until("the first draws", || shows(one_at, &of_one, "Begin"));
-    until("the second draws", || shows(two_at, &of_two, "Begin"));
+    wait_until("the first draws", || shows(one_at, &of_one, "Begin"));
+    wait_until("the second draws", || shows(two_at, &of_two, "Begin"));
     let (by_one, by_two) = (cache.count(&of_one), cache.count(&of_two));
     publish_title("Second");
-    until("the first flushes", || cache.count(&of_one) > by_one);
-    until("the second flushes what the first received", || cache.count(&of_two) > by_two);
+    wait_until("the first flushes", || cache.count(&of_one) > by_one);
+    wait_until("the second flushes what the first received", || cache.count(&of_two) > by_two);
     // It is killed; what the first receives meanwhile concerns what it drew.
-    until("the second draws again", || shows(two_at, &of_two, "Second"));
-    until("the first draws again", || shows(one_at, &of_one, "Second"));
+    wait_until("the second draws again", || shows(two_at, &of_two, "Second"));
+    wait_until("the first draws again", || shows(one_at, &of_one, "Second"));
     two.kill();
     let (by_one, by_two) = (cache.count(&of_one), cache.count(&of_two));
     publish_title("Third");
-    until("the first goes on", || cache.count(&of_one) > by_one);
+    wait_until("the first goes on", || cache.count(&of_one) > by_one);
     let _two = publish(1, two_at);
-    until("the second flushes what it missed", || cache.count(&of_two) > by_two);
+    wait_until("the second flushes what it missed", || cache.count(&of_two) > by_two);
     assert!(shows(two_at, &of_two, "Third"));
 }

@@ -1,29 +1,23 @@
 //! The main job: an edit on the author, activated, is what visitors see.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use tympan_testkit::condition_wait::{wait_for, wait_until};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
 use crate::program::{Demo, get};
 
 const PAGE: &str = "/content/wayfare/en/journal/night-train-to-lisbon";
-/// How long a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Polls until the page behind the dispatcher holds the text, and returns how often it was asked for.
 fn poll_until(demo: &Demo, path: &str, text: &str) -> usize {
-    let started = Instant::now();
     let mut polls = 0;
-    while started.elapsed() < PATIENCE {
+    wait_until(format_args!("`{text}` is seen at {path}"), || {
         polls += 1;
         let answer = get(demo.dispatcher, path);
         assert_eq!(answer.status, 200, "a visitor got {}", answer.status);
-        if answer.text().contains(text) {
-            return polls;
-        }
-        std::thread::yield_now();
-    }
-    panic!("`{text}` was not seen at {path} within {PATIENCE:?}");
+        answer.text().contains(text)
+    });
+    polls
 }
 
 #[test]
@@ -76,21 +70,19 @@ fn deactivated_pages_vanish_and_subtrees_travel_whole() {
         demo.post("/content/wayfare/en/walks", ":operation=activate&:deep=true").status,
         200
     );
-    let started = Instant::now();
-    let wait_for = |status: u16| {
-        while get(demo.publish, url).status != status {
-            assert!(started.elapsed() < PATIENCE, "{url} never answered {status}");
-            std::thread::yield_now();
-        }
+    let wait_for_status = |status: u16| {
+        wait_until(format_args!("{url} answers {status}"), || {
+            get(demo.publish, url).status == status
+        });
     };
-    wait_for(200);
+    wait_for_status(200);
     assert_eq!(
         get(demo.publish, "/content/wayfare/en/walks/one.html").status,
         200,
         "applied in one commit"
     );
     assert_eq!(demo.post("/content/wayfare/en/walks", ":operation=deactivate").status, 200);
-    wait_for(404);
+    wait_for_status(404);
     assert_eq!(demo.get_as_admin(url).status, 200, "the author keeps it");
 }
 
@@ -107,10 +99,9 @@ fn jobs_wait_for_a_publisher_that_is_down() {
     );
     assert_eq!(demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Late+but+safe").status, 200);
     assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
-    let started = Instant::now();
-    while !demo.get_as_admin("/api/v1/queue").text().contains("cannot be reached") {
-        assert!(started.elapsed() < PATIENCE, "the queue never said why it is blocked");
-    }
+    wait_until("the queue says why it is blocked", || {
+        demo.get_as_admin("/api/v1/queue").text().contains("cannot be reached")
+    });
     let health = get(author, "/health").text();
     assert!(health.contains("agent `publish` is blocked"), "{health}");
     // A crash loses nothing that was acknowledged.
@@ -191,29 +182,27 @@ fn binaries_answer_ranges_and_conditions() {
 fn what_visitors_see_can_always_be_taken_away() {
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(dir.path());
-    let started = Instant::now();
-    let wait_for = |path: &str, status: u16| {
-        while get(demo.dispatcher, path).status != status {
-            assert!(started.elapsed() < PATIENCE, "{path} never answered {status}");
-            std::thread::yield_now();
-        }
+    let wait_for_status = |path: &str, status: u16| {
+        wait_until(format_args!("{path} answers {status}"), || {
+            get(demo.dispatcher, path).status == status
+        });
     };
     // A page that is deleted goes from visitors too.
     let journal = "/content/wayfare/en/journal";
-    wait_for(&format!("{PAGE}.html"), 200);
+    wait_for_status(&format!("{PAGE}.html"), 200);
     assert_eq!(demo.post(PAGE, ":operation=delete").status, 200);
-    wait_for(&format!("{PAGE}.html"), 404);
+    wait_for_status(&format!("{PAGE}.html"), 404);
     let names = demo.get_as_admin(&format!("/api/v1/pages?path={journal}")).text();
     let names: serde_json::Value = serde_json::from_str(&names).unwrap();
     let other = names["items"][0]["path"].as_str().unwrap().to_owned();
-    wait_for(&format!("{other}.html"), 200);
+    wait_for_status(&format!("{other}.html"), 200);
     // One that was moved stays at its old address until it is live at the new one.
     let moved = "/content/wayfare/en/moved";
     assert_eq!(demo.post(&other, &format!(":operation=move&:dest={moved}")).status, 200);
     assert_eq!(get(demo.dispatcher, &format!("{other}.html")).status, 200);
     assert_eq!(demo.post(moved, ":operation=activate").status, 200);
-    wait_for(&format!("{moved}.html"), 200);
-    wait_for(&format!("{other}.html"), 404);
+    wait_for_status(&format!("{moved}.html"), 200);
+    wait_for_status(&format!("{other}.html"), 404);
     // Without an agent an activation is refused and notes nothing.
     let agent = "/etc/replication/agents.author/publish/jcr:content";
     assert_eq!(demo.post(agent, "./enabled=false").status, 200);
@@ -223,7 +212,7 @@ fn what_visitors_see_can_always_be_taken_away() {
 }
 
 #[test]
-fn the_last_of_two_wishes_counts() {
+fn the_last_of_two_replication_requests_counts() {
     let dir = tempfile::tempdir().unwrap();
     let demo = Demo::start(dir.path());
     for round in 0..4 {
@@ -235,33 +224,13 @@ fn the_last_of_two_wishes_counts() {
                 });
             }
         });
-        let started = Instant::now();
-        while demo.get_as_admin("/api/v1/queue").text().contains(PAGE) {
-            assert!(started.elapsed() < PATIENCE, "the queue never ran empty");
-        }
+        wait_until("the queue is empty", || {
+            !demo.get_as_admin("/api/v1/queue").text().contains(PAGE)
+        });
         let content = demo.get_as_admin(&format!("{PAGE}/jcr:content.json")).text();
         let is_active = content.contains("\"cq:lastReplicationAction\":\"Activate\"");
         let status = get(demo.publish, &format!("{PAGE}.html")).status;
         assert_eq!(status, if is_active { 200 } else { 404 }, "round {round}: {content}");
-    }
-}
-
-#[test]
-fn activating_keeps_a_version_unless_it_is_turned_off() {
-    for (config, expected) in [("", 1), ("[versions]\non_activation = false\n", 0)] {
-        let dir = tempfile::tempdir().unwrap();
-        let author = dir.path().join("author");
-        std::fs::create_dir_all(&author).unwrap();
-        std::fs::write(author.join("tympan.toml"), config).unwrap();
-        let demo = Demo::start(dir.path());
-        let edit = demo.post(&format!("{PAGE}/jcr:content"), "./jcr:title=Kept");
-        assert_eq!(edit.status, 200, "{}", edit.text());
-        assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
-        let versions = demo.get_as_admin(&format!("/api/v1/versions?path={PAGE}"));
-        assert_eq!(versions.status, 200, "{}", versions.text());
-        // The import of the site made the others.
-        let own = "\"user\":\"admin\",\"comment\":\"activated\"";
-        assert_eq!(versions.text().matches(own).count(), expected, "{}", versions.text());
     }
 }
 
@@ -276,16 +245,11 @@ fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
     assert_eq!(demo.post(&format!("{agent}/jcr:content"), &settings).status, 200);
     assert_eq!(demo.post(agent, ":operation=activate").status, 200);
     let flush_of = |path: &str, after: usize| {
-        let started = Instant::now();
-        loop {
+        wait_for(|| {
             let seen = cache.requests();
             let found = seen.iter().skip(after).find(|one| one.header("cq-handle") == Some(path));
-            if let Some(found) = found {
-                return found.clone();
-            }
-            assert!(started.elapsed() < PATIENCE, "no flush of {path} came: {seen:?}");
-            std::thread::yield_now();
-        }
+            found.cloned().ok_or_else(|| format!("no flush of {path} came: {seen:?}"))
+        })
     };
     // What a ledger does not know from its start on goes with the first change.
     assert_eq!(flush_of("/", 0).header("cq-action"), Some("Delete"));
@@ -296,11 +260,9 @@ fn a_precise_agent_names_every_url_that_shows_a_change_and_no_other() {
     };
     // None of the pages below was drawn since, so that the next flush of the page is about the next title.
     activate("One");
-    let started = Instant::now();
-    while !get(demo.publish, &format!("{PAGE}/jcr:content.json")).text().contains("\"One\"") {
-        assert!(started.elapsed() < PATIENCE, "the publisher never shows it");
-        std::thread::yield_now();
-    }
+    wait_until("the publisher shows the first title", || {
+        get(demo.publish, &format!("{PAGE}/jcr:content.json")).text().contains("\"One\"")
+    });
     let urls = ["", "/journal", "/journal/night-train-to-lisbon", "/contact", "/about"]
         .map(|name| format!("/content/wayfare/en{name}.html"));
     let draw = || urls.clone().map(|url| get(demo.publish, &url).text());

@@ -7,8 +7,7 @@ use tympan_content_package::{ContentPackage, PackageLimits};
 use tympan_render::{
     RenderMode, RenderOptions, RenderOutcome, RenderRequest, RenderResponseBody, Renderer,
 };
-
-use crate::program::fixtures;
+use tympan_testkit::fixture_folder::fixture_folder;
 
 /// Writes a value as Sling's JSON does, independently of the renderer.
 fn expected_value(value: &Value) -> Json {
@@ -49,7 +48,7 @@ fn compare(node: &Node, object: &Map<String, Json>, faults: &mut Vec<String>) {
 
 #[test]
 fn every_node_of_the_real_packages_reads_back_as_json() {
-    let Some(packages) = fixtures("packages") else { return };
+    let Some(packages) = fixture_folder("packages") else { return };
     let repository = Repository::in_memory().unwrap();
     for name in [
         "core.wcm.components.examples.ui.content-2.26.0.zip",

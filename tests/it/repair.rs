@@ -4,15 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tympan_testkit::fixture_folder::fixture_folder;
 
-use crate::program::{Running, fixtures, free_address, run, run_ok};
+use crate::program::{Running, free_address, run, run_ok};
 
 const PACKAGES: [&str; 3] =
     ["core.wcm.components.content-2.29.0.zip", "wknd.ui.content.zip", "wknd.ui.content.sample.zip"];
 
 /// Makes a home whose history has one revision for each package; nothing without fixtures.
 fn home(dir: &Path) -> Option<PathBuf> {
-    let packages = fixtures("packages")?;
+    let packages = fixture_folder("packages")?;
     let home = dir.join("home");
     for package in PACKAGES {
         let file = packages.join(package);
@@ -86,7 +87,7 @@ fn a_home_whose_root_is_damaged_goes_back_to_the_newest_good_state() {
     assert!(now["pages"].as_u64().unwrap() > 0);
     assert!(now["pages"].as_u64() < whole["pages"].as_u64());
     // Installing the package again gives the very state that was lost.
-    let packages = fixtures("packages").unwrap();
+    let packages = fixture_folder("packages").unwrap();
     let file = packages.join(PACKAGES[2]);
     run_ok(&["package", "install", file.to_str().unwrap(), "--home", home_text]);
     assert_eq!(stats(&home)["pages"], whole["pages"]);

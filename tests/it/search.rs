@@ -1,14 +1,12 @@
 //! The sample site's search page: what visitors type finds the pages that have it.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::{wait_for, wait_until};
 
 use crate::program::{Answer, Demo, get};
 
 const SEARCH: &str = "/content/wayfare/en/search";
-/// How long a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// Returns the addresses of the hits.
 fn hits(answer: &Answer) -> Vec<String> {
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -20,17 +18,16 @@ fn hits(answer: &Answer) -> Vec<String> {
 }
 
 /// Asks until the pages that are found are these.
-fn wait_for(ask: impl Fn() -> Answer, expected: &[&str]) -> Answer {
-    let started = Instant::now();
-    loop {
+fn wait_for_hits(ask: impl Fn() -> Answer, expected: &[&str]) -> Answer {
+    wait_for(|| {
         let answer = ask();
         let found = hits(&answer);
         if found == expected {
-            return answer;
+            Ok(answer)
+        } else {
+            Err(format!("found {found:?}, not {expected:?}"))
         }
-        assert!(started.elapsed() < PATIENCE, "found {found:?}, not {expected:?}");
-        std::thread::yield_now();
-    }
+    })
 }
 
 #[test]
@@ -41,13 +38,9 @@ fn visitors_find_words_of_the_text() {
     // No title has the word.
     let url = format!("{SEARCH}.html/cellist");
     // Until the index is built, pages are looked at one by one, and there is nothing to mark words with.
-    let started = Instant::now();
-    while !get(demo.publish, &url).text().contains("<strong>") {
-        assert!(started.elapsed() < PATIENCE, "no word was ever marked");
-        std::thread::yield_now();
-    }
+    wait_until("a word is marked", || get(demo.publish, &url).text().contains("<strong>"));
     for address in [demo.publish, demo.dispatcher] {
-        let answer = wait_for(|| get(address, &url), &[night]);
+        let answer = wait_for_hits(|| get(address, &url), &[night]);
         assert!(answer.text().contains("<strong>cellist</strong>"), "{}", answer.text());
         assert!(answer.text().contains("1 page for “cellist”"), "{}", answer.text());
     }
@@ -106,11 +99,11 @@ fn a_search_finds_what_was_published_and_nothing_else() {
     let saved =
         demo.post(&format!("{page}/jcr:content"), "./jcr:description=Two+quokkas+on+a+train");
     assert_eq!(saved.status, 200, "{}", saved.text());
-    wait_for(|| demo.get_as_admin(&url), &[&html]);
+    wait_for_hits(|| demo.get_as_admin(&url), &[&html]);
     assert_eq!(hits(&get(demo.publish, &url)), Vec::<String>::new());
     assert_eq!(hits(&get(demo.dispatcher, &url)), Vec::<String>::new());
     assert_eq!(demo.post(page, ":operation=activate").status, 200);
-    wait_for(|| get(demo.publish, &url), &[&html]);
+    wait_for_hits(|| get(demo.publish, &url), &[&html]);
     // The dispatcher has the page without hits in its cache.
-    wait_for(|| get(demo.dispatcher, &url), &[&html]);
+    wait_for_hits(|| get(demo.dispatcher, &url), &[&html]);
 }

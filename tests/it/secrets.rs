@@ -4,6 +4,7 @@
 //! as users who may not read the secrets. An endpoint with a parameter that this test does not know fails it.
 
 use serde_json::{Value, json};
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Answer, Demo, ask, basic};
 
@@ -140,9 +141,7 @@ fn build(admin: &Asker<'_>) {
     assert_eq!(answer.unwrap().status, 201);
     // The full-text index follows; once it knows the last word, it knows all before it.
     let found = |answer: &Answer| answer.text().contains(HIDDEN);
-    while !found(&admin.get(&format!("/api/v1/search?text={word}"))) {
-        std::thread::yield_now();
-    }
+    wait_until("the word is indexed", || found(&admin.get(&format!("/api/v1/search?text={word}"))));
 }
 
 /// Returns what a parameter of an endpoint is asked with. `name` is that of a node that is hidden, absent or seen.

@@ -22,7 +22,7 @@ fn the_sample_site_is_sound() {
 }
 
 #[test]
-fn a_new_site_is_sound_and_its_faults_are_told() {
+fn a_new_site_is_sound_and_its_faults_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("shop");
     let name = dir.to_str().unwrap();

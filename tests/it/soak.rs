@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::program::{Demo, ask, basic, get};
@@ -98,19 +98,39 @@ fn picture(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Tells everybody to stop when it goes.
-struct End<'a>(&'a AtomicBool);
+/// The end of the work, which everybody is told.
+#[derive(Default)]
+struct WorkEnd {
+    is_over: Mutex<bool>,
+    told: Condvar,
+}
 
-impl Drop for End<'_> {
+impl WorkEnd {
+    fn is_over(&self) -> bool {
+        *self.is_over.lock().unwrap()
+    }
+
+    /// Lets time pass between two pieces of work, but no longer than there is work.
+    fn pause(&self, time: Duration) {
+        let is_over = self.is_over.lock().unwrap();
+        drop(self.told.wait_timeout_while(is_over, time, |is_over| !*is_over).unwrap());
+    }
+}
+
+/// Ends the work when it goes.
+struct EndOnDrop<'a>(&'a WorkEnd);
+
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
+        *self.0.is_over.lock().unwrap() = true;
+        self.0.told.notify_all();
     }
 }
 
 struct Site<'a> {
     demo: &'a Demo,
     pages: &'a [String],
-    is_over: AtomicBool,
+    end: WorkEnd,
     visits: Times,
     saves: Times,
     seed: AtomicU64,
@@ -131,16 +151,16 @@ impl Site<'_> {
     }
 
     fn visit(&self, address: SocketAddr) {
-        while !self.is_over.load(Ordering::SeqCst) {
+        while !self.end.is_over() {
             let page = self.any_page();
             self.timed(&self.visits, || get(address, page).status, page);
-            std::thread::sleep(Duration::from_millis(5));
+            self.end.pause(Duration::from_millis(5));
         }
     }
 
     fn edit(&self, editor: usize) {
         for number in 0_u32.. {
-            if self.is_over.load(Ordering::SeqCst) {
+            if self.end.is_over() {
                 break;
             }
             // Who saves the same property at the same moment as somebody else is told of a conflict.
@@ -154,7 +174,7 @@ impl Site<'_> {
                 let status = self.demo.post(page, ":operation=activate").status;
                 assert!((200..300).contains(&status), "{page}: {status}");
             }
-            std::thread::sleep(Duration::from_millis(200));
+            self.end.pause(Duration::from_millis(200));
         }
     }
 
@@ -165,7 +185,7 @@ impl Site<'_> {
             ("Content-Type", "multipart/form-data; boundary=b".to_owned()),
         ];
         for number in 0.. {
-            if self.is_over.load(Ordering::SeqCst) {
+            if self.end.is_over() {
                 break;
             }
             let mut form = format!(
@@ -180,7 +200,7 @@ impl Site<'_> {
             let folder = "/content/dam/wayfare";
             let stored = ask(self.demo.author, "POST", folder, &headers, &form).unwrap();
             assert!((200..300).contains(&stored.status), "{}", stored.text());
-            std::thread::sleep(Duration::from_millis(1_500));
+            self.end.pause(Duration::from_millis(1_500));
         }
     }
 }
@@ -195,7 +215,7 @@ fn a_site_at_work_keeps_what_it_takes() {
     let site = Site {
         demo: &demo,
         pages: &pages,
-        is_over: AtomicBool::new(false),
+        end: WorkEnd::default(),
         visits: Times::default(),
         saves: Times::default(),
         seed: AtomicU64::new(1),
@@ -203,7 +223,7 @@ fn a_site_at_work_keeps_what_it_takes() {
     let mut spans = Vec::new();
     std::thread::scope(|scope| {
         // Also when the test fails.
-        let _end = End(&site.is_over);
+        let _end = EndOnDrop(&site.end);
         let mut working = Vec::new();
         for address in [demo.dispatcher, demo.dispatcher, demo.dispatcher, demo.publish] {
             working.push(scope.spawn({
@@ -221,7 +241,7 @@ fn a_site_at_work_keeps_what_it_takes() {
         for span in 1..=SPANS {
             let end = Instant::now() + length / SPANS;
             while Instant::now() < end && !working.iter().any(|one| one.is_finished()) {
-                std::thread::sleep(Duration::from_millis(50));
+                site.end.pause(Duration::from_millis(50));
             }
             let taken = Taken::by(pid);
             let ((visits, median, last), (saves, save, slow)) =

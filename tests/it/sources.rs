@@ -239,8 +239,8 @@ fn what_a_row_names_is_there() {
     assert!(tests > 200 && commands > 200, "{tests} tests and {commands} commands were found");
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
     let mut known = |line: &str| manual.fault(line).is_none();
-    assert!(known("tympan lab run plan.toml --users=5 -- --nothing"));
-    assert!(!known("tympan lab walk plan.toml") && !known("tympan lab run plan.toml --walk"));
+    assert!(known("tympan lab load run plan.toml --users=5 -- --nothing"));
+    assert!(!known("tympan lab walk plan.toml") && !known("tympan lab load run plan.toml --walk"));
 }
 
 #[test]
@@ -250,6 +250,8 @@ fn what_can_be_shown_quickly_is_shown() {
     let demo = Demo::start(dir.path());
     let author = dir.path().join("author");
     let token = run_ok(&["user", "token", "admin", "--home", author.to_str().unwrap()]);
+    let token_file = dir.path().join("token");
+    std::fs::write(&token_file, &token).unwrap();
     // Checks call the program by its name.
     let program = Path::new(tympan().get_program()).parent().unwrap().to_owned();
     let mut places = vec![program];
@@ -276,6 +278,7 @@ fn what_can_be_shown_quickly_is_shown() {
                 .arg(&command)
                 .env("PATH", &path)
                 .env("TOKEN", token.trim())
+                .env("TOKEN_FILE", &token_file)
                 .env("AUTHOR", format!("http://{}", demo.author))
                 .env("PUBLISH", format!("http://{}", demo.publish))
                 .env("DISPATCHER", format!("http://{}", demo.dispatcher))

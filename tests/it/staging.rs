@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Running, ask, basic, free_address, post, run, run_ok};
 
@@ -95,14 +96,6 @@ fn listing(folder: &Path) -> Listing {
         all.insert(path.display().to_string(), known);
     }
     all
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(120), "never: {what}");
-        std::thread::yield_now();
-    }
 }
 
 fn difference(before: &Listing, after: &Listing) -> Vec<String> {

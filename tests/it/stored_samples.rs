@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+
+use tympan_testkit::condition_wait::wait_until;
 
 use crate::program::{Demo, Running, ask, basic, free_address, get, tympan};
 
@@ -127,11 +128,9 @@ fn the_homes_and_the_cache_of_version_1_are_served() {
     for path in ["/etc/replication/agents.publish/flush", news] {
         assert_eq!(demo.post(path, ":operation=activate").status, 200);
     }
-    let begin = Instant::now();
-    while !get(dispatcher, &format!("{news}.html")).text().contains("<p>fourth</p>") {
-        assert!(begin.elapsed() < Duration::from_secs(60), "the change never reached visitors");
-        std::thread::yield_now();
-    }
+    wait_until("the change reaches visitors", || {
+        get(dispatcher, &format!("{news}.html")).text().contains("<p>fourth</p>")
+    });
 }
 
 /// A save holds all that an author goes on with: branches, configuration, keys, and jobs and logins where they are asked for.

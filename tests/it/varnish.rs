@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::origin_server::WAIT_TIMEOUT;
 
 use crate::program::{Demo, ask, free_address, get};
@@ -47,13 +48,11 @@ impl Varnish {
             Err(error) => panic!("{error}"),
         };
         let mut varnish = Self { child, address };
-        let begun = Instant::now();
-        while ask(address, "GET", "/", &[], b"").is_err() {
+        wait_until("Varnish answers", || {
             let errors = || std::fs::read_to_string(folder.join("errors")).unwrap();
             assert!(varnish.child.try_wait().unwrap().is_none(), "{}", errors());
-            assert!(begun.elapsed() < WAIT_TIMEOUT, "it never answers: {}", errors());
-            std::thread::yield_now();
-        }
+            ask(address, "GET", "/", &[], b"").is_ok()
+        });
         Some(varnish)
     }
 }
@@ -102,11 +101,9 @@ fn a_change_drops_what_shows_it_and_nothing_else() {
         let content = format!("{PAGE}/jcr:content");
         assert_eq!(demo.post(&content, &format!("./jcr:title={title}")).status, 200);
         assert_eq!(demo.post(PAGE, ":operation=activate").status, 200);
-        let begun = Instant::now();
-        while !get(varnish.address, &url).text().contains(title) {
-            assert!(begun.elapsed() < WAIT_TIMEOUT, "Varnish never shows {title}");
-            std::thread::yield_now();
-        }
+        wait_until(format_args!("Varnish shows {title}"), || {
+            get(varnish.address, &url).text().contains(title)
+        });
     };
     // The first change drops all, as nobody knows what the cache held before.
     show("Heron-one");

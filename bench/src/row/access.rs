@@ -38,12 +38,12 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
 fn build(repository: &Repository) -> Outcome<()> {
     repository.install_initial_policies(SystemTime::UNIX_EPOCH)?;
     let mut session = repository.session("system")?;
-    session.add_user("ann", "no password")?;
+    session.accounts().add_user("ann", "no password")?;
     for group in ["red", "blue", "green"] {
-        session.add_group(group)?;
+        session.accounts().add_group(group)?;
     }
-    session.add_member("red", "ann")?;
-    session.add_member("blue", "red")?;
+    session.accounts().add_member("red", "ann")?;
+    session.accounts().add_member("blue", "red")?;
     let mut content = Subtree::new("content", "sling:Folder");
     for section in 0..POLICIES {
         let mut folder =

@@ -44,7 +44,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         let theirs = by_picture(&runs, name);
         let what = "processor time of four renditions, 24 megapixels";
         if theirs.is_empty() {
-            figures.push(Figure::missing(ROW, what, format!("{name} is not installed")));
+            let reason = format!("{name} is not installed");
+            figures.push(Figure::missing(ROW, what, reason).against(words));
             continue;
         }
         let ratios = ours
@@ -69,7 +70,7 @@ fn run_script(context: &Context) -> Outcome<Runs> {
     let folder = context.new_folder("images-")?;
     let results = folder.join("results.tsv");
     let program = context.program()?.to_str().ok_or("the program has a name that is not UTF-8")?;
-    let draw = format!("'{program}' draw-file \"$IMG_IN\" \"$IMG_OUT\" --quality 85");
+    let draw = format!("'{program}' render-file \"$IMG_IN\" \"$IMG_OUT\" --quality 85");
     let (count, rounds) = if context.is_quick { ("1", "2") } else { ("3", "5") };
     // A wrapper of the interpreter in another folder would count as part of each picture.
     let path = format!("/usr/bin:/bin:{}", std::env::var("PATH").unwrap_or_default());

@@ -91,7 +91,7 @@ async fn rate(file: &std::path::Path) -> Outcome<f64> {
     for caller in callers.collect::<Vec<_>>() {
         caller.await??;
     }
-    while queues.count_jobs("bench/empty").await? > 0 {
+    while queues.statistics().count_jobs("bench/empty").await? > 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     let elapsed = began.elapsed();

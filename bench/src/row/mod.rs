@@ -51,12 +51,12 @@ use crate::Outcome;
 use crate::context::Context;
 use crate::figure::Figure;
 
-/// A row of the table of goals.
+/// A row of the benchmarks.
 #[derive(Debug)]
 pub(crate) struct Row {
     /// The name that `ROWS` takes.
     pub(crate) name: &'static str,
-    /// What it measures.
+    /// One sentence that says what it compares; the page `docs/benchmarks.md` prints it.
     pub(crate) about: &'static str,
     /// Measures it; the message of a failure says why there are no figures.
     pub(crate) measure: fn(&mut Context) -> Outcome<Vec<Figure>>,
@@ -64,148 +64,284 @@ pub(crate) struct Row {
 
 /// All rows, in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
-    Row { name: "S1", about: "page save: chunks, bytes, syncs, time", measure: commit::measure },
-    Row { name: "S2", about: "bytes written for a page save", measure: written::measure },
-    Row { name: "S3", about: "64 writers against one", measure: writers::measure },
-    Row { name: "S4", about: "warm reads of pages and nodes", measure: read::measure },
-    Row { name: "S5", about: "chunks loaded by a difference", measure: diff::measure },
-    Row { name: "S6", about: "folders of many children", measure: children::measure },
-    Row { name: "S7", about: "disk after load and after many saves", measure: disk::measure },
-    Row { name: "S8", about: "bytes and time of a branch", measure: branch::measure },
+    Row {
+        name: "S1",
+        about: "Save of one page in a tree of 1,000,000 nodes: chunks, bytes, syncs, and time against appending 20 KB with fdatasync",
+        measure: commit::measure,
+    },
+    Row {
+        name: "S2",
+        about: "Bytes written for that save, against the same data in SQLite, redb and LMDB",
+        measure: written::measure,
+    },
+    Row {
+        name: "S3",
+        about: "Durable saves by 64 threads against one thread",
+        measure: writers::measure,
+    },
+    Row {
+        name: "S4",
+        about: "CPU of warm reads of a page's 25 nodes and of single nodes, against rows in SQLite, redb and LMDB",
+        measure: read::measure,
+    },
+    Row {
+        name: "S5",
+        about: "Chunks that the difference of two states loads",
+        measure: diff::measure,
+    },
+    Row {
+        name: "S6",
+        about: "Listing, adding and inserting children in folders of 100,000 and more, against a folder of 10",
+        measure: children::measure,
+    },
+    Row {
+        name: "S7",
+        about: "Size of the store after a load of 1,000,000 nodes, and after 10,000 saves with daily collections",
+        measure: disk::measure,
+    },
+    Row {
+        name: "S8",
+        about: "Bytes and time of creating a branch and of starting a staging clone",
+        measure: branch::measure,
+    },
     Row {
         name: "S9",
-        about: "saves while garbage is collected; opening; units of work beside Oak's",
+        about: "Page saves during a garbage collection; opening after a stop and after a crash; units of work against Oak's segment store",
         measure: collect::measure,
     },
-    Row { name: "C1", about: "install of a content package", measure: install::measure },
-    Row { name: "C2", about: "indexed query and scan", measure: query::measure },
+    Row {
+        name: "C1",
+        about: "Installing a content package of 2,730 nodes and 40 assets, and the same in Sling",
+        measure: install::measure,
+    },
+    Row {
+        name: "C2",
+        about: "An indexed query for 20 of 1,000,000 nodes, and a query without an index",
+        measure: query::measure,
+    },
     Row {
         name: "C3",
-        about: "full text: searching, catching up, building",
+        about: "Full text of 100,000 pages: first result page, delay after a commit, building the index",
         measure: search::measure,
     },
-    Row { name: "C4", about: "access checks with 1,000 policies", measure: access::measure },
-    Row { name: "C5", about: "start and memory of a publisher", measure: start::measure },
+    Row {
+        name: "C4",
+        about: "Access decisions with 1,000 policies of four entries, and their cost in deep listings",
+        measure: access::measure,
+    },
+    Row {
+        name: "C5",
+        about: "Start and memory of a publisher, and start of a staging clone",
+        measure: start::measure,
+    },
     Row {
         name: "C6",
-        about: "changes told through kills of the author",
+        about: "10,000 changes read from the change feed while the author is killed repeatedly",
         measure: changes::measure,
     },
     Row {
         name: "C7",
-        about: "editors who save and list among 100,000 pages",
+        about: "20 editors who save and list among 100,000 pages, each every 2 s",
         measure: editors::measure,
     },
-    Row { name: "R1", about: "uncached page and its JSON at publish", measure: render::measure },
-    Row { name: "R2", about: "all pages of the sample site, uncached", measure: pages::measure },
-    Row { name: "R3", about: "a page of 30 kept components", measure: fragment::measure },
-    Row { name: "R4", about: "dependency record against a render", measure: record::measure },
+    Row {
+        name: "R1",
+        about: "Uncached pages and their JSON at publish, against Sling, and against files in nginx",
+        measure: render::measure,
+    },
+    Row {
+        name: "R2",
+        about: "Every page of the sample site, uncached, by the server's own clock",
+        measure: pages::measure,
+    },
+    Row {
+        name: "R3",
+        about: "CPU of a page of 30 cached components, against rendering it",
+        measure: fragment::measure,
+    },
+    Row {
+        name: "R4",
+        about: "CPU of recording a page's dependencies, as a part of its render",
+        measure: record::measure,
+    },
     Row {
         name: "R4/timing",
-        about: "taking times and escaping against a render",
+        about: "CPU of timing components, as a part of a render; escaped outputs against safe ones",
         measure: timing::measure,
     },
     Row {
         name: "R5",
-        about: "published until visible through the dispatcher",
+        about: "Time from a request to activate a page until the dispatcher serves it",
         measure: visible::measure,
     },
     Row {
         name: "R6",
-        about: "11,000 users, a page over a slow back end among them",
+        about: "11,000 users at a publisher, 1,000 of them on a page with uncached data of a back end that takes 50 ms",
         measure: crowd::measure,
     },
     Row {
         name: "CROWD",
-        about: "200 and 2,000 at once on uncached pages",
+        about: "10,000 requests of 200 and of 2,000 concurrent clients for uncached pages",
         measure: crowd::measure_at_once,
     },
-    Row { name: "DIARY", about: "a tuning diary, step by step", measure: diary::measure },
+    Row {
+        name: "DIARY",
+        about: "Source 004's tuning diary, one change at a time, and the fragment cache beside Wagtail's",
+        measure: diary::measure,
+    },
     Row {
         name: "R7",
-        about: "pages drawn anew for a change among 10,000",
+        about: "Pages rendered again among 10,000 after one change",
         measure: fresh::measure,
     },
     Row {
         name: "R7/sweep",
-        about: "a title on 10,000 pages, until the dispatcher holds no old one",
+        about: "Time until the dispatcher serves no old page after a change of 10,000 pages",
         measure: sweep::measure,
     },
     Row {
         name: "RISK1",
-        about: "50 ledger rows for each render, in SQLite",
+        about: "CPU of writing 50 dependencies for each render to SQLite",
         measure: ledger::measure,
     },
     Row {
         name: "B1",
-        about: "downloads with and without a composite store",
+        about: "Source 003's experiment: downloads of 100 KB pictures with and without a composite blob store",
         measure: composite::measure,
     },
-    Row { name: "B2", about: "100 KB binary at publish", measure: binary::measure },
-    Row { name: "A1", about: "four renditions of a 24-megapixel JPEG", measure: asset::measure },
-    Row { name: "A2", about: "uploads until their renditions are done", measure: upload::measure },
-    Row { name: "A3", about: "editors who save while assets are uploaded", measure: peak::measure },
-    Row { name: "A4", about: "empty durable jobs", measure: jobs::measure },
+    Row {
+        name: "B2",
+        about: "CPU of a file of 100 KB from publish, against nginx and Sling",
+        measure: binary::measure,
+    },
+    Row {
+        name: "A1",
+        about: "CPU and memory of four renditions of a 24-megapixel JPEG, against vipsthumbnail, sharp and ImageMagick",
+        measure: asset::measure,
+    },
+    Row {
+        name: "A2",
+        about: "Uploads until all renditions are ready, against storing the files and running vipsthumbnail",
+        measure: upload::measure,
+    },
+    Row {
+        name: "A3",
+        about: "Save times of ten editors during uploads of 12 MB assets, against none",
+        measure: peak::measure,
+    },
+    Row {
+        name: "A4",
+        about: "Empty durable jobs, added one at a time by 256 callers",
+        measure: jobs::measure,
+    },
     Row {
         name: "D1",
-        about: "cached page through the dispatcher",
+        about: "CPU of a cached 6 KB page, against nginx, Varnish and Apache",
         measure: dispatcher::measure_page,
     },
     Row {
         name: "D2",
-        about: "cached 100 KB picture through the dispatcher",
+        about: "CPU of a cached 100 KB picture, against nginx and Varnish",
         measure: dispatcher::measure_picture,
     },
     Row {
         name: "D3",
-        about: "cached page and picture over TLS, HTTP/1.1 and HTTP/2, and handshakes",
+        about: "CPU of the same over TLS 1.3 by HTTP/1.1 and HTTP/2, and of handshakes, against nginx",
         measure: tls::measure,
     },
-    Row { name: "D4", about: "rules of a farm in the cloud", measure: storm::measure_rules },
-    Row { name: "D6", about: "a storm of flushes beside visitors", measure: storm::measure_storm },
-    Row { name: "D8", about: "start and memory before many files", measure: storm::measure_start },
-    Row { name: "L1", about: "lab: a plain page beside wrk, oha and k6", measure: lab::plain },
-    Row { name: "L2", about: "lab: a plan with data beside plain wrk", measure: lab::plan },
+    Row {
+        name: "D4",
+        about: "CPU of a cached page behind 60 filter rules, against one rule",
+        measure: storm::measure_rules,
+    },
+    Row {
+        name: "D6",
+        about: "1,000 flushes in 10 s beside requests for a page that none of them concerns",
+        measure: storm::measure_storm,
+    },
+    Row {
+        name: "D8",
+        about: "Start and memory of a dispatcher with 1,000,000 cached files",
+        measure: storm::measure_start,
+    },
+    Row {
+        name: "L1",
+        about: "Requests for each CPU second of the load generator, against wrk, oha and k6",
+        measure: lab::plain,
+    },
+    Row {
+        name: "L2",
+        about: "The same for a plan with CSV, cookie, headers, assertion and transaction, against plain wrk",
+        measure: lab::plan,
+    },
     Row {
         name: "L5",
-        about: "lab: arrivals at half of what the server gives",
+        about: "Open arrivals at half of the server's rate: delay of sending, and arrivals not sent",
         measure: lab_open::fidelity,
     },
-    Row { name: "L6", about: "lab: a server frozen for a second", measure: lab_open::stall },
-    Row { name: "L3", about: "lab: source 001's plan beside JMeter", measure: lab_jmeter::plan },
+    Row {
+        name: "L6",
+        about: "A server frozen for 1 s of 10: the reported 95th percentile against the true one",
+        measure: lab_open::stall,
+    },
+    Row {
+        name: "L3",
+        about: "Source 001's plan in the lab and in JMeter: CPU and peak memory",
+        measure: lab_jmeter::plan,
+    },
     Row {
         name: "L7",
-        about: "lab: a report from 1,000,000 rows beside jmeter -g",
+        about: "The HTML report from 1,000,000 result rows, against jmeter -g",
         measure: lab_jmeter::report,
     },
-    Row { name: "L8", about: "lab: four agents beside one process", measure: lab::agents },
+    Row {
+        name: "L8",
+        about: "Samples reported by four agents against one process",
+        measure: lab::agents,
+    },
     Row {
         name: "K1",
-        about: "first save of folders; memory and size (K8)",
+        about: "First save of a folder, against restic, and against tar with zstd; K8 is its memory and vault size",
         measure: vault::measure_full,
     },
     Row {
         name: "K2",
-        about: "save of folders where nothing changed",
+        about: "Save of a folder in which nothing changed, against restic, borg and a walk with fd",
         measure: vault::measure_unchanged,
     },
     Row {
         name: "K3",
-        about: "save of a repository: nothing changed, and one edit",
+        about: "Save of a repository of 1,000,000 nodes by a process that keeps key and index",
         measure: vault_repository::measure,
     },
-    Row { name: "K4", about: "save of folders, 1 % changed", measure: vault::measure_changed },
+    Row {
+        name: "K4",
+        about: "Save of a folder after 1 % of its files changed, against restic",
+        measure: vault::measure_changed,
+    },
     Row {
         name: "K4/repository",
-        about: "save of a repository, 1 % changed, beside its files in restic",
+        about: "Save of a repository after 1 % of its pages changed, against restic on files, and against a tenth of the content",
         measure: vault_repository::measure_changed,
     },
-    Row { name: "K5", about: "restore of folders", measure: vault::measure_restore },
-    Row { name: "K6", about: "vaults over a line", measure: vault_goals::measure_far },
-    Row { name: "K7", about: "saves beside a load", measure: vault_goals::measure_load },
+    Row {
+        name: "K5",
+        about: "Restore of a folder, against restic and against zstd with tar",
+        measure: vault::measure_restore,
+    },
+    Row {
+        name: "K6",
+        about: "Saves over SFTP: delay of 20 ms, 3 MB/s, queues of 1 to 64 MiB",
+        measure: vault_goals::measure_far,
+    },
+    Row {
+        name: "K7",
+        about: "First saves during 80 % of an author's peak load, with `--beside` and without",
+        measure: vault_goals::measure_load,
+    },
     Row {
         name: "ADMIN",
-        about: "second listener while the main one is saturated",
+        about: "Responses of the admin listener while the main one is saturated",
         measure: admin::measure,
     },
 ];

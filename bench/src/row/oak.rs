@@ -90,17 +90,20 @@ const UNITS: &[Unit] = &[
     },
 ];
 
+const PEER: &str = "Oak's segment store";
+
 /// Measures the units.
 pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
-    let what = "units of work beside Apache Oak";
+    let missing =
+        |reason: String| Ok(vec![Figure::missing(ROW, "units of work", reason).against(PEER)]);
     if !context.has_peer("oak") {
-        return Ok(vec![Figure::missing(ROW, what, "set PEERS=oak; it needs Java and Maven")]);
+        return missing("set PEERS=oak; it needs Java and Maven".to_owned());
     }
     let (pairs, time) = (context.pairs(), Duration::from_secs(context.seconds()));
     let work = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bench/peer-oak");
     let mut oak = match Oak::start(&work, &context.new_folder("oak-")?, PAGES) {
         Ok(oak) => oak,
-        Err(error) => return Ok(vec![Figure::missing(ROW, what, error.to_string())]),
+        Err(error) => return missing(error.to_string()),
     };
     let ours = Ours::build(&context.new_folder("units-")?)?;
     UNITS.iter().map(|unit| compare(unit, &ours, &mut oak, pairs, time)).collect()
@@ -119,7 +122,7 @@ fn compare(
     let median = |side: &[f64]| Spread::of(side.iter().copied()).median;
     let note = format!("{:.0} against {:.0}", median(&ours), median(&theirs));
     Ok(Figure::spread(ROW, unit.what, &ratio(&ours, &theirs, |rate| *rate), "x")
-        .against("Oak's segment store")
+        .against(PEER)
         .goal(unit.goal)
         .note(note))
 }

@@ -85,7 +85,8 @@ pub(super) fn measure(context: &mut Context) -> Outcome<Vec<Figure>> {
         let needs_h2load = matches!(subject.way, Way::Http2 | Way::Handshake);
         if needs_h2load && !is_installed("h2load") {
             let reason = "h2load is not installed; it is in the package nghttp2-client";
-            figures.push(Figure::missing("D3", format!("TLS, {}, CPU", subject.what), reason));
+            let figure = Figure::missing("D3", format!("TLS, {}, CPU", subject.what), reason);
+            figures.push(figure.against("nginx, a file"));
             continue;
         }
         let load = |target: &Target| load(target, subject, seconds, &folder);

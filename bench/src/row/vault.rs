@@ -320,6 +320,8 @@ pub(super) fn measure_restore(context: &mut Context) -> Outcome<Vec<Figure>> {
     let peak = Spread::of(ours.iter().map(|taken| taken.peak));
     let note =
         format!("restic {:.0} MiB", Spread::of(restic.iter().map(|taken| taken.peak)).median);
-    figures.push(Figure::spread("K8", "memory of the restore (mixed)", &peak, "MiB").note(note));
+    figures.push(
+        Figure::spread("K5/memory", "memory of the restore (mixed)", &peak, "MiB").note(note),
+    );
     Ok(figures)
 }

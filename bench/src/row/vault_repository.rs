@@ -162,9 +162,9 @@ impl Pair {
     }
 }
 
-/// K4: 1 % of the pages changed.
+/// K4/repository: 1 % of the pages changed.
 pub(super) fn measure_changed(context: &mut Context) -> Outcome<Vec<Figure>> {
-    const ROW: &str = "K4";
+    const ROW: &str = "K4/repository";
     let program = context.program()?.to_owned();
     let rounds = if context.is_quick { 3 } else { 5 };
     let (large_folder, small_folder) =

@@ -17,11 +17,11 @@ use sha1::{Digest, Sha1};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 use tympan_content::{BlobId, NodePath, Repository, Snapshot};
-use tympan_jobs::{Error, FollowerLoop, JobQueues, NewJob, Result, format_error_chain};
+use tympan_jobs::{FollowerLoop, JobQueues, NewJob};
+use tympan_notation::error_chain_text;
 
 use crate::asset_handler::ASSET_UPDATE_TOPIC;
 use crate::asset_processor::{ASSET_NODE_TYPE, ASSET_UPDATE_USER, original_if_due};
-use crate::rendition_generator::to_hex;
 
 /// Name of the follower that stores jobs for assets.
 const ASSET_FOLLOWER_NAME: &str = "assets";
@@ -37,6 +37,22 @@ const FAILURE_BACKOFF: Duration = Duration::from_secs(5);
 const JOBS_PER_TRANSACTION: usize = 500;
 /// The folder whose children are the tenants of assets.
 const DAM_ROOT_PREFIX: &str = "/content/dam/";
+
+/// The reason why due assets were not found, or their jobs not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum AssetFollowerError {
+    /// Content cannot be read.
+    #[error(transparent)]
+    Content(#[from] tympan_content::Error),
+    /// The jobs, or the position of the follower, cannot be read or stored.
+    #[error(transparent)]
+    Jobs(#[from] tympan_jobs::Error),
+    /// The thread that read content ended without a result.
+    #[error("the comparison of content ended early")]
+    Thread(#[from] tokio::task::JoinError),
+}
+
+type Result<T> = std::result::Result<T, AssetFollowerError>;
 
 /// Follows content and stores jobs for the assets that are due.
 #[derive(Debug)]
@@ -66,7 +82,7 @@ impl AssetFollower {
         while !rounds.is_stopped() {
             let done = self.process_newest_root(SystemTime::now()).await;
             rounds
-                .finish_round(done.map(|_| look).map_err(|failure| format_error_chain(&failure)))
+                .finish_round(done.map(|_| look).map_err(|failure| error_chain_text(&failure)))
                 .await;
         }
     }
@@ -83,7 +99,7 @@ impl AssetFollower {
         if is_seen && (self.skipped_root.is_none() || self.was_stored_recently(now)) {
             return Ok(0);
         }
-        let digested = self.queues.follower_root(ASSET_FOLLOWER_NAME).await?;
+        let digested = self.queues.followers().root_of(ASSET_FOLLOWER_NAME).await?;
         if digested.as_ref() == Some(&root) {
             (self.processed_root, self.skipped_root) = (Some(root), None);
             return Ok(0);
@@ -115,7 +131,7 @@ impl AssetFollower {
             }
         }
         let step = (digested.as_deref(), &*root);
-        if !self.queues.advance_follower(ASSET_FOLLOWER_NAME, step, last, now).await? {
+        if !self.queues.followers().advance(ASSET_FOLLOWER_NAME, step, last, now).await? {
             // Another author was faster; the next poll begins at its position.
             return Ok(0);
         }
@@ -139,8 +155,7 @@ impl AssetFollower {
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Error::GroupFailed(error.to_string()))?
+    tokio::task::spawn_blocking(work).await?
 }
 
 /// Returns jobs for the assets that are due at `newest` and changed since a root; without a root, for all assets that
@@ -186,7 +201,7 @@ fn collect_due_jobs(
 pub(crate) fn asset_update_job(path: &NodePath, original: &BlobId) -> NewJob {
     let state = json!({ "path": path.as_str(), "original": original.to_string() });
     // Databases index keys, so the key has the same length for every path.
-    let key = to_hex(&Sha1::digest(format!("{path}\n{original}")));
+    let key = hex::encode(Sha1::digest(format!("{path}\n{original}")));
     NewJob::new(ASSET_UPDATE_TOPIC, state)
         .with_key(key)
         .with_tenant(asset_tenant(path))

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value as Json;
 use tympan_content::NodePath;
-use tympan_jobs::{Job, JobContext, JobHandler, JobOutcome, format_error_chain};
+use tympan_jobs::{Job, JobContext, JobHandler, JobOutcome};
+use tympan_notation::error_chain_text;
 
 use crate::asset_processor::{AssetError, AssetProcessor, AssetUpdateOutcome, original_if_due};
 use crate::rendition_error::RenditionError;
@@ -106,7 +107,7 @@ impl AssetHandler {
         error: &AssetError,
         (job, context): (&Job, &JobContext),
     ) -> JobOutcome {
-        let reason = format_error_chain(error);
+        let reason = error_chain_text(error);
         let is_killed = matches!(
             error,
             AssetError::Rendition {

@@ -356,7 +356,7 @@ impl AssetUpdate<'_> {
                 .with_property("jcr:lastModified", Value::Date(JcrDate::from_system_time(self.now)))
                 .with_property("jcr:lastModifiedBy", Property::text(ASSET_UPDATE_USER));
             let file = Subtree::new(&*rendition.name, "nt:file").with_child(resource);
-            self.session.put_node(&folder.child(&rendition.name)?, file)?;
+            self.session.replace_node(&folder.child(&rendition.name)?, file)?;
             is_changed = true;
         }
         for old in present.map(|present| &*present.children).unwrap_or_default() {

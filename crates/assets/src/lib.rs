@@ -41,7 +41,7 @@ mod write_back;
 mod write_back_process;
 mod xmp_packet;
 
-pub use asset_follower::AssetFollower;
+pub use asset_follower::{AssetFollower, AssetFollowerError};
 pub use asset_handler::{ASSET_UPDATE_TOPIC, AssetCounters, AssetHandler};
 pub use asset_processor::{
     ASSET_NODE_TYPE, ASSET_UPDATE_USER, AssetError, AssetProcessor, AssetUpdateOutcome,

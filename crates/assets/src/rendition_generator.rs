@@ -44,7 +44,7 @@ pub(crate) fn process_asset_file(
     }
     let format = FileFormat::detect(bytes);
     let mut result = AssetProcessingResult {
-        sha1: to_hex(&Sha1::digest(bytes)),
+        sha1: hex::encode(Sha1::digest(bytes)),
         ..AssetProcessingResult::default()
     };
     if let Some(media_type) = format.and_then(FileFormat::media_type) {
@@ -104,17 +104,6 @@ fn apply_header_metadata(
     }
     result.size = Some(size);
     Ok(result)
-}
-
-/// Returns bytes in hexadecimal.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        // Writing to a string cannot fail.
-        write!(text, "{byte:02x}").ok();
-    }
-    text
 }
 
 fn process_image(

@@ -22,8 +22,8 @@ use tympan_content::{
     BlobId, CheckInOptions, CheckOutState, JCR_CONTENT, NodePath, Property, Repository,
     RevisionDetails, Session, Subtree, Value,
 };
-use tympan_jobs::format_error_chain;
 use tympan_jobs::workflow::WORKFLOW_USER;
+use tympan_notation::error_chain_text;
 
 use crate::asset_processor::{
     ASSET_NODE_TYPE, AssetError, AssetProcessor, PROCESSED_ORIGINAL_PROPERTY, blob_id_of_data,
@@ -33,7 +33,6 @@ use crate::metadata::xmp;
 use crate::metadata_change::{changed_names, diff_packet};
 use crate::processing_request::MetadataValue;
 use crate::rendition_error::RenditionError;
-use crate::rendition_generator::to_hex;
 use crate::rendition_process_pool::RenditionProcessPool;
 use crate::xmp_packet;
 
@@ -184,7 +183,7 @@ fn write_back_in_session(
     };
     if how.creates_version {
         let comment = "before metadata is written into the file";
-        session.create_version_if_changed(
+        session.versions().create_version_if_changed(
             path,
             &CheckInOptions {
                 comment,
@@ -211,7 +210,7 @@ fn write_back_in_session(
     session.set_property(
         &metadata_path,
         "dam:sha1",
-        Property::text(to_hex(&Sha1::digest(&bytes))),
+        Property::text(hex::encode(Sha1::digest(&bytes))),
     )?;
     for name in how.renditions.iter().filter(|name| *name != "original") {
         if let Some(rendition) = rendition_blob(&asset, name)
@@ -269,7 +268,7 @@ fn read_and_rewrite(
             Ok(Ok(Some((bytes, names))))
         }
         Err(RenditionError::File(reason)) => Ok(Err(reason)),
-        Err(error) => Err(unreadable(io::Error::other(format_error_chain(&error)))),
+        Err(error) => Err(unreadable(io::Error::other(error_chain_text(&error)))),
     }
 }
 

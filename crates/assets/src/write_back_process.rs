@@ -12,8 +12,9 @@ use serde_json::{Map, Value as Json};
 use tympan_content::{
     JCR_CONTENT, NodePath, Property, Repository, RevisionDetails, Session, Subtree, Value,
 };
+use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{StepOutcome, StepRun, WORKFLOW_USER, WorkflowProcess};
-use tympan_jobs::{JobContext, format_error_chain};
+use tympan_notation::error_chain_text;
 
 use crate::asset_processor::ASSET_NODE_TYPE;
 use crate::rendition_process_pool::RenditionProcessPool;
@@ -139,9 +140,9 @@ impl WorkflowProcess for WriteBackProcess {
             Ok(Some(WriteBackOutcome::Skipped(reason))) => format!("skipped: {reason}"),
             Ok(None) => "skipped: the asset is gone".to_owned(),
             Err(error) if error.is_transient() => {
-                return StepOutcome::Retry(format_error_chain(&error));
+                return StepOutcome::Retry(error_chain_text(&error));
             }
-            Err(error) => return StepOutcome::Failed(format_error_chain(&error)),
+            Err(error) => return StepOutcome::Failed(error_chain_text(&error)),
         };
         StepOutcome::Done(Map::from_iter([("xmpWriteBack".to_owned(), Json::from(summary))]))
     }

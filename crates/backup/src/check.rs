@@ -7,12 +7,13 @@
 use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
+use tympan_notation::error_chain_text;
 
 use crate::backend::VaultFileKind;
+use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result, is_data_lost};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, StoredIndex, StoredPack, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
@@ -99,7 +100,7 @@ fn load_readable_index(
                 }
                 marked.extend(file.packs_to_delete.iter().map(|pack| pack.id));
             }
-            Err(error) if error.is_loss() => report.faults.push(crate::join_error_causes(&error)),
+            Err(error) if error.is_loss() => report.faults.push(error_chain_text(&error)),
             Err(error) => return Err(error),
         }
     }
@@ -146,7 +147,7 @@ fn check_snapshots(vault: &Vault, index: &VaultIndex, report: &mut VaultCheckRep
         report.snapshots += 1;
         match vault.read_json::<crate::VaultSnapshot>(VaultFileKind::Snapshot, &id) {
             Ok(snapshot) => roots.push(snapshot.tree),
-            Err(error) if error.is_loss() => report.faults.push(crate::join_error_causes(&error)),
+            Err(error) if error.is_loss() => report.faults.push(error_chain_text(&error)),
             Err(error) => return Err(error),
         }
     }
@@ -156,7 +157,7 @@ fn check_snapshots(vault: &Vault, index: &VaultIndex, report: &mut VaultCheckRep
                 let faults = tree.nodes.iter().filter_map(|node| find_node_fault(index, node));
                 report.faults.extend(faults.map(|fault| format!("in the folder `{id}`: {fault}")));
             }
-            Err(error) if error.is_loss() => report.faults.push(crate::join_error_causes(&error)),
+            Err(error) if error.is_loss() => report.faults.push(error_chain_text(&error)),
             Err(error) => return Err(error),
         }
         Ok(())

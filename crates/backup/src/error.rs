@@ -193,6 +193,9 @@ pub enum Error {
         /// The missing data.
         fault: String,
     },
+    /// The access to a vault cannot be prepared.
+    #[error("{0}")]
+    Access(String),
     /// The request is not valid.
     #[error("{0}")]
     InvalidRequest(String),

@@ -27,7 +27,7 @@ pub(crate) struct FaultCollector(Mutex<Vec<BackupFault>>);
 impl FaultCollector {
     pub(crate) fn add(&self, path: impl Into<PathBuf>, message: &impl ToString) {
         let fault = BackupFault { path: path.into(), message: message.to_string() };
-        warn!(file = %fault.path.display(), reason = fault.message, "skipped");
+        warn!(file = %fault.path.display(), reason = fault.message, "the item is incomplete");
         self.0.lock().push(fault);
     }
 

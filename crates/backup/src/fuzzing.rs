@@ -11,18 +11,18 @@ use tympan_store::LocalStore;
 use crate::backend::rest::parse_list;
 use crate::backend::sftp::known_hosts;
 use crate::backend::{RestAddress, S3Address, SftpAddress, redact_address};
+use crate::backup_progress::BackupProgress;
 use crate::check::split_pack;
 use crate::compression::{CompressionMode, compress, decompress, decompress_unsized};
 use crate::object_id::VaultObjectId;
 use crate::piece_splitter::{MAX_PIECE_BYTES, MIN_PIECE_BYTES};
 use crate::retention::{RetentionPolicy, apply_retention};
 use crate::run_log::BackupRunRecord;
-use crate::save::BackupProgress;
 use crate::source::base_store::BaseStoreReference;
 use crate::source::exclude::ExcludeRules;
 use crate::source::folder_table::FolderTable;
 use crate::source::import::import_files;
-use crate::source::repository::METADATA_FILE_NAME;
+use crate::source::repository_layout::METADATA_FILE_NAME;
 use crate::vault::index::{PackBlobKind, StoredIndex, VaultIndex};
 use crate::vault::key::{VaultKeyFile, derive_key};
 use crate::vault::lock::StoredLock;
@@ -158,8 +158,7 @@ pub fn packed(input: &[u8]) {
 pub fn table(plain: &[u8]) {
     let (names, id) = ([1; 32], VaultObjectId::from_bytes([2; 32]));
     crate::vault::decode_index_table(plain);
-    let Some(table) =
-        FolderTable::parse(plain, (&names, &id, &[VaultObjectId::from_bytes([3; 32])]))
+    let Some(table) = FolderTable::parse(plain, &names, &id, &[VaultObjectId::from_bytes([3; 32])])
     else {
         return;
     };

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use crate::backend::{LocalBackend, VaultFileKind};
+use crate::backup_progress::BackupProgress;
 use crate::object_id::VaultObjectId;
 use crate::restore::{ExistingFilePolicy, RestoreOptions, restore_snapshot};
-use crate::save::BackupProgress;
 use crate::vault::index::{PackBlobKind, StoredIndex, VaultIndex};
 use crate::vault::lock::{StoredLock, VaultLock, VaultLockMode};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree};

@@ -117,15 +117,16 @@ pub fn diff_trees(
     above: &str,
     differences: &mut Vec<SnapshotDifference>,
 ) -> Result<()> {
-    deep_stack::run_on_deep_stack(|| {
-        diff_trees_at((vault, index), (old, new), (above, 0), differences)
-    })
+    deep_stack::run_on_deep_stack(|| diff_trees_at(vault, index, old, new, above, 0, differences))
 }
 
 fn diff_trees_at(
-    (vault, index): (&Vault, &VaultIndex),
-    (old, new): (&VaultObjectId, &VaultObjectId),
-    (above, depth): (&str, usize),
+    vault: &Vault,
+    index: &VaultIndex,
+    old: &VaultObjectId,
+    new: &VaultObjectId,
+    above: &str,
+    depth: usize,
     differences: &mut Vec<SnapshotDifference>,
 ) -> Result<()> {
     if old == new {
@@ -153,7 +154,7 @@ fn diff_trees_at(
                 }
                 let path = path.trim_end_matches('/');
                 if let (Some(before), Some(after)) = (&before.subtree, &after.subtree) {
-                    diff_trees_at((vault, index), (before, after), (path, depth + 1), differences)?;
+                    diff_trees_at(vault, index, before, after, path, depth + 1, differences)?;
                 }
             }
             (None, Some(node)) => add_all_differences(

@@ -11,6 +11,7 @@
 //! Not here: the origin of passwords, the command line, the presentation of content to users.
 
 mod backend;
+mod backup_progress;
 mod check;
 mod compression;
 mod copy;
@@ -38,22 +39,26 @@ mod retention;
 #[cfg(test)]
 mod rewritten_snapshot_tests;
 mod run_log;
+mod run_snapshots;
 mod save;
 mod save_throttle;
 mod selection;
 mod source;
 mod stats;
 mod throttle;
+mod tuned_settings;
 mod vault;
 mod vault_key;
+mod vault_password;
 mod verify;
 
 pub use backend::{
     AppendOnlyBackend, BackendWrapper, LocalBackend, NativeFileSystem, RateLimitedBackend,
     RestAddress, RestBackend, RestLogin, S3Address, S3Backend, SftpAddress, SftpBackend,
-    SftpOptions, StagedFile, TransferLimits, UnknownHostPolicy, VaultBackend, VaultFileKind,
-    VaultFileSystem, redact_address,
+    SftpOptions, StagedFile, TransferLimits, UnknownHostPolicy, VaultAccess, VaultBackend,
+    VaultFileKind, VaultFileSystem, open_vault_backend, redact_address, trial_location_beside,
 };
+pub use backup_progress::{BackupProgress, SourceReadLimits};
 pub use check::{CheckDepth, VaultCheckReport, check_vault};
 pub use compression::CompressionMode;
 pub use copy::{CopyDepth, CopyReport, CopyTarget, copy_repository};
@@ -72,11 +77,11 @@ pub use restore::{ExistingFilePolicy, RestoreOptions, RestoreReport, restore_sna
 pub use retag::{TagChange, change_tags, copy_snapshot};
 pub use retention::{RetentionPolicy, RetentionReason, apply_retention};
 pub use run_log::{
-    BackupRunKind, BackupRunLog, BackupRunRecord, growth_bytes_per_day, upload_bytes_per_second,
+    BackupRunKind, BackupRunLog, BackupRunRecord, growth_bytes_per_day, last_run_of_folders,
+    upload_bytes_per_second,
 };
-pub use save::{
-    BackupProgress, ParentSelection, SaveOptions, SaveSession, SaveSummary, SourceReadLimits,
-};
+pub use run_snapshots::{find_repository_snapshot, find_restorable_parts};
+pub use save::{ParentSelection, SaveOptions, SaveSession, SaveSummary};
 pub use save_throttle::{BaselineSource, ThrottleReport, ThrottledSave};
 pub use selection::RestoreSelection;
 pub use source::base_store::{
@@ -95,24 +100,18 @@ pub use source::import::{
 };
 pub use source::live_store::LiveStore;
 pub use source::repository::{BackupRepositorySource, HomeFile, save_repository};
+pub use source::source_list::{
+    SaveSources, is_repository_source, parse_folder_mark, parse_pattern_lines,
+};
 pub use source::stream::save_stream;
 pub use stats::{VaultStats, compute_vault_stats};
 pub use throttle::{RunThrottle, ServedInterval, ThrottleController};
+pub use tuned_settings::TunedSaveSettings;
 pub use vault::index::VaultIndex;
 pub use vault::lock::{UnlockScope, VaultLock, VaultLockMode};
 pub use vault::node::{ExtendedAttribute, NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
 pub use vault::pack_writer::WriteTotals;
 pub use vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
 pub use vault::{KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning};
+pub use vault_password::{VaultPassword, read_password_file};
 pub use verify::verify_snapshot;
-
-/// Joins an error's message with those of its causes.
-pub(crate) fn join_error_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
-}

@@ -48,11 +48,8 @@ impl VaultObjectId {
     /// Returns all digits at once: an index and a folder contain many ids.
     fn hex_digits(&self) -> [u8; 64] {
         let mut digits = [0; 64];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
-            for (digit, value) in pair.iter_mut().zip([byte >> 4, byte & 15]) {
-                *digit = if value < 10 { b'0' + value } else { b'a' - 10 + value };
-            }
-        }
+        // The lengths fit.
+        let _ = hex::encode_to_slice(self.0, &mut digits);
         digits
     }
 }

@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tracing::warn;
+use tympan_notation::error_chain_text;
 
 use crate::backend::VaultFileKind;
+use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{
     MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,
@@ -174,7 +175,7 @@ pub fn prune_snapshots(
 /// Converts the error of a damaged vault file to the reason why nothing is removed.
 fn as_damaged_vault(error: Error) -> Error {
     match error {
-        error if error.is_loss() => Error::DamagedVault { fault: crate::join_error_causes(&error) },
+        error if error.is_loss() => Error::DamagedVault { fault: error_chain_text(&error) },
         error => error,
     }
 }

@@ -17,14 +17,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use rayon::prelude::*;
+use tympan_notation::error_chain_text;
 
 use crate::backend::VaultFileKind;
+use crate::backup_progress::BackupProgress;
 use crate::check::{CheckDepth, pack_length};
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
 use crate::prune::{ReplacementIndex, replace_index};
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{
     MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,
@@ -86,7 +87,7 @@ pub fn repair_vault(
         match vault.read_json::<VaultSnapshot>(VaultFileKind::Snapshot, &id) {
             Ok(snapshot) => snapshots.push(VaultSnapshot { id, ..snapshot }),
             Err(error @ Error::Damaged { .. }) => {
-                repaired.losses.push(format!("{}; forget it", crate::join_error_causes(&error)));
+                repaired.losses.push(format!("{}; forget it", error_chain_text(&error)));
             }
             Err(error) => return Err(error),
         }

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -31,12 +32,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tracing::debug;
 
+use crate::backup_progress::BackupProgress;
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::fault::{BackupFault, FaultCollector};
 use crate::object_id::VaultObjectId;
 use crate::removal::{list_names, remove_recursively};
-use crate::save::BackupProgress;
 use crate::selection::{AppliedSelection, RestoreSelection};
 use crate::source::file_metadata::read_file_attributes;
 use crate::vault::Vault;
@@ -736,33 +737,31 @@ fn is_unfinished(name: &[u8]) -> bool {
 /// Writes bytes at an offset and leaves long runs of zeros as holes; returns the end offset.
 fn write_sparse(file: &File, start: u64, bytes: &[u8]) -> io::Result<u64> {
     let mut at = start;
-    let mut pending: Option<(u64, usize, usize)> = None;
+    // The offset in the file and the range of the bytes.
+    let mut pending: Option<(u64, Range<usize>)> = None;
     for (number, block) in bytes.chunks(MIN_HOLE_BYTES).enumerate() {
         let from = number * MIN_HOLE_BYTES;
         let is_hole = block.len() == MIN_HOLE_BYTES && block.iter().all(|byte| *byte == 0);
         pending = match (pending, is_hole) {
-            (Some((at, begin, _)), false) => Some((at, begin, from + block.len())),
-            (None, false) => Some((at, from, from + block.len())),
-            (Some(run), true) => {
-                write_nonzero_range(file, bytes, run)?;
+            (Some((at, run)), false) => Some((at, run.start..from + block.len())),
+            (None, false) => Some((at, from..from + block.len())),
+            (Some((at, run)), true) => {
+                write_range(file, at, bytes, run)?;
                 None
             }
             (None, true) => None,
         };
         at += block.len() as u64;
     }
-    if let Some(run) = pending {
-        write_nonzero_range(file, bytes, run)?;
+    if let Some((at, run)) = pending {
+        write_range(file, at, bytes, run)?;
     }
     Ok(at)
 }
 
-fn write_nonzero_range(
-    file: &File,
-    bytes: &[u8],
-    (at, begin, end): (u64, usize, usize),
-) -> io::Result<()> {
-    file.write_all_at(bytes.get(begin..end).unwrap_or_default(), at)
+/// Writes a range of `bytes` at an offset.
+fn write_range(file: &File, offset: u64, bytes: &[u8], range: Range<usize>) -> io::Result<()> {
+    file.write_all_at(bytes.get(range).unwrap_or_default(), offset)
 }
 
 /// Returns the device and inode number of a file.

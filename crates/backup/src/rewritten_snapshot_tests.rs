@@ -14,8 +14,9 @@ use tympan_store::{
 };
 
 use crate::backend::{LocalBackend, VaultFileKind};
+use crate::backup_progress::BackupProgress;
 use crate::object_id::VaultObjectId;
-use crate::save::{BackupProgress, SaveOptions, SaveSession, SaveSummary};
+use crate::save::{SaveOptions, SaveSession, SaveSummary};
 use crate::source::import::{ImportOptions, import_snapshot};
 use crate::source::repository::{BackupRepositorySource, save_repository};
 use crate::vault::index::{PackBlobKind, VaultIndex};

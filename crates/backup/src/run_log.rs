@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::save::{BackupProgress, SaveSummary};
+use crate::backup_progress::BackupProgress;
+use crate::save::SaveSummary;
+use crate::source::directory::source_path;
 
 /// Length above which the file is truncated to the last runs.
 const MAX_LOG_BYTES: u64 = 1 << 20;
@@ -220,12 +222,24 @@ pub fn growth_bytes_per_day(runs: &[BackupRunRecord], paths: &[String]) -> Optio
     (days > 0.01).then(|| bytes as f64 / days)
 }
 
+/// Returns the last successful save of the same folders, however they are written.
+pub fn last_run_of_folders<'a>(
+    runs: &'a [BackupRunRecord],
+    folders: &[PathBuf],
+) -> Option<&'a BackupRunRecord> {
+    let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
+    let mut paths: Vec<String> = folders.iter().map(named).collect();
+    paths.sort();
+    paths.dedup();
+    runs.iter().rfind(|run| run.kind.is_success() && run.paths == paths)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_kept_and_old_ones_go() {
+    fn runs_are_stored_and_old_ones_removed() {
         let dir = tempfile::tempdir().unwrap();
         let log = BackupRunLog::new(dir.path().join("a/runs"));
         assert_eq!(log.read().unwrap(), []);
@@ -274,5 +288,30 @@ mod tests {
         );
         let rate = upload_bytes_per_second(&[run(10 << 20, 10), run(1000, 900), run(30 << 20, 10)]);
         assert_eq!(rate, Some(f64::from(2 << 20)));
+    }
+
+    #[test]
+    fn a_save_looks_at_as_much_as_the_last_of_the_same_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display().to_string();
+        let at = Timestamp::UNIX_EPOCH;
+        let run = |paths: &[&str], items: u64, outcome: Result<Option<&SaveSummary>, String>| {
+            let paths = paths.iter().map(ToString::to_string).collect();
+            BackupRunRecord {
+                items,
+                ..BackupRunRecord::of((at, at), paths, outcome, &BackupProgress::default())
+            }
+        };
+        let runs = [
+            run(&[&path], 7, Ok(None)),
+            run(&[&path], 8, Ok(None)),
+            run(&[&path], 1, Err("cut off".to_owned())),
+            run(&[&path, "/other"], 9, Ok(None)),
+        ];
+        // Accept every spelling.
+        let written = [PathBuf::from(format!("{path}/")), PathBuf::from(format!("{path}/."))];
+        assert_eq!(last_run_of_folders(&runs, &written).map(|run| run.items), Some(8));
+        assert_eq!(last_run_of_folders(&runs, &[dir.path().join("lost")]), None);
+        assert_eq!(last_run_of_folders(&runs, &[PathBuf::from("/")]), None);
     }
 }

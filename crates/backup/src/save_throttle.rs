@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{RequestLogEvent, parse_request_log_line};
 
-use crate::save::BackupProgress;
+use crate::backup_progress::BackupProgress;
 use crate::throttle::{RunThrottle, ServedInterval, ThrottleController};
 
 /// The duration of the baseline measurement before the save begins.
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_answers_take_no_more_room_than_some() {
+    fn a_million_responses_take_no_more_memory_than_some() {
         let mut spread = ResponseTimeHistogram::default();
         assert_eq!(spread.p95(), None);
         (0..1_000_000).for_each(|number| spread.add(Duration::from_micros(number)));

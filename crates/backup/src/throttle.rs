@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_answers_halve_the_share_and_quiet_ones_give_it_back() {
+    fn slow_responses_halve_the_share_and_fast_ones_restore_it() {
         let mut run = controller(None);
         let mut observe =
             |ms| (run.observe(&served(100, ms), Duration::ZERO, None) * 100.0).round();

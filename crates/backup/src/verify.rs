@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::VaultObjectId;
+use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::fault::BackupFault;
 use crate::inspection::walk_tree;
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};

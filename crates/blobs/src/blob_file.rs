@@ -17,7 +17,7 @@ const FOLDER_MODE: u32 = 0o700;
 
 /// Returns the digest of a blob in the form of its file name.
 pub(crate) fn blob_hex_digest(id: &BlobId) -> String {
-    id.digest().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(id.digest())
 }
 
 /// Returns the path of a blob's file: below two folders, named by the first digits of its name.

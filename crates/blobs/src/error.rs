@@ -158,6 +158,12 @@ pub enum Error {
         /// The note.
         name: String,
     },
+    /// A note cannot be encoded.
+    #[error("cannot encode a note of the blob store")]
+    NoteEncoding(#[source] serde_json::Error),
+    /// Other processes on the database kept changing the note that identifies the repository.
+    #[error("other processes on the database keep changing the identity note; try again")]
+    IdentityContended,
     /// A guest wrote a note that is not its own, or is invalid.
     #[error("the note `{name}` is refused: {reason}")]
     RefusedNote {
@@ -202,7 +208,7 @@ impl Error {
                 **source,
                 object_store::Error::Generic { .. } | object_store::Error::JoinError { .. }
             ),
-            Self::Lost { .. } | Self::UploadsPending { .. } => true,
+            Self::Lost { .. } | Self::UploadsPending { .. } | Self::IdentityContended => true,
             Self::Source(_)
             | Self::IdMismatch { .. }
             | Self::Disk { .. }
@@ -213,6 +219,7 @@ impl Error {
             | Self::InvalidNoteName { .. }
             | Self::MalformedNote { .. }
             | Self::RefusedNote { .. }
+            | Self::NoteEncoding(_)
             | Self::InvalidAddress { .. }
             | Self::ContentMismatch { .. }
             | Self::CacheLocked { .. }

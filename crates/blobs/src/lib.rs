@@ -12,6 +12,7 @@
 
 mod blob_file;
 mod blob_folder;
+mod blob_metrics;
 mod blob_store;
 mod bucket;
 mod cached_store;
@@ -25,6 +26,7 @@ mod storage;
 mod verified_files;
 
 pub use blob_folder::BlobFolder;
+pub use blob_metrics::format_blob_metrics;
 pub use blob_store::{BlobContent, BlobStore, compute_blob_id};
 pub use bucket::{
     BlobBucket, BucketCounts, BucketOptions, ObjectBucket, StagedBlobs, parse_connection_string,
@@ -33,8 +35,8 @@ pub use bucket::{
 pub use cached_store::CachedBlobStore;
 pub use composite_storage::{BlobDelegate, CompositeBlobCounts, CompositeBlobStorage};
 pub use error::{Error, Result};
-pub use local_store::{LocalBlobStore, SMALL_BLOB_BYTES};
+pub use local_store::LocalBlobStore;
 pub use memory_store::MemoryBlobStore;
 pub use read_only_folder::ReadOnlyBlobFolder;
-pub use storage::{DelegateIndex, ListedBlob, ReadBlobs, WriteBlobs};
+pub use storage::{DelegateIndex, ListedBlob, ReadBlobs, SMALL_BLOB_BYTES, WriteBlobs};
 pub use tympan_store::BlobId;

@@ -10,10 +10,7 @@ use bytes::Bytes;
 use tympan_store::{BlobId, ChunkBatch, ChunkStore};
 
 use crate::storage::verify_content;
-use crate::{BlobContent, BlobFolder, BlobStore, Error, Result, WriteBlobs};
-
-/// Blobs shorter than this are pack records: one commit, no file, served from memory.
-pub const SMALL_BLOB_BYTES: usize = 16 * 1024;
+use crate::{BlobContent, BlobFolder, BlobStore, Error, Result, SMALL_BLOB_BYTES, WriteBlobs};
 
 /// A blob store that combines the chunk store for small blobs and the storage for large ones.
 pub struct LocalBlobStore {
@@ -22,8 +19,8 @@ pub struct LocalBlobStore {
 }
 
 impl LocalBlobStore {
-    /// Opens or creates the store with large blobs in the folder `dir`. Several processes may use the folder at the same
-    /// time.
+    /// Opens or creates the store with large blobs in the folder `dir`. Several processes may use the folder at the
+    /// same time.
     ///
     /// # Errors
     /// If the folder cannot be created or cleaned.

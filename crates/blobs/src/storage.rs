@@ -11,8 +11,10 @@ use std::time::SystemTime;
 
 use tympan_store::BlobId;
 
-use crate::local_store::SMALL_BLOB_BYTES;
 use crate::{BlobContent, Error, Result};
+
+/// Blobs shorter than this are pack records: one commit, no file, served from memory.
+pub const SMALL_BLOB_BYTES: usize = 16 * 1024;
 
 /// Read access to large blobs, which may belong to another owner. No method here changes anything in the storage: no
 /// time of a file, no temporary one.

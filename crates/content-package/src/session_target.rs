@@ -37,7 +37,7 @@ impl InstallTarget for Session {
     }
 
     fn register_node_types(&mut self, cnd: &str) -> Result<()> {
-        Ok(self.install_types(cnd)?)
+        Ok(self.types().install_types(cnd)?)
     }
 
     fn has_node_type(&mut self, name: &str) -> Result<bool> {
@@ -45,7 +45,7 @@ impl InstallTarget for Session {
     }
 
     fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
-        Ok(self.install_namespace(prefix, uri)?)
+        Ok(self.types().install_namespace(prefix, uri)?)
     }
 
     fn find_by_identifier(&mut self, identifier: &str) -> Result<Vec<NodePath>> {

@@ -27,7 +27,7 @@ pub(crate) fn encode_cursor(position: &CursorPosition, count: u64, statement: &s
             put_paths(&mut out, paths);
         }
     }
-    out.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(out)
 }
 
 /// Decodes a position and the number of preceding rows.
@@ -44,7 +44,7 @@ pub(crate) fn decode_cursor(
             "the cursor does not belong to this statement; start again without a cursor",
         )
     };
-    let bytes = decode_hex(text).ok_or_else(foreign)?;
+    let bytes = hex::decode(text).map_err(|_| foreign())?;
     let mut input = CursorDecoder(&bytes);
     let is_own = input.read_byte() == Some(CURSOR_VERSION)
         && input.read_exact(8) == Some(&statement_fingerprint(statement)[..]);
@@ -57,13 +57,6 @@ fn statement_fingerprint(statement: &str) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes.iter_mut().zip(id.as_bytes()).for_each(|(to, from)| *to = *from);
     bytes
-}
-
-fn decode_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let is_plain = digits.len().is_multiple_of(2) && digits.iter().all(u8::is_ascii_hexdigit);
-    if is_plain { digits.chunks(2).map(byte).collect() } else { None }
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

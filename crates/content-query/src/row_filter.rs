@@ -12,10 +12,11 @@ use tympan_content::{
     BorrowedNode, BorrowedProperty, BorrowedValue, Comparand, Node, NodePath, Snapshot, Value,
     ValueKey, local_name,
 };
+use tympan_notation::{WildcardToken, matches_wildcards};
 
 use crate::algebra::{ComparisonOperator, QueryConstraint, QueryLiteral, QueryOperand};
 use crate::full_text::FullTextExpression;
-use crate::text_match::{TextWords, matches_wildcards};
+use crate::text_match::TextWords;
 use crate::{QuerySyntaxError, Result};
 
 /// A node that a filter evaluates.
@@ -37,7 +38,7 @@ pub(crate) enum RowFilter {
     Or(Vec<Self>),
     Not(Box<Self>),
     Compare(RowExpression, ComparisonOperator, Vec<Comparand>),
-    Like(RowExpression, Vec<Option<Option<char>>>),
+    Like(RowExpression, Vec<WildcardToken>),
     Exists(usize, String),
     Contains(usize, Option<String>, FullTextExpression),
     Same(usize, NodePath),
@@ -181,8 +182,9 @@ impl RowFilter {
                 .any_value(row, &mut |key| {
                     values.iter().any(|value| matches_comparison(&key, *operator, value))
                 })?,
-            Self::Like(expression, pattern) => expression
-                .any_value(row, &mut |key| matches_wildcards(pattern, &key.display_text()))?,
+            Self::Like(expression, pattern) => expression.any_value(row, &mut |key| {
+                matches_wildcards(pattern.iter().copied(), &key.display_text())
+            })?,
             Self::Exists(selector_index, name) => match at(selector_index) {
                 Some(subject) => subject.any_property(name, &mut |_| true)?,
                 None => false,
@@ -429,22 +431,26 @@ pub(crate) fn bound_value(literal: &QueryLiteral) -> Result<&Value> {
 }
 
 /// Parses a pattern of `LIKE`: `%`, `_`, and a backslash as the escape character.
-pub(crate) fn like_pattern(pattern: &str) -> Vec<Option<Option<char>>> {
+pub(crate) fn like_pattern(pattern: &str) -> Vec<WildcardToken> {
     let mut characters = pattern.chars();
     std::iter::from_fn(|| {
         Some(match characters.next()? {
-            '%' => None,
-            '_' => Some(None),
-            '\\' => Some(Some(characters.next().unwrap_or('\\'))),
-            character => Some(Some(character)),
+            '%' => WildcardToken::AnyText,
+            '_' => WildcardToken::AnyCharacter,
+            '\\' => WildcardToken::Literal(characters.next().unwrap_or('\\')),
+            character => WildcardToken::Literal(character),
         })
     })
     .collect()
 }
 
 /// Returns the literal prefix that every matching text has.
-pub(crate) fn like_prefix(pattern: &[Option<Option<char>>]) -> String {
-    pattern.iter().map_while(|token| token.flatten()).collect()
+pub(crate) fn like_prefix(pattern: &[WildcardToken]) -> String {
+    let literal = |token: &WildcardToken| match token {
+        WildcardToken::Literal(character) => Some(*character),
+        WildcardToken::AnyCharacter | WildcardToken::AnyText => None,
+    };
+    pattern.iter().map_while(literal).collect()
 }
 
 pub(crate) fn name_of_path(path: &str) -> &str {

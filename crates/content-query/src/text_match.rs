@@ -5,6 +5,7 @@
 //! stemming. `docs/compat/queries.md` lists the differences.
 
 use tympan_content::{BorrowedNode, BorrowedProperty, BorrowedValue, ValueType};
+use tympan_notation::{WildcardToken, matches_wildcards};
 use unicode_normalization::UnicodeNormalization;
 
 use crate::full_text::FullTextExpression;
@@ -54,8 +55,9 @@ impl TextWords {
                 self.evaluate(&FullTextExpression::Term(pattern.clone()))
             }
             FullTextExpression::Wildcard(pattern) => {
-                let pattern: Vec<char> = normalize_word(pattern).chars().collect();
-                Some(self.any_word(&|word| matches_glob(&pattern, word)))
+                let pattern = word_pattern(&normalize_word(pattern));
+                let matches = |word: &str| matches_wildcards(pattern.iter().copied(), word);
+                Some(self.any_word(&matches))
             }
             FullTextExpression::And(parts) => {
                 for part in parts.iter().filter_map(|part| self.evaluate(part)) {
@@ -217,52 +219,16 @@ pub fn is_single_character_word(character: char) -> bool {
         )
 }
 
-/// Matches a text against a pattern of `*` and `?`; a backslash escapes the following character. The time is at most
-/// proportional to the product of the lengths.
-fn matches_glob(pattern: &[char], text: &str) -> bool {
-    let mut tokens = Vec::new();
-    let mut characters = pattern.iter();
-    while let Some(character) = characters.next() {
-        tokens.push(match character {
-            '*' => None,
-            '?' => Some(None),
-            '\\' => Some(characters.next().copied()),
-            literal => Some(Some(*literal)),
-        });
-    }
-    matches_wildcards(&tokens, text)
-}
-
-/// Matches a pattern of characters (`Some(None)` for any one) and gaps (`None`).
-pub(crate) fn matches_wildcards(pattern: &[Option<Option<char>>], text: &str) -> bool {
-    let (mut rest, mut next) = (text.chars(), 0);
-    let mut gap = None;
-    loop {
-        match (pattern.get(next), rest.clone().next()) {
-            (Some(None), _) if next + 1 == pattern.len() => return true,
-            (Some(None), _) => {
-                gap = Some((next, rest.clone()));
-                next += 1;
-            }
-            (None, None) => return true,
-            (Some(Some(_)), None) => return false,
-            (Some(Some(literal)), Some(text_character))
-                if literal.is_none_or(|literal| literal == text_character) =>
-            {
-                rest.next();
-                next += 1;
-            }
-            (_, Some(_)) => {
-                let Some((star_position, from)) = &mut gap else { return false };
-                from.next();
-                // Skip to the next occurrence of the character that follows the gap.
-                if let Some(Some(Some(literal))) = pattern.get(*star_position + 1) {
-                    let Some(offset) = from.as_str().find(*literal) else { return false };
-                    *from = from.as_str().get(offset..).unwrap_or_default().chars();
-                }
-                rest = from.clone();
-                next = *star_position + 1;
-            }
-        }
-    }
+/// Returns the tokens of a pattern of `*` and `?`, in which a backslash escapes the following character.
+fn word_pattern(pattern: &str) -> Vec<WildcardToken> {
+    let mut characters = pattern.chars();
+    std::iter::from_fn(|| {
+        Some(match characters.next()? {
+            '*' => WildcardToken::AnyText,
+            '?' => WildcardToken::AnyCharacter,
+            '\\' => characters.next().map_or(WildcardToken::AnyCharacter, WildcardToken::Literal),
+            literal => WildcardToken::Literal(literal),
+        })
+    })
+    .collect()
 }

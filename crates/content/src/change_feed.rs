@@ -33,6 +33,7 @@ pub use self::change_filter::ChangeFilter;
 use self::document_difference::{ChangedDocuments, FollowerSnapshots};
 use self::node_change::NodeChange;
 use crate::document::record_key::CONTENT_MAP;
+use crate::error::LostCursor;
 use crate::{Error, Repository, Result, Snapshot, Viewer};
 
 /// Maximum number of documents that one page compares; then it ends at the next revision, however few documents the
@@ -208,13 +209,13 @@ impl Repository {
             "it does not belong to this repository's history"
         };
         let (cursor, oldest) = (cursor.to_string(), oldest.to_string());
-        Ok(Error::CursorLost {
+        Ok(Error::CursorLost(Box::new(LostCursor {
             cursor,
             reason: fault,
             oldest,
             newest: newest.to_string(),
             root: newest.root,
-        })
+        })))
     }
 
     /// Distinguishes a state that has been collected from one that should exist.
@@ -224,7 +225,9 @@ impl Repository {
         revision: &Revision,
         since: &ChangeCursor,
     ) -> Error {
-        if !matches!(&error, Error::Store(tympan_store::Error::ChunkMissing { .. })) {
+        let is_missing =
+            |error: &tympan_store::Error| matches!(error, tympan_store::Error::ChunkMissing { .. });
+        if !matches!(&error, Error::Store(error) if is_missing(error)) {
             return error;
         }
         let history = self.0.chunks.ref_history(&self.0.branch, Some(revision.sequence + 1), 2);
@@ -269,7 +272,7 @@ impl ChangePageBuilder<'_> {
         let maps = (content_map_of(&**chunks, &from)?, content_map_of(&**chunks, &to)?);
         let sight = self.follower_snapshots(from, to)?;
         let mut documents =
-            ChangedDocuments::open(self.repository, (from, to), maps, (sight, &self.page.next))?;
+            ChangedDocuments::open(self.repository, (from, to), maps, sight, &self.page.next)?;
         let mut changes = Vec::new();
         let mut coverage = RevisionCoverage::Complete;
         while let Some(key) = documents.advance()? {

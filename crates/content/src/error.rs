@@ -69,22 +69,8 @@ pub enum Error {
     #[error("`{0}` was changed since it was read; read it again")]
     DocumentChanged(NodePath),
     /// A cursor of the change feed that is outside of the retained history.
-    #[error(
-        "the cursor `{cursor}` is not valid: {reason}; history is retained since `{oldest}`: read the current \
-         state, `{root}`, then continue from `{newest}`"
-    )]
-    CursorLost {
-        /// The cursor.
-        cursor: String,
-        /// The problem with the cursor.
-        reason: &'static str,
-        /// The cursor of the oldest revision after which every revision is retained.
-        oldest: String,
-        /// The cursor after the newest revision.
-        newest: String,
-        /// The root of the newest revision.
-        root: ChunkId,
-    },
+    #[error(transparent)]
+    CursorLost(Box<LostCursor>),
     /// The session's viewer lacks a privilege for the change.
     #[error("OakAccess0000: Access denied: `{path}` needs the privilege `{privilege}`")]
     AccessDenied {
@@ -150,10 +136,44 @@ pub enum Error {
     MissingContentMap(ChunkId),
     /// The chunk store failed.
     #[error(transparent)]
-    Store(#[from] tympan_store::Error),
+    Store(Box<tympan_store::Error>),
     /// The blob store failed.
     #[error(transparent)]
-    Blobs(#[from] tympan_blobs::Error),
+    Blobs(Box<tympan_blobs::Error>),
+}
+
+/// Every fallible function of this crate and of those above it returns an [`Error`], also when it succeeds.
+const _: () = assert!(size_of::<Error>() <= 88);
+
+/// A cursor of the change feed outside of the retained history.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the cursor `{cursor}` is not valid: {reason}; history is retained since `{oldest}`: read the current \
+     state, `{root}`, then continue from `{newest}`"
+)]
+pub struct LostCursor {
+    /// The cursor.
+    pub cursor: String,
+    /// The problem with the cursor.
+    pub reason: &'static str,
+    /// The cursor of the oldest revision after which every revision is retained.
+    pub oldest: String,
+    /// The cursor after the newest revision.
+    pub newest: String,
+    /// The root of the newest revision.
+    pub root: ChunkId,
+}
+
+impl From<tympan_store::Error> for Error {
+    fn from(error: tympan_store::Error) -> Self {
+        Self::Store(Box::new(error))
+    }
+}
+
+impl From<tympan_blobs::Error> for Error {
+    fn from(error: tympan_blobs::Error) -> Self {
+        Self::Blobs(Box::new(error))
+    }
 }
 
 impl Error {
@@ -188,8 +208,10 @@ impl Error {
             Self::Damaged { .. } => Some(REPOSITORY),
             Self::Store(error) => of_store(error),
             Self::BlobMissing(_) => Some(BLOBS),
-            Self::Blobs(tympan_blobs::Error::Store(error)) => of_store(error),
-            Self::Blobs(error) => error.is_damage().then_some(BLOBS),
+            Self::Blobs(error) => match &**error {
+                tympan_blobs::Error::Store(error) => of_store(error),
+                error => error.is_damage().then_some(BLOBS),
+            },
             _ => None,
         }
     }

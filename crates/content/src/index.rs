@@ -30,7 +30,8 @@ use std::sync::Arc;
 use tympan_store::{ChunkBatch, ReadChunks, SortedMap, StagedView, StoreRoot};
 
 use crate::document::body::{BodyNode, DocumentBody};
-use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::document::borrowed_node::BorrowedNode;
+use crate::document::borrowed_property::{BorrowedProperty, BorrowedValue};
 use crate::document::property_reference::referring_properties;
 use crate::document::record::ContentRecord;
 use crate::document::record_key::ORDER_MAP;

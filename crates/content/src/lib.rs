@@ -28,6 +28,7 @@ mod transfer;
 mod version;
 mod withdrawal;
 
+pub use access::account::AccountEditor;
 pub use access::{
     ADMIN_USER, AccessFingerprint, DecidingEntry, PrivilegeCause, PrivilegeExplanation, Privileges,
     Viewer, is_policy_name,
@@ -40,11 +41,12 @@ pub use change_feed::{ChangeCursor, ChangeFilter, ChangePage, RevisionChanges};
 pub use commit::conflict::{ChangeAttribution, ConflictKind, MergeConflict};
 pub use commit::merge_options::{MergeOptions, MergeSide};
 pub use document::body::BodyNode;
-pub use document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+pub use document::borrowed_node::BorrowedNode;
+pub use document::borrowed_property::{BorrowedProperty, BorrowedValue};
 pub use document::boundary::is_container_type;
 pub use document::child_listing::{ListingSort, SortPosition};
 pub use document::record::NodeSummary;
-pub use error::{Error, Result};
+pub use error::{Error, LostCursor, Result};
 pub use index::LookupIndex;
 pub use index::build::{IndexBuild, IndexStatus};
 pub use index::build_progress::IndexState;
@@ -54,12 +56,13 @@ pub use index::rebuild::IndexMapRebuilder;
 pub use installation_undo::{ReplacedRecords, UndoRefUpdates, UndoReport};
 pub use model::date::JcrDate;
 pub use model::node_difference::{ChangeKind, NodeDifference, PropertyDifference};
-pub use model::node_path::{NodePath, check_item_name, local_name};
+pub use model::node_path::{NodePath, check_item_name, is_path_within, local_name};
 pub use model::reference::{NodeReference, ReferenceRewriteReport, SkippedReference};
 pub use model::referrer::{ReferenceKind, Referrer};
 pub use model::subtree::{JCR_CONTENT, MIXIN_TYPES, PRIMARY_TYPE, Subtree, SubtreeScope};
 pub use model::value::{Property, Value, ValueType};
 pub use model::value_key::{Comparand, KeySpan, ValueKey, prefix_successor, split_entry};
+pub use node_type::type_registration::NodeTypeEditor;
 pub use node_type::{ConstraintViolation, ConstraintViolationKind, NodeTypes};
 pub use repository::Repository;
 pub use session::Session;
@@ -72,7 +75,7 @@ pub use state_reader::{IndexEntryKeys, IndexMap, StateReader};
 pub use transfer::{DocumentRequirements, StoredDocument};
 pub use tympan_blobs::{BlobContent, BlobId, BlobStore, compute_blob_id};
 pub use tympan_store::ChunkId;
-pub use version::check_in::LabelConflictPolicy;
+pub use version::check_in::{LabelConflictPolicy, VersionEditor};
 pub use version::history::DeletedNode;
 pub use version::purge::{VersionPurgeReport, VersionRetention};
 pub use version::version_entry::NodeVersion;

@@ -8,13 +8,15 @@
 //!   parent's record at once.
 //! * A failed commit leaves the pending edits unchanged.
 //!
-//! `edited_document` holds the document being edited, `node_copy` moves and copies, `session_commit` commits,
+//! `edited_document` holds the document being edited, `node_copy` moves and copies, `node_replacement` replaces nodes
+//! without removing their policies, `session_commit` commits,
 //! `sibling_order` orders siblings, `tag` redirects from the old path of a moved tag to the new one, `document_edit`
 //! compares two states of a session.
 
 pub(crate) mod document_edit;
 pub(crate) mod edited_document;
 mod node_copy;
+mod node_replacement;
 mod session_commit;
 pub(crate) mod sibling_order;
 mod tag;
@@ -26,7 +28,7 @@ use std::time::SystemTime;
 
 use tympan_store::CollectionHold;
 
-use crate::access::{AccessGate, RecordExtent, can_alter_property};
+use crate::access::{AccessGate, RecordExtent, can_alter_property, is_policy_path};
 use crate::commit::commit_details::{CommitChecks, ReplicationChanges};
 use crate::document::body::DocumentBody;
 use crate::document::boundary::is_container;
@@ -214,6 +216,9 @@ impl Session {
         if self.node(path)?.is_some() {
             return Ok(Error::NodeExists(path.clone()));
         }
+        if let Some(error) = self.policy_edit_error(path)? {
+            return Ok(error);
+        }
         let parent = path.parent().unwrap_or_else(NodePath::root);
         let privilege = Privileges::ADD_CHILD_NODES.first_name();
         Ok(Error::AccessDenied { path: parent, privilege })
@@ -230,6 +235,31 @@ impl Session {
             None => true,
         };
         if is_seen { Ok(()) } else { Err(Error::NodeMissing(path.clone())) }
+    }
+
+    /// Rejects an edit of the properties of a node that the viewer does not see: as if the node did not exist, or, in a
+    /// policy of a node that the viewer sees, as the commit would, whether or not there is such a policy.
+    fn require_editable(&mut self, path: &NodePath) -> Result<()> {
+        match self.require_visible(path) {
+            Err(error @ Error::NodeMissing(_)) => {
+                Err(self.policy_edit_error(path)?.unwrap_or(error))
+            }
+            checked => checked,
+        }
+    }
+
+    /// Returns the error for an edit of a policy that the viewer does not see; `None` if the path is not one of a
+    /// policy, or the viewer does not see the node that it controls.
+    fn policy_edit_error(&mut self, path: &NodePath) -> Result<Option<Error>> {
+        let mut controlled = path.clone();
+        while is_policy_path(controlled.as_str()) {
+            controlled = controlled.parent().unwrap_or_else(NodePath::root);
+        }
+        if controlled == *path || self.node(&controlled)?.is_none() {
+            return Ok(None);
+        }
+        let privilege = Privileges::MODIFY_ACCESS_CONTROL.first_name();
+        Ok(Some(Error::AccessDenied { path: controlled, privilege }))
     }
 
     /// Rejects replacing a node that the viewer does not see, because a viewer must not remove what is hidden.
@@ -267,10 +297,10 @@ impl Session {
     /// Sets a property.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidName`].
+    /// [`Error::NodeMissing`]; [`Error::InvalidName`]; [`Error::AccessDenied`] in a policy that the viewer does not see.
     pub fn set_property(&mut self, path: &NodePath, name: &str, property: Property) -> Result<()> {
         check_item_name(name)?;
-        self.require_visible(path)?;
+        self.require_editable(path)?;
         self.edit_node(path, |node| {
             node.properties.insert(name.to_owned(), property);
             Ok(())
@@ -280,9 +310,9 @@ impl Session {
     /// Removes a property; returns true if it existed.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`].
+    /// [`Error::NodeMissing`]; [`Error::AccessDenied`] in a policy that the viewer does not see.
     pub fn remove_property(&mut self, path: &NodePath, name: &str) -> Result<bool> {
-        self.require_visible(path)?;
+        self.require_editable(path)?;
         self.edit_node(path, |node| Ok(node.properties.remove(name).is_some()))
     }
 
@@ -353,14 +383,14 @@ impl Session {
     /// Replaces all properties of a node.
     ///
     /// # Errors
-    /// [`Error::NodeMissing`]; [`Error::InvalidName`].
+    /// As [`Session::set_property`].
     pub fn replace_properties(
         &mut self,
         path: &NodePath,
         properties: BTreeMap<String, Property>,
     ) -> Result<()> {
         properties.keys().try_for_each(|name| check_item_name(name))?;
-        self.require_visible(path)?;
+        self.require_editable(path)?;
         self.edit_node(path, |node| {
             node.properties = properties;
             Ok(())

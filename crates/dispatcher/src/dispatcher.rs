@@ -5,7 +5,7 @@
 //! * A reload preserves the counters, the running fetches, the open document roots, the re-fetch queues and the vanity
 //!   URLs, so that visitors do not notice it.
 //!
-//! Not here: the handling of a request (`request_pipeline`, `cache_serving`), the effects of a flush (`flush`).
+//! Not here: the handling of a request (`request_pipeline`, `page_cache`), the effects of a flush (`flush`).
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,27 +27,38 @@ use tympan_web::tls::TlsTrust;
 
 use crate::Error;
 use crate::cache::DocrootState;
+use crate::cache::response_memory::memory_responder::MemoryResponder;
 use crate::cache::variant_limiter::VariantLimiter;
 use crate::config::front_settings::RequestGate;
 use crate::config::settings::DispatcherSettings;
 use crate::config::{DispatcherConfig, FarmConfig};
+use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::dispatcher_state::DispatcherState;
 use crate::edge::visitor_session;
 use crate::farm_state::FarmState;
+use crate::flush::FlushService;
+use crate::flush::batch::FlushBatcher;
 use crate::flush::batch_queue::FlushQueue;
+use crate::flush::propagation::catch_up::catch_up_with_siblings;
+use crate::flush::propagation::receiver::SiblingFlushReceiver;
+use crate::flush::propagation::recording::wait_for_log_writers;
 use crate::flush::propagation::{CatchUpGate, FarmSiblings, SenderContext, new_random_id};
+use crate::flush::refetch::PageRefetcher;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::{
     connections_to_text, farms_to_text, renders_to_text, siblings_to_text,
 };
 use crate::observe::status::DispatcherStatus;
+use crate::page_cache::PageCache;
 use crate::request::https_redirect::HttpsRedirectSettings;
 use crate::request::traffic_share::has_shares;
 use crate::request::vanity_list::VanityList;
 use crate::upstream::Upstream;
+use crate::upstream::page_fetch::PageFetcher;
+use crate::upstream::page_include::IncludeFiller;
 use crate::upstream::shadow::FarmShadow;
-use crate::upstream::sibling_copy::farm_siblings;
+use crate::upstream::sibling_copy::{SiblingCopyServer, farm_siblings};
 
 /// The caching proxy; clones share one instance.
 #[derive(Debug, Clone)]
@@ -115,21 +126,24 @@ impl Dispatcher {
         trust: Option<TlsTrust>,
     ) -> Result<(), Error> {
         let old = self.current_state();
-        let runtime = DispatcherRuntime { trust, ..old.runtime.clone() };
+        let runtime = DispatcherRuntime { trust, ..(*old.parts.runtime).clone() };
         let inner = Arc::new(DispatcherState::open_state(config, settings, runtime, Some(&old))?);
         *self.0.current_state.write() = Arc::clone(&inner);
         inner.shares.clear_overrides();
-        for farm in &inner.farms {
-            farm.refetch_queue.hand_over(&inner, farm);
-        }
-        for farm in &old.farms {
-            if !inner.farms.iter().any(|own| Arc::ptr_eq(&own.refetch_queue, &farm.refetch_queue)) {
+        inner.refetcher.take_over_queues();
+        for farm in &*old.parts.farms {
+            if !inner
+                .parts
+                .farms
+                .iter()
+                .any(|own| Arc::ptr_eq(&own.refetch_queue, &farm.refetch_queue))
+            {
                 farm.refetch_queue.clear();
             }
         }
-        inner.response_memory.clear();
+        inner.parts.response_memory.clear();
         // Errors of other renders say nothing about the current ones.
-        inner.farms.iter().for_each(|farm| farm.invalidate_cached_errors());
+        inner.parts.farms.iter().for_each(|farm| farm.invalidate_cached_errors());
         let mut background = self.0.background.lock();
         if let Some(runtime) = background.runtime_handle.clone() {
             for task in background.tasks.drain(..) {
@@ -159,11 +173,13 @@ impl Dispatcher {
         let is_first = self.ensure_background_tasks();
         if is_first {
             // Visitors must not get pages that siblings know to be out of date.
-            tokio::spawn(self.current_state().catch_up_with_siblings());
+            let state = self.current_state();
+            let (receiver, gate) = (&state.sibling_receiver, &state.catch_up_gate);
+            tokio::spawn(catch_up_with_siblings(Arc::clone(receiver), Arc::clone(gate)));
         }
         self.0.connection_counters.lock().push(Arc::clone(&front.counters));
         if let Ok(address) = listener.local_addr() {
-            self.current_state().listener_ports.add(address.port(), front.tls.is_some());
+            self.current_state().parts.listener_ports.add(address.port(), front.tls.is_some());
         }
         let dispatcher = self.clone();
         let service = service_fn(move |request: Request<Incoming>| {
@@ -225,8 +241,8 @@ impl Dispatcher {
     /// be passed on to siblings are left to the other process. Waits for files that are being written.
     pub fn leave_cache(&self) {
         let inner = self.current_state();
-        inner.fetch_coalescer.stop_storing();
-        inner.wait_for_log_writers();
+        inner.parts.fetch_coalescer.stop_storing();
+        wait_for_log_writers(&inner.parts.farms);
     }
 
     /// Returns the current status of the dispatcher.
@@ -295,56 +311,87 @@ impl DispatcherState {
         if config.farms.is_empty() {
             return Err(Error::NoFarm);
         }
-        let switches = settings.compile_settings()?;
-        let gate = RequestGate::from_settings(&settings.front, old.map(|old| &old.request_gate))?;
+        let previous_parts = old.map(|old| &old.parts);
+        let settings_of_config = settings.compile_settings()?;
+        let gate = RequestGate::from_settings(
+            &settings.front,
+            previous_parts.map(|old| &*old.request_gate),
+        )?;
         let mut runtime = runtime;
-        if let Some(level) = switches.log_level {
+        if let Some(level) = settings_of_config.log_level {
             runtime.log.level = level;
         }
-        let has_shares = has_shares(&config);
         let mut farms: Vec<Arc<FarmState>> = Vec::new();
         for farm in &config.farms {
             let reusable_farms = ReusableFarms {
-                previous_farms: old.map_or(&[], |old| &old.farms),
+                previous_farms: previous_parts.map_or(&[], |old| &old.farms),
                 opened_farms: &farms,
             };
-            let state = open_farm(farm, &runtime, switches.keep_alive, reusable_farms);
+            let state = open_farm(farm, &runtime, settings_of_config.keep_alive, reusable_farms);
             farms.push(Arc::new(state));
         }
         let has_peers = farms.iter().any(|farm| farm.flush_siblings.is_some());
+        let parts = DispatcherParts {
+            settings: Arc::new(settings_of_config),
+            farms: farms.into(),
+            runtime: Arc::new(runtime),
+            request_gate: Arc::new(gate),
+            has_shares: has_shares(&config),
+            fetch_coalescer: previous_parts
+                .map(|old| Arc::clone(&old.fetch_coalescer))
+                .unwrap_or_default(),
+            response_memory: previous_parts
+                .map(|old| Arc::clone(&old.response_memory))
+                .unwrap_or_default(),
+            metrics: previous_parts.map(|old| Arc::clone(&old.metrics)).unwrap_or_default(),
+            listener_ports: previous_parts
+                .map(|old| Arc::clone(&old.listener_ports))
+                .unwrap_or_default(),
+            instance_id: previous_parts
+                .map_or_else(|| new_random_id().into(), |old| Arc::clone(&old.instance_id)),
+            config_serial: previous_parts.map_or(0, |old| old.config_serial + 1),
+        };
+        let fetcher = Arc::new(PageFetcher::new(&parts));
+        let page_cache = Arc::new(PageCache::new(&parts, Arc::clone(&fetcher)));
+        let old_refetcher = old.map(|old| &*old.refetcher);
+        let refetcher = Arc::new(PageRefetcher::new(&parts, Arc::clone(&fetcher), old_refetcher));
+        let batcher = Arc::new(FlushBatcher::new(&parts));
+        let flushes =
+            Arc::new(FlushService::new(&parts, Arc::clone(&batcher), Arc::clone(&refetcher)));
         Ok(Self {
             config,
-            settings: switches,
-            farms,
-            runtime,
-            fetch_coalescer: old.map(|old| Arc::clone(&old.fetch_coalescer)).unwrap_or_default(),
-            response_memory: old.map(|old| Arc::clone(&old.response_memory)).unwrap_or_default(),
-            config_serial: old.map_or(0, |old| old.config_serial + 1),
-            metrics: old.map(|old| Arc::clone(&old.metrics)).unwrap_or_default(),
             shares: old.map(|old| Arc::clone(&old.shares)).unwrap_or_default(),
-            has_shares,
             proxy_client: old.map_or_else(
                 || HttpClient::new(ClientOptions::default()),
                 |old| old.proxy_client.clone(),
             ),
-            request_gate: gate,
-            instance_id: old
-                .map_or_else(|| new_random_id().into(), |old| Arc::clone(&old.instance_id)),
             catch_up_gate: old.map_or_else(
                 || Arc::new(CatchUpGate::new(!has_peers)),
                 |old| Arc::clone(&old.catch_up_gate),
             ),
-            listener_ports: old.map(|old| Arc::clone(&old.listener_ports)).unwrap_or_default(),
+            memory_responder: MemoryResponder::new(&parts),
+            include_filler: IncludeFiller::new(&parts, Arc::clone(&page_cache)),
+            sibling_copies: SiblingCopyServer::new(&parts),
+            sibling_receiver: Arc::new(SiblingFlushReceiver::new(
+                &parts,
+                Arc::clone(&flushes),
+                batcher,
+            )),
+            fetcher,
+            page_cache,
+            refetcher,
+            flushes,
+            parts,
         })
     }
 
     fn format_metrics(&self) -> String {
-        let queued = self.farms.iter().map(|farm| farm.refetch_queue.len()).sum();
-        let mut text = self.metrics.to_text(&[
+        let queued = self.parts.farms.iter().map(|farm| farm.refetch_queue.len()).sum();
+        let mut text = self.parts.metrics.to_text(&[
             (
                 "fetches",
                 "Pages being fetched now; a persistently high value means slow renders.",
-                self.fetch_coalescer.pending_count() as u64,
+                self.parts.fetch_coalescer.pending_count() as u64,
             ),
             (
                 "refetch_queue",
@@ -354,39 +401,40 @@ impl DispatcherState {
             (
                 "in_flight",
                 "Requests being answered now; a rise means slow renders or slow clients.",
-                self.metrics.in_flight(),
+                self.parts.metrics.in_flight(),
             ),
             (
                 "render_queue",
                 "Requests that wait for a busy render; a rise means that renders are too slow for the load.",
-                self.farms.iter().map(|farm| farm.upstream.waiting_count() as u64).sum(),
+                self.parts.farms.iter().map(|farm| farm.upstream.waiting_count() as u64).sum(),
             ),
             (
-                "kept_answers",
+                "memory_responses",
                 "Responses cached in memory; few with many hits mean that rules check more than the URL.",
-                self.response_memory.size().0,
+                self.parts.response_memory.size().0,
             ),
             (
-                "kept_bytes",
+                "memory_bytes",
                 "Approximate memory usage of these responses, with a surcharge for open files; it stays below \
                  64 MiB.",
-                self.response_memory.size().1,
+                self.parts.response_memory.size().1,
             ),
             (
                 "renders_ejected",
                 "Renders that are used last because their health check fails; check their logs.",
-                self.farms.iter().map(|farm| farm.upstream.ejected_count() as u64).sum(),
+                self.parts.farms.iter().map(|farm| farm.upstream.ejected_count() as u64).sum(),
             ),
         ]);
         let tallies =
-            self.farms.iter().map(|farm| (farm.config.name.as_str(), &*farm.farm_metrics));
+            self.parts.farms.iter().map(|farm| (farm.config.name.as_str(), &*farm.farm_metrics));
         text.push_str(&farms_to_text(tallies));
         let renders = self
+            .parts
             .farms
             .iter()
             .map(|farm| (farm.config.name.as_str(), farm.upstream.render_statuses()));
         text.push_str(&renders_to_text(renders));
-        let siblings = self.farms.iter().filter_map(|farm| {
+        let siblings = self.parts.farms.iter().filter_map(|farm| {
             let (peers, root) = (farm.flush_siblings.as_ref()?, farm.docroot.as_ref()?);
             let last = root.event_log_of(&farm.config.name).last_event_number();
             Some((farm.config.name.as_str(), peers.sibling_statuses(last)))
@@ -400,7 +448,7 @@ impl DispatcherState {
         let load_vanity = |farm: &Arc<FarmState>| {
             let vanity = farm.config.vanity_urls.clone()?;
             let farm = Arc::clone(farm);
-            let runtime = self.runtime.clone();
+            let runtime = self.parts.runtime.clone();
             Some(handle.spawn(async move {
                 farm.vanity_list.keep_loading(&farm.upstream, &vanity, &runtime).await;
             }))
@@ -412,7 +460,7 @@ impl DispatcherState {
         };
         let sweep = |farm: &Arc<FarmState>| {
             let sessions = farm.config.session_management.clone()?;
-            let clock = self.runtime.clock.clone();
+            let clock = self.parts.runtime.clock.clone();
             Some(handle.spawn(async move {
                 loop {
                     tokio::time::sleep(sessions.timeout.max(Duration::from_secs(60))).await;
@@ -425,7 +473,7 @@ impl DispatcherState {
                 }
             }))
         };
-        let farms = self.farms.iter();
+        let farms = self.parts.farms.iter();
         let tasks = farms.clone().filter_map(load_vanity).chain(farms.clone().filter_map(probe));
         let tell = |farm: &Arc<FarmState>| {
             let (Some(peers), Some(root)) = (&farm.flush_siblings, &farm.docroot) else {
@@ -434,9 +482,9 @@ impl DispatcherState {
             let context = SenderContext {
                 farm: &farm.config.name,
                 root,
-                fetches: &self.fetch_coalescer,
-                metrics: &self.metrics,
-                instance_id: &self.instance_id,
+                fetches: &self.parts.fetch_coalescer,
+                metrics: &self.parts.metrics,
+                instance_id: &self.parts.instance_id,
             };
             peers.start_senders(&context, handle)
         };

@@ -6,7 +6,7 @@ use tympan_web::tls::TlsTrust;
 
 use crate::clock::DispatcherClock;
 use crate::flush::authorization::FlushKeys;
-use crate::observe::log::DispatcherLog;
+use crate::observe::log::{DispatcherLog, LogLevel};
 
 /// The external dependencies of a dispatcher.
 #[derive(Debug, Clone)]
@@ -21,6 +21,13 @@ pub struct DispatcherRuntime {
     pub trust: Option<TlsTrust>,
     /// The keys of pairs that may flush all farms.
     pub flush_keys: FlushKeys,
+}
+
+impl DispatcherRuntime {
+    /// Writes to the dispatcher's own log.
+    pub(crate) fn write_log(&self, level: LogLevel, text: impl FnOnce() -> String) {
+        self.log.write(&self.clock, level, text);
+    }
 }
 
 impl Default for DispatcherRuntime {

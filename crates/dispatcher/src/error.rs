@@ -26,6 +26,20 @@ pub enum Error {
     /// The farm has no document root.
     #[error("the farm `{0}` has no `/cache` with a `/docroot`")]
     NoDocroot(String),
+    /// No farm, or more than one, has the cache that is requested.
+    #[error("{0}")]
+    CacheFarm(String),
+    /// The file or folder of an export is in use.
+    #[error("{0}")]
+    ExportTarget(String),
+    /// The file or folder of an export cannot be created or completed.
+    #[error("cannot write `{}`", file.display())]
+    Create {
+        /// The file or folder.
+        file: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// A document root cannot be read.
     #[error("cannot read `{}`", file.display())]
     Read {

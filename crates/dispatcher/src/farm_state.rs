@@ -14,6 +14,7 @@ use crate::flush::refetch_queue::RefetchQueue;
 use crate::observe::metrics::FarmMetrics;
 use crate::request::vanity_list::VanityList;
 use crate::upstream::Upstream;
+use crate::upstream::request_coalescing::FetchCoalescer;
 use crate::upstream::shadow::FarmShadow;
 
 /// A farm and its run-time state.
@@ -45,6 +46,11 @@ impl FarmState {
             Some(docroot) => docroot.path().join(file),
             None => file.to_owned(),
         }
+    }
+
+    /// Returns true if a newer file is pending, so that visitors get the old one in the meantime.
+    pub(crate) fn is_replacement_pending(&self, file: &Path, fetches: &FetchCoalescer) -> bool {
+        self.refetch_queue.contains(file) || fetches.is_fetching(&self.absolute_path(file))
     }
 
     /// Invalidates all cached errors of the farm's document root after a flush.

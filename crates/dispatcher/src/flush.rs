@@ -22,7 +22,7 @@ pub(crate) mod warm_up;
 pub(crate) mod warm_up_plan;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,21 +36,30 @@ use tympan_web::flush_message::{FlushAction, FlushMessage};
 use crate::cache::FileFlushTarget;
 use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
+use crate::cache::response_memory::{DispatcherResponse, ResponseMemory};
 use crate::cache::surrogate_key::{SURROGATE_KEY_HEADER, flushed_keys};
+use crate::config::front_settings::RequestGate;
 use crate::config::{CacheConfig, FlushMode};
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::{ResponseBody, full_body};
+use crate::edge::response_body::full_body;
 use crate::farm_state::FarmState;
 use crate::flush::authorization::is_flush_allowed;
-use crate::flush::batch::file_flush_action;
+use crate::flush::batch::{FlushBatcher, file_flush_action};
 use crate::flush::batch_queue::DocrootFlush;
-use crate::flush::handle::candidate_paths;
+use crate::flush::handle::{candidate_paths, flush_names_file};
+use crate::flush::hot_page::HotPageFinder;
+use crate::flush::propagation::recording::FlushRecorder;
 use crate::flush::propagation::{EventLogError, FlushEvent};
+use crate::flush::refetch::{PageRefetcher, parse_refetch_target};
+use crate::flush::visit_address::ListenerPorts;
 use crate::observe::log::LogLevel;
-use crate::observe::metrics::DispatcherCounter;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::request::exchange::RequestExchange;
+use crate::request::rate_limit::check_rate_limit;
 use crate::request::view::RequestView;
+use crate::upstream::request_coalescing::FetchCoalescer;
 use crate::upstream::{BODY_TIMEOUT, UpstreamRequest, VisitorBody};
 
 /// The maximum size of a flush's body in bytes.
@@ -68,23 +77,60 @@ fn variant_handles_of(cache: &CacheConfig, listed: &BTreeSet<PathBuf>) -> Vec<Pa
     pages.map(|file| page_variant::variants_handle(file)).collect()
 }
 
-impl DispatcherState {
+/// Carries out flushes: their effects on files, running fetches, siblings, handler programs and renders.
+#[derive(Debug)]
+pub(crate) struct FlushService {
+    batcher: Arc<FlushBatcher>,
+    refetcher: Arc<PageRefetcher>,
+    recorder: FlushRecorder,
+    hot_pages: HotPageFinder,
+    request_gate: Arc<RequestGate>,
+    runtime: Arc<DispatcherRuntime>,
+    fetch_coalescer: Arc<FetchCoalescer>,
+    response_memory: Arc<ResponseMemory>,
+    metrics: Arc<DispatcherMetrics>,
+    listener_ports: Arc<ListenerPorts>,
+}
+
+impl FlushService {
+    pub(crate) fn new(
+        parts: &DispatcherParts,
+        batcher: Arc<FlushBatcher>,
+        refetcher: Arc<PageRefetcher>,
+    ) -> Self {
+        Self {
+            batcher,
+            refetcher,
+            recorder: FlushRecorder::new(parts),
+            hot_pages: HotPageFinder::new(parts),
+            request_gate: Arc::clone(&parts.request_gate),
+            runtime: Arc::clone(&parts.runtime),
+            fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
+            response_memory: Arc::clone(&parts.response_memory),
+            metrics: Arc::clone(&parts.metrics),
+            listener_ports: Arc::clone(&parts.listener_ports),
+        }
+    }
+
     /// Carries out a flush and responds to it.
     pub(crate) async fn answer_flush(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
         body: Incoming,
         limit: u64,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let (farm, view) = (exchange.farm, exchange.view);
-        self.log(LogLevel::Debug, || format!("Found farm {} for flush", farm.config.name));
+        self.runtime
+            .write_log(LogLevel::Debug, || format!("Found farm {} for flush", farm.config.name));
         if !is_flush_allowed(&self.runtime.flush_keys, &farm.config, view) {
             // A header alone makes a flush, and unauthorized clients are subject to the common rate limit.
-            if let Some(response) = self.check_rate_limit(view) {
+            if let Some(response) = check_rate_limit(&self.request_gate, &self.metrics, view.client)
+            {
                 return response;
             }
             self.metrics.increment(DispatcherCounter::FlushesRefused);
-            self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
+            self.runtime
+                .write_log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
             return own_response(StatusCode::FORBIDDEN);
         }
         let body =
@@ -104,11 +150,11 @@ impl DispatcherState {
         let message = match FlushMessage::parse(&view.headers, &body) {
             Ok(message) => message,
             Err(fault) => {
-                self.log(LogLevel::Warn, || format!("Flush refused: {fault}"));
+                self.runtime.write_log(LogLevel::Warn, || format!("Flush refused: {fault}"));
                 return own_response(StatusCode::BAD_REQUEST);
             }
         };
-        self.log(LogLevel::Info, || {
+        self.runtime.write_log(LogLevel::Info, || {
             let (action, handle) = (message.action.as_str(), &message.handle);
             format!("Activation detected: action={action} [{handle}]")
         });
@@ -124,14 +170,16 @@ impl DispatcherState {
             sticky_render: None,
         };
         // The agent may disconnect; a flush that has begun is completed.
-        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
+        let (service, farm) = (Arc::clone(self), Arc::clone(farm));
         let name = farm.config.name.clone();
         let obey = async move {
-            let passed =
-                inner.log_event_for_siblings(&farm, FlushEvent::from_flush(&message)).await?;
+            let passed = service
+                .recorder
+                .log_event_for_siblings(&farm, FlushEvent::from_flush(&message))
+                .await?;
             let obeyed =
-                Arc::clone(&inner).carry_out_flush(Arc::clone(&farm), message, Some(call)).await;
-            inner.wait_for_siblings(&farm, passed).await;
+                Arc::clone(&service).carry_out_flush(Arc::clone(&farm), message, Some(call)).await;
+            service.recorder.wait_for_siblings(&farm, passed).await;
             Ok::<_, EventLogError>(obeyed)
         };
         match tokio::spawn(obey).await {
@@ -152,11 +200,12 @@ impl DispatcherState {
     pub(crate) async fn answer_purge(
         self: &Arc<Self>,
         exchange: &mut RequestExchange<'_>,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let (farm, view) = (exchange.farm, exchange.view);
         if !is_flush_allowed(&self.runtime.flush_keys, &farm.config, view) {
             self.metrics.increment(DispatcherCounter::FlushesRefused);
-            self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
+            self.runtime
+                .write_log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
             return own_response(StatusCode::FORBIDDEN);
         }
         exchange.cache_label = "purge";
@@ -167,14 +216,14 @@ impl DispatcherState {
             None => FlushEvent::Page(view.wire_target()),
         };
         // The client may disconnect; a purge that has begun is completed.
-        let (inner, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
+        let (service, farm, view) = (Arc::clone(self), Arc::clone(farm), view.clone());
         let purge = async move {
-            let passed = inner.log_event_for_siblings(&farm, event).await?;
+            let passed = service.recorder.log_event_for_siblings(&farm, event).await?;
             let purged = match keys {
-                Some(keys) => inner.purge_by_keys(&farm, keys).await,
-                None => inner.purge_page(&farm, &view).await,
+                Some(keys) => service.purge_by_keys(&farm, keys).await,
+                None => service.purge_page(&farm, &view).await,
             };
-            inner.wait_for_siblings(&farm, passed).await;
+            service.recorder.wait_for_siblings(&farm, passed).await;
             Ok::<_, EventLogError>(purged)
         };
         match tokio::spawn(purge).await {
@@ -242,14 +291,14 @@ impl DispatcherState {
     ) -> Option<std::io::Result<bool>> {
         let (root, cache) = (farm.docroot.as_ref()?, farm.config.cache.as_ref()?);
         let (root, mode) = (Arc::clone(root), cache.flush_mode);
-        let inner = Arc::clone(self);
+        let service = Arc::clone(self);
         let work = move || -> std::io::Result<bool> {
             let docroot = root.docroot_for_writing()?;
-            root.record_flush(inner.runtime.clock.tick());
+            root.record_flush(service.runtime.clock.tick());
             root.surrogate_keys.load_existing_keys(&docroot);
-            let count = inner.fetch_coalescer.with_stores_blocked(|| {
+            let count = service.fetch_coalescer.with_stores_blocked(|| {
                 let files =
-                    root.surrogate_keys.flush_keys(&keys, inner.runtime.clock.tick(), &docroot);
+                    root.surrogate_keys.flush_keys(&keys, service.runtime.clock.tick(), &docroot);
                 for file in &files {
                     match mode {
                         FlushMode::Soft => {
@@ -260,7 +309,9 @@ impl DispatcherState {
                 }
                 Ok::<_, std::io::Error>(files.len())
             })?;
-            inner.log(LogLevel::Info, || format!("Flushed {count} files by their keys"));
+            service
+                .runtime
+                .write_log(LogLevel::Info, || format!("Flushed {count} files by their keys"));
             Ok(true)
         };
         Some(self.run_purge(work).await)
@@ -305,7 +356,7 @@ impl DispatcherState {
         mut message: FlushMessage,
     ) -> std::io::Result<Option<JoinHandle<()>>> {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache) {
-            let hot = self.hot_deleted_pages(farm, cache, &message);
+            let hot = self.hot_pages.hot_deleted_pages(farm, cache, &message);
             message.refetch.extend(hot);
             let listed = self.refetch_files(farm, &message);
             let handles = candidate_paths(&message.handle);
@@ -324,9 +375,9 @@ impl DispatcherState {
             // Visitors of a listed file must not find it marked before it is queued for re-fetching.
             let announced = farm.refetch_queue.announce_files(flush.refetch_files.clone());
             self.overtake_fetches(farm, &flush);
-            let applied = self.apply_batched(farm, Arc::clone(root), flush).await;
-            message.refetch.extend(self.hot_stale_pages(farm, cache, &message));
-            self.queue_refetches(farm, &message);
+            let applied = self.batcher.apply_batched(farm, Arc::clone(root), flush).await;
+            message.refetch.extend(self.hot_pages.hot_stale_pages(farm, cache, &message));
+            self.refetcher.queue_refetches(farm, &message);
             drop(announced);
             applied?;
         }
@@ -339,9 +390,7 @@ impl DispatcherState {
         message
             .refetch
             .iter()
-            .filter_map(|uri| {
-                crate::flush::refetch::parse_refetch_target(farm, uri, &self.listener_ports)
-            })
+            .filter_map(|uri| parse_refetch_target(farm, uri, &self.listener_ports))
             .map(|(_, file)| file)
             .collect()
     }
@@ -363,7 +412,7 @@ impl DispatcherState {
 
 impl EventLogError {
     /// Returns the response to a flush that siblings would never receive and that was therefore not carried out.
-    fn into_response(self) -> Response<ResponseBody> {
+    fn into_response(self) -> DispatcherResponse {
         match self {
             Self::TakenOver => {
                 let mut response = own_response(StatusCode::SERVICE_UNAVAILABLE);
@@ -377,42 +426,19 @@ impl EventLogError {
     }
 }
 
-fn flush_accepted_response() -> Response<ResponseBody> {
+fn flush_accepted_response() -> DispatcherResponse {
     let mut response = Response::new(full_body("<H1>OK</H1>\r\n"));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
-    response
-}
-
-/// Returns true if a flush of `handle` names `file`; mirrors the removal in `cache::deletion`.
-pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) -> bool {
-    let is_gone = matches!(action, FlushAction::Deactivate | FlushAction::Delete);
-    if is_gone && file.starts_with(handle) {
-        return true;
-    }
-    let Some(last) = handle.file_name().and_then(|last| last.to_str()) else {
-        return false;
-    };
-    let parent = handle.parent().unwrap_or(Path::new(""));
-    let Ok(below) = file.strip_prefix(parent) else {
-        return false;
-    };
-    if file == handle || file.starts_with(handle.join("_jcr_content")) {
-        return true;
-    }
-    let first = below.components().next();
-    first
-        .and_then(|first| first.as_os_str().to_str())
-        .and_then(|first| first.strip_prefix(last))
-        .is_some_and(|rest| rest.starts_with('.'))
+    response.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::flush_names_file;
     use crate::cache::page_variant;
     use crate::cache::{Docroot, FileFlushAction, FileFlushTarget};
     use crate::config::DispatcherConfig;
     use crate::config::any_syntax::ConfigSources;
+    use crate::flush::handle::flush_names_file;
     use crate::{Dispatcher, DispatcherRuntime};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -439,7 +465,7 @@ mod tests {
         let _entered = runtime.enter();
         let inner =
             Dispatcher::new(loaded.config, DispatcherRuntime::default()).unwrap().current_state();
-        let farm = &inner.farms[0];
+        let farm = &inner.parts.farms[0];
         let docroot = farm.docroot.as_ref().unwrap().docroot_for_writing().unwrap();
         let message = FlushMessage {
             action: FlushAction::Activate,
@@ -452,7 +478,7 @@ mod tests {
         // No file is changed before this lock is released.
         let number_guard = docroot.flush_numbers.lock();
         let mut obeying =
-            Box::pin(Arc::clone(&inner).carry_out_flush(Arc::clone(farm), message, None));
+            Box::pin(Arc::clone(&inner.flushes).carry_out_flush(Arc::clone(farm), message, None));
         assert!(obeying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let is_awaited = || farm.refetch_queue.contains(Path::new("content/a.html"));
         assert!(is_awaited());

@@ -12,10 +12,10 @@
 
 pub use config::any_syntax;
 mod cache;
-mod cache_serving;
 mod clock;
 pub mod config;
 mod dispatcher;
+mod dispatcher_parts;
 mod dispatcher_runtime;
 mod dispatcher_state;
 mod edge;
@@ -25,13 +25,16 @@ mod flush;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod listener_sockets;
 mod observe;
+mod page_cache;
 mod request;
 pub use observe::log;
 mod request_pipeline;
 mod upstream;
 
 pub use cache::export::{CacheExport, ExportSink, ExportSummary, export_cache};
+pub use cache::export_target::{export_cache_to_file, export_cache_to_folder, find_cache_farm};
 pub use cache::not_cacheable_reason::NotCacheableReason;
 pub use clock::DispatcherClock;
 pub use config::check::check_config;
@@ -41,7 +44,7 @@ pub use config::comparison::{
 };
 pub use config::explanation::{ExplainedRequest, RequestExplanation, explain_request};
 pub use config::front_settings::{CertificateSettings, FrontSettings};
-pub use config::glob::Glob;
+pub use config::glob::DispatcherGlob;
 pub use config::httpd_converter::{ConvertedConfig, convert_httpd_config};
 pub use config::pattern::{BrokenPatternPolicy, RulePattern};
 pub use config::settings::{
@@ -54,6 +57,9 @@ pub use edge::response_body::ResponseBody;
 pub use error::Error;
 pub use flush::authorization::FlushKeys;
 pub use flush::warm_up::urls_of_line;
+pub use listener_sockets::{
+    ListenerAddresses, ListenerSocketError, ListenerSockets, OpenSocketOffer, SocketAcquisition,
+};
 pub use observe::status::DispatcherStatus;
 pub use request::decision::{RequestAction, RequestDecision, decide_request};
 pub use request::farm_selection::FarmMatch;

@@ -24,10 +24,10 @@ use tympan_web::secret_parameter::redact_secrets;
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::outcome::CacheOutcome;
 use crate::cache::page_variant;
-use crate::cache::response_memory::CacheableResponse;
+use crate::cache::response_memory::{DispatcherResponse, response_key_of};
 use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::dispatcher_state::DispatcherState;
-use crate::edge::own_response::{is_own_response, own_response, with_connection_close};
+use crate::edge::own_response::{own_response, with_connection_close};
 use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
 use crate::edge::visitor_session;
 use crate::flush::propagation::FLUSH_EVENTS_HEADER;
@@ -37,6 +37,7 @@ use crate::request::decision::{RequestAction, decide_request_among, decide_sourc
 use crate::request::exchange::RequestExchange;
 use crate::request::farm_selection::FarmMatch;
 use crate::request::host_routing::{ProxyTarget, RouteOutcome};
+use crate::request::rate_limit::check_rate_limit;
 use crate::request::traffic_share;
 use crate::request::view::RequestView;
 use crate::request::view::VisitorSession;
@@ -55,12 +56,12 @@ impl DispatcherState {
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
-        let Some(log) = &self.runtime.access_log else {
+        let Some(log) = &self.parts.runtime.access_log else {
             return self.answer_from_memory_or_forward(request).await;
         };
-        let mut line = new_access_line(&request, &self.request_gate.trusted_proxies);
+        let mut line = new_access_line(&request, &self.parts.request_gate.trusted_proxies);
         let response = self.answer_from_memory_or_forward(request).await;
-        line.completed_at = LogTime::from_system(self.runtime.clock.now());
+        line.completed_at = LogTime::from_system(self.parts.runtime.clock.now());
         line.status = response.status().as_u16();
         line.body_bytes = response
             .headers()
@@ -70,36 +71,54 @@ impl DispatcherState {
         response
     }
 
-    pub(crate) async fn answer_with_framing_check(
+    /// Responds from memory, or on the regular path.
+    async fn answer_from_memory_or_forward(
         self: &Arc<Self>,
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
+        let memory = &self.memory_responder;
+        let peer = request.extensions().get::<ConnectionPeer>().copied();
+        let peer = peer.filter(|_| memory.is_enabled());
+        let key = peer.and_then(|peer| response_key_of(&request, peer.is_tls));
+        let client = peer.map(|peer| peer.addr.ip().to_canonical());
+        let cached_response = key
+            .as_ref()
+            .zip(client)
+            .and_then(|(key, client)| memory.serve_cached(key, client, request.headers()));
+        if let Some(response) = cached_response {
+            return response;
+        }
+        let response = self.answer_with_framing_check(request).await;
+        memory.store_response(key, response)
+    }
+
+    async fn answer_with_framing_check(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> DispatcherResponse {
         // An intermediary may have seen the body end elsewhere, so bytes after a chunked body on its connection are not
         // trusted as a request (RFC 9112, section 6.1).
-        let _present = self.metrics.begin_request();
+        let _present = self.parts.metrics.begin_request();
         if !request.headers().contains_key(header::TRANSFER_ENCODING) {
             return self.answer_request(request).await;
         }
         if !request_head::has_supported_transfer_coding(request.headers()) {
             // Renders would get the decoded chunks without information about their encoding.
-            self.metrics.increment(DispatcherCounter::Refused);
+            self.parts.metrics.increment(DispatcherCounter::Refused);
             return with_connection_close(own_response(StatusCode::NOT_IMPLEMENTED));
         }
         with_connection_close(self.answer_request(request).await)
     }
 
-    async fn answer_request(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Response<ResponseBody> {
+    async fn answer_request(self: &Arc<Self>, request: Request<Incoming>) -> DispatcherResponse {
         let (mut head, body) = request.into_parts();
         let Some(peer) = head.extensions.get::<ConnectionPeer>().copied() else {
             return own_response(StatusCode::INTERNAL_SERVER_ERROR);
         };
         let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
         if let Err(fault) = request_head::normalize_authority(&mut head) {
-            self.metrics.increment(DispatcherCounter::Refused);
-            self.log(LogLevel::Debug, || {
+            self.parts.metrics.increment(DispatcherCounter::Refused);
+            self.parts.runtime.write_log(LogLevel::Debug, || {
                 format!("request declined: {fault} [{}]", head.uri.path())
             });
             // A sender of such a head may have meant more than one request.
@@ -108,45 +127,47 @@ impl DispatcherState {
         let mut view = match RequestView::from_head(&head, peer) {
             Ok(view) => view,
             Err(fault) => {
-                self.metrics.increment(DispatcherCounter::Refused);
-                self.log(LogLevel::Debug, || {
+                self.parts.metrics.increment(DispatcherCounter::Refused);
+                self.parts.runtime.write_log(LogLevel::Debug, || {
                     format!("request declined: {fault} [{}]", head.uri.path())
                 });
                 return own_response(StatusCode::BAD_REQUEST);
             }
         };
-        if !self.request_gate.trusted_proxies.is_empty() {
-            view.apply_forwarded(&self.request_gate.trusted_proxies);
+        if !self.parts.request_gate.trusted_proxies.is_empty() {
+            view.apply_forwarded(&self.parts.request_gate.trusted_proxies);
         }
-        if self.settings.uses_forwarded_host {
+        if self.parts.settings.uses_forwarded_host {
             view.apply_forwarded_host();
         }
         if is_in_forwarding_loop(&view) {
             return own_response(StatusCode::LOOP_DETECTED);
         }
         if view.method == Method::POST && view.headers.contains_key(FLUSH_EVENTS_HEADER) {
-            return self.handle_sibling_request(&view, body).await;
+            return self.sibling_receiver.handle_sibling_request(&view, body).await;
         }
         self.catch_up_gate.wait_until_open().await;
         // A flush names pages as farms see them, so rules for visitors' URLs do not apply.
         if is_flush(&view) {
             return self.answer_in_farm(&view, body, limit).await;
         }
-        if let Some(response) = self.check_rate_limit(&view) {
+        if let Some(response) =
+            check_rate_limit(&self.parts.request_gate, &self.parts.metrics, view.client)
+        {
             return response;
         }
         // A sibling has applied the rules already; it gets only what is meant for siblings.
         if view.headers.contains_key(SIBLING_HEADER) {
             return self.answer_in_farm(&view, body, limit).await;
         }
-        let host = self.settings.routes.find_host(&view.host);
-        let mut response = match self.settings.routes.route_request(&view) {
+        let host = self.parts.settings.routes.find_host(&view.host);
+        let mut response = match self.parts.settings.routes.route_request(&view) {
             RouteOutcome::Serve(rewritten) => {
-                if self.settings.sends_raw_url && rewritten.is_none() {
+                if self.parts.settings.sends_raw_url && rewritten.is_none() {
                     head.uri.path().clone_into(&mut view.wire_path);
                 }
                 let view = rewritten.map_or(view, |rewritten| *rewritten);
-                if self.settings.declines_root_url && view.path.as_str() == "/" {
+                if self.parts.settings.declines_root_url && view.path.as_str() == "/" {
                     own_response(StatusCode::NOT_FOUND)
                 } else {
                     self.answer_in_farm(&view, body, limit).await
@@ -155,25 +176,16 @@ impl DispatcherState {
             RouteOutcome::Redirect(status, location) => redirect_response(status, location),
             RouteOutcome::Respond(status) => own_response(status),
             RouteOutcome::Proxy(proxied) => {
-                let body = VisitorBody::new(body, limit, self.request_gate.min_body_rate);
+                let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
                 self.answer_from_proxy(&view, &proxied, body).await
             }
         };
         if let Some(host) = host {
             for (name, value) in &host.headers {
-                response.headers_mut().insert(name, value.clone());
+                response.shared_headers_mut().insert(name, value.clone());
             }
         }
         response
-    }
-
-    /// Counts a request of its client; returns a response if the client exceeds its rate.
-    pub(crate) fn check_rate_limit(&self, view: &RequestView) -> Option<Response<ResponseBody>> {
-        let wait = self.request_gate.admit(view.client).err()?;
-        self.metrics.increment(DispatcherCounter::RateLimited);
-        let mut response = own_response(StatusCode::TOO_MANY_REQUESTS);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait));
-        Some(response)
     }
 
     async fn answer_in_farm(
@@ -181,9 +193,9 @@ impl DispatcherState {
         view: &RequestView,
         body: Incoming,
         limit: u64,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let started = Instant::now();
-        let lot = self.has_shares.then(|| self.shares.visitor_lot(view));
+        let lot = self.parts.has_shares.then(|| self.shares.visitor_lot(view));
         let admits = |farm: &FarmConfig| {
             lot.is_none_or(|(lot, _)| self.shares.admits_visitor(farm, view, lot))
         };
@@ -194,13 +206,14 @@ impl DispatcherState {
         if let Some(sessions) = &decision.farm.session_management
             && view.session == VisitorSession::Absent
         {
-            let session = visitor_session::find_session(sessions, view, self.runtime.clock.now());
+            let session =
+                visitor_session::find_session(sessions, view, self.parts.runtime.clock.now());
             if session != VisitorSession::Absent {
                 let view = RequestView { session, ..view.clone() };
                 return Box::pin(self.answer_in_farm(&view, body, limit)).await;
             }
         }
-        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm));
+        let state = self.parts.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm));
         let Some(state) = state else {
             return own_response(StatusCode::NOT_FOUND);
         };
@@ -209,7 +222,7 @@ impl DispatcherState {
         if decision.farm_match == FarmMatch::Default {
             let (host, name) = (&view.host, &state.config.name);
             let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
-            self.log(LogLevel::Warn, || warning.clone());
+            self.parts.runtime.write_log(LogLevel::Warn, || warning.clone());
             exchange.warning = Some(warning);
         }
         let action = self.allow_vanity_url(decision.action, &exchange);
@@ -222,7 +235,7 @@ impl DispatcherState {
             response = self.complete_response(&exchange, response).await;
         }
         if let Some((lot, true)) = lot.filter(|_| is_page) {
-            traffic_share::add_lot_cookie(&mut response, view, lot);
+            traffic_share::add_lot_cookie(response.headers_mut(), view, lot);
         }
         self.record_response(&exchange, &mut response, started);
         response
@@ -232,14 +245,14 @@ impl DispatcherState {
     async fn complete_response(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
-        response: Response<ResponseBody>,
-    ) -> Response<ResponseBody> {
+        response: DispatcherResponse,
+    ) -> DispatcherResponse {
         let response = self.with_error_document(exchange, response).await;
         if !has_includes(&response) {
             return response;
         }
         // A page whose includes cannot be filled is an error, too.
-        let filled = self.fill_includes(exchange, response).await;
+        let filled = self.include_filler.fill_includes(exchange, response).await;
         self.with_error_document(exchange, filled).await
     }
 
@@ -257,7 +270,7 @@ impl DispatcherState {
             // A page that the farm does not cache, such as a login page, may be for everyone.
             let valid = RequestView { session: VisitorSession::Valid, ..view.clone() };
             if matches!(decide_source(farm, &valid), RequestAction::Cache(_)) {
-                visitor_session::begin_session(sessions, view, self.runtime.clock.now());
+                visitor_session::begin_session(sessions, view, self.parts.runtime.clock.now());
             }
         }
         let is_turned_away = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
@@ -277,14 +290,16 @@ impl DispatcherState {
         };
         let (farm, view) = (exchange.farm, exchange.view);
         if farm.config.vanity_urls.is_some() {
-            self.log(LogLevel::Debug, || "Checking vanity URLs".to_owned());
+            self.parts.runtime.write_log(LogLevel::Debug, || "Checking vanity URLs".to_owned());
             if farm.vanity_list.contains(view.path.as_str()) {
                 return decide_source(&farm.config, view);
             }
         }
-        self.log(LogLevel::Debug, || format!("Filter rejects: {}", view.request_line()));
+        self.parts
+            .runtime
+            .write_log(LogLevel::Debug, || format!("Filter rejects: {}", view.request_line()));
         if let Some(rule) = rule {
-            self.log(LogLevel::Trace, || {
+            self.parts.runtime.write_log(LogLevel::Trace, || {
                 let label = rule.label.as_deref().unwrap_or("-");
                 format!("'{}' was blocked because of /{label}", view.request_line())
             });
@@ -298,14 +313,14 @@ impl DispatcherState {
         exchange: &mut RequestExchange<'_>,
         body: Incoming,
         limit: u64,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let (view, farm) = (exchange.view, exchange.farm);
         self.log_query_effect(&action, exchange);
         match action {
-            RequestAction::Flush => self.answer_flush(exchange, body, limit).await,
-            RequestAction::Purge => self.answer_purge(exchange).await,
+            RequestAction::Flush => self.flushes.answer_flush(exchange, body, limit).await,
+            RequestAction::Purge => self.flushes.answer_purge(exchange).await,
             RequestAction::Refuse(_) | RequestAction::RefuseReserved => {
-                self.metrics.increment(DispatcherCounter::Refused);
+                self.parts.metrics.increment(DispatcherCounter::Refused);
                 own_response(StatusCode::NOT_FOUND)
             }
             // Siblings do not request pages that are not cached here.
@@ -314,23 +329,27 @@ impl DispatcherState {
             }
             RequestAction::Pass(reason) => {
                 if view.is_get_or_head()
-                    && let Some(response) = self.limit_variants(exchange).await
+                    && let Some(response) = self.page_cache.limit_variants(exchange).await
                 {
                     return response;
                 }
-                let body = VisitorBody::new(body, limit, self.request_gate.min_body_rate);
-                self.forward_uncached(exchange, body, reason).await
+                let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
+                self.page_cache.forward_uncached(exchange, body, reason).await
             }
             RequestAction::Cache(file) if farm.docroot.is_some() => {
-                self.log(LogLevel::Debug, || format!("checking [{}]", view.path));
+                self.parts
+                    .runtime
+                    .write_log(LogLevel::Debug, || format!("checking [{}]", view.path));
                 if view.headers.contains_key(SIBLING_HEADER) {
-                    return self.serve_sibling_copy(exchange, &file);
+                    return self.sibling_copies.serve_sibling_copy(exchange, &file);
                 }
-                self.serve_from_cache(exchange, &file).await
+                self.page_cache.serve_from_cache(exchange, &file).await
             }
             RequestAction::Cache(_) => {
-                let body = VisitorBody::new(body, limit, self.request_gate.min_body_rate);
-                self.forward_uncached(exchange, body, NotCacheableReason::NoDocroot).await
+                let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
+                self.page_cache
+                    .forward_uncached(exchange, body, NotCacheableReason::NoDocroot)
+                    .await
             }
         }
     }
@@ -342,9 +361,10 @@ impl DispatcherState {
         let shown_query = redact_secrets(&shown_query);
         let shown_query = shown_query.trim_start_matches('?');
         match action {
-            RequestAction::Cache(_) => {
-                self.log(LogLevel::Debug, || format!("Query string ignored: {shown_query}"))
-            }
+            RequestAction::Cache(_) => self
+                .parts
+                .runtime
+                .write_log(LogLevel::Debug, || format!("Query string ignored: {shown_query}")),
             RequestAction::Pass(NotCacheableReason::Query) => {
                 let cache = exchange.farm.config.cache.as_ref();
                 let counts = |pair: &&str| {
@@ -354,12 +374,12 @@ impl DispatcherState {
                     })
                 };
                 if let Some(pair) = page_variant::query_pairs(query).find(counts) {
-                    self.log(LogLevel::Debug, || {
+                    self.parts.runtime.write_log(LogLevel::Debug, || {
                         let name = pair.split('=').next().unwrap_or(pair);
                         format!("Name not in ignored URL parameters ACL: {name}")
                     });
                 }
-                self.log(LogLevel::Debug, || {
+                self.parts.runtime.write_log(LogLevel::Debug, || {
                     format!("request contains a query string: {shown_query}")
                 });
             }
@@ -373,7 +393,7 @@ impl DispatcherState {
         view: &RequestView,
         proxied: &ProxyTarget,
         body: VisitorBody,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let mut request = Request::new(body.clone());
         *request.method_mut() = view.method.clone();
         *request.headers_mut() =
@@ -386,7 +406,7 @@ impl DispatcherState {
             return own_response(StatusCode::BAD_REQUEST);
         };
         *request.uri_mut() = uri;
-        self.metrics.increment(DispatcherCounter::Proxied);
+        self.parts.metrics.increment(DispatcherCounter::Proxied);
         match self.proxy_client.send(request).await {
             Ok(proxy_response) => {
                 let (mut parts, body) = proxy_response.into_parts();
@@ -395,21 +415,21 @@ impl DispatcherState {
                     Err(error) => {
                         tracing::warn!(path = %view.path, reason = %error, "request to a proxied server \
                             failed");
-                        self.metrics.increment(DispatcherCounter::RenderFailures);
+                        self.parts.metrics.increment(DispatcherCounter::RenderFailures);
                         return own_response(StatusCode::BAD_GATEWAY);
                     }
                 };
                 let mut response = Response::from_parts(parts, boxed_body(body));
                 clean_response_headers(response.headers_mut());
                 proxied.rewrite_location(response.headers_mut());
-                response
+                response.into()
             }
             Err(error) => {
                 if let Some(failure) = UpstreamFailure::from_visitor_body(&error, &body) {
                     return with_connection_close(own_response(failure.status()));
                 }
                 tracing::warn!(path = %view.path, reason = %error, "request to a proxied server failed");
-                self.metrics.increment(DispatcherCounter::RenderFailures);
+                self.parts.metrics.increment(DispatcherCounter::RenderFailures);
                 own_response(match error {
                     tympan_web::client::ClientError::Timeout { .. } => StatusCode::GATEWAY_TIMEOUT,
                     _ => StatusCode::BAD_GATEWAY,
@@ -422,15 +442,16 @@ impl DispatcherState {
     async fn with_error_document(
         self: &Arc<Self>,
         exchange: &RequestExchange<'_>,
-        response: Response<ResponseBody>,
-    ) -> Response<ResponseBody> {
+        response: DispatcherResponse,
+    ) -> DispatcherResponse {
         let status = response.status();
-        let is_own = is_own_response(&response);
-        if status.as_u16() < 400 || !is_own && !self.settings.replaces_error(status.as_u16()) {
+        let is_own = response.is_created_by_dispatcher();
+        if status.as_u16() < 400 || !is_own && !self.parts.settings.replaces_error(status.as_u16())
+        {
             return response;
         }
-        let host = self.settings.routes.find_host(&exchange.view.host);
-        let Some(document) = self.settings.error_document(host, status.as_u16()) else {
+        let host = self.parts.settings.routes.find_host(&exchange.view.host);
+        let Some(document) = self.parts.settings.error_document(host, status.as_u16()) else {
             return response;
         };
         if document.starts_with("http://") || document.starts_with("https://") {
@@ -443,7 +464,7 @@ impl DispatcherState {
             *text.status_mut() = status;
             let kind = HeaderValue::from_static("text/html; charset=utf-8");
             text.headers_mut().insert(header::CONTENT_TYPE, kind);
-            return text;
+            return text.into();
         }
         let (path, query) = document.split_once('?').unwrap_or((document, ""));
         let query = (!query.is_empty()).then(|| query.to_owned());
@@ -458,29 +479,29 @@ impl DispatcherState {
         // The document belongs to the operator, so the filter is not applied.
         let mut page = match decide_source(&exchange.farm.config, &view) {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
-                self.serve_from_cache(&mut inner, &file).await
+                self.page_cache.serve_from_cache(&mut inner, &file).await
             }
             RequestAction::Pass(reason) => {
-                self.forward_uncached(&mut inner, VisitorBody::empty(), reason).await
+                self.page_cache.forward_uncached(&mut inner, VisitorBody::empty(), reason).await
             }
             _ => {
-                self.forward_uncached(
-                    &mut inner,
-                    VisitorBody::empty(),
-                    NotCacheableReason::NoDocroot,
-                )
-                .await
+                self.page_cache
+                    .forward_uncached(
+                        &mut inner,
+                        VisitorBody::empty(),
+                        NotCacheableReason::NoDocroot,
+                    )
+                    .await
             }
         };
         if has_includes(&page) {
-            page = self.fill_includes(&inner, page).await;
+            page = self.include_filler.fill_includes(&inner, page).await;
         }
         if page.status() != StatusCode::OK {
             return response;
         }
-        // The response is no longer one from a file, and its head differs from that of the document.
-        page.extensions_mut().remove::<CacheableResponse>();
-        *page.status_mut() = status;
+        page.set_status(status);
+        // These describe the document, not the error.
         for name in [header::ETAG, header::LAST_MODIFIED, header::AGE, header::ACCEPT_RANGES] {
             page.headers_mut().remove(name);
         }
@@ -491,7 +512,7 @@ impl DispatcherState {
     fn record_response(
         &self,
         exchange: &RequestExchange<'_>,
-        response: &mut Response<ResponseBody>,
+        response: &mut DispatcherResponse,
         started: Instant,
     ) {
         let (view, farm) = (exchange.view, &exchange.farm.config);
@@ -501,8 +522,8 @@ impl DispatcherState {
             response.status(),
             started.elapsed(),
         );
-        let headers = response.headers_mut();
-        if self.settings.restricts_uncacheable_content
+        let headers = response.shared_headers_mut();
+        if self.parts.settings.restricts_uncacheable_content
             && matches!(exchange.outcome, CacheOutcome::Pass(_))
         {
             headers.remove(header::EXPIRES);
@@ -519,7 +540,7 @@ impl DispatcherState {
         {
             headers.append("cache-status", status);
         }
-        self.log(LogLevel::Info, || {
+        self.parts.runtime.write_log(LogLevel::Info, || {
             let status = match (exchange.cache_label, response.status()) {
                 ("hit" | "miss", _) => "-".to_owned(),
                 (_, status) => status.as_u16().to_string(),
@@ -531,10 +552,10 @@ impl DispatcherState {
                 view.method, view.path, exchange.cache_label, farm.name
             )
         });
-        let served = self.metrics.value(DispatcherCounter::Hits);
+        let served = self.parts.metrics.value(DispatcherCounter::Hits);
         if served > 0 && served.is_multiple_of(1000) && exchange.cache_label == "hit" {
-            self.log(LogLevel::Info, || {
-                format!("Current cache hit ratio: {:.2} %", self.metrics.hit_ratio())
+            self.parts.runtime.write_log(LogLevel::Info, || {
+                format!("Current cache hit ratio: {:.2} %", self.parts.metrics.hit_ratio())
             });
         }
     }
@@ -568,7 +589,7 @@ fn new_access_line(
 }
 
 /// Returns a redirect response.
-fn redirect_response(status: StatusCode, location: HeaderValue) -> Response<ResponseBody> {
+fn redirect_response(status: StatusCode, location: HeaderValue) -> DispatcherResponse {
     let mut response = own_response(status);
     response.headers_mut().insert(header::LOCATION, location);
     response

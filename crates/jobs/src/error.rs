@@ -91,15 +91,3 @@ impl Error {
         }
     }
 }
-
-/// Joins an error's message with those of its causes.
-#[must_use]
-pub fn format_error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
-}

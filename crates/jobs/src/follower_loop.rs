@@ -11,8 +11,9 @@ use tracing::{error, warn};
 use tympan_content::{
     ChangeCursor, ChangeFilter, ChangePage, Error as ContentError, Repository, Viewer,
 };
+use tympan_notation::error_chain_text;
 
-use crate::{Result, format_error_chain};
+use crate::Result;
 
 /// The rounds of one follower. The wait between two rounds is determined by the first of them.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ pub fn read_changes_after(
     match repository.changes(&Viewer::system(), &cursor, &ChangeFilter::default(), limit) {
         Ok(page) => Ok(ChangesAfterCursor::Changes(page)),
         Err(lost @ ContentError::CursorLost { .. }) => {
-            warn!(reason = format_error_chain(&lost), "{subject} missed changes; starting over");
+            warn!(reason = error_chain_text(&lost), "{subject} missed changes; starting over");
             Ok(ChangesAfterCursor::Start(repository.newest_cursor()?))
         }
         Err(failure) => Err(failure.into()),

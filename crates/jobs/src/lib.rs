@@ -22,7 +22,7 @@ mod schedule;
 mod worker;
 pub mod workflow;
 
-pub use error::{Error, Result, format_error_chain};
+pub use error::{Error, Result};
 pub use follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
 pub use job::{Job, JobId, JobPriority, JobProgress, JobState, NewJob};
 pub use osgi_config::watcher::OsgiConfigWatcher;
@@ -30,9 +30,12 @@ pub use osgi_config::{
     ConfigFault, OSGI_CONFIG_NODE_TYPE, OsgiConfig, OsgiConfigs, can_change_configs,
     set_queue_property,
 };
+pub use queue::follower_root::FollowerRoots;
+pub use queue::held_job::HeldJobs;
 pub use queue::job_claim::JobClaim;
 pub use queue::job_query::{JobFilter, TopicStatistics, WorkerProcess};
 pub use queue::job_queue::{JobQueues, MAX_JOB_PROPERTIES_BYTES};
+pub use queue::job_statistics::JobStatistics;
 pub use queue::queue_config::{
     EXTERNAL_TOPIC, MAIN_QUEUE, MAIN_QUEUE_PID, MAINTENANCE_TOPIC, MaxParallel, QUEUE_FACTORY,
     QueueConfig, QueueKind, QueueSet, ResolvedQueue, TIMEOUT_TOPIC, TRANSIENT_TOPIC,
@@ -46,7 +49,7 @@ pub use queue::topic::{
     MAX_TOPIC_BYTES, TopicPattern, aem_topic_names, check_topic, escape_topic_part,
     topic_of_aem_name,
 };
-pub use schedule::job_schedule::JobSchedule;
+pub use schedule::job_schedule::{JobSchedule, JobSchedules};
 pub use schedule::schedule_rule::{CronExpression, ScheduleRule};
 pub use worker::job_handler::{JobContext, JobHandler, JobOutcome};
 pub use worker::job_worker::{JobWorker, JobWorkerOptions, RemovalClock};

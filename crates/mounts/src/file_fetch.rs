@@ -4,7 +4,7 @@ use std::io::Read;
 
 use tympan_blobs::BlobStore;
 use tympan_content::BlobId;
-use tympan_jobs::format_error_chain;
+use tympan_notation::error_chain_text;
 
 use crate::mount_source::{MAX_FILE_BYTES, MountSource, MountSourceError, SourceFile};
 
@@ -63,7 +63,7 @@ pub(crate) fn store_in_memory_files(
     let stored = blobs.put_all(&short.collect::<Vec<_>>());
     let (stored, failure) = match stored {
         Ok(stored) => (stored, String::new()),
-        Err(error) => (Vec::new(), format_error_chain(&error)),
+        Err(error) => (Vec::new(), error_chain_text(&error)),
     };
     let mut stored = stored.into_iter();
     let finished = batch.into_iter().map(|file_read| match file_read {
@@ -88,17 +88,13 @@ fn fetch_source_file(
         Ok(opened) => opened,
         Err(error) => {
             let is_transient = error.is_transient();
-            return MountFileFetch::Failed(
-                format_error_chain(&error),
-                is_transient.then_some(error),
-            );
+            return MountFileFetch::Failed(error_chain_text(&error), is_transient.then_some(error));
         }
     };
     let left = entry.byte_count.unwrap_or(MAX_FILE_BYTES);
     let mut reader =
         ExactLengthReader { source: opened, remaining: left, is_exact: entry.byte_count.is_some() };
-    read(&mut reader)
-        .unwrap_or_else(|error| MountFileFetch::Failed(format_error_chain(&error), None))
+    read(&mut reader).unwrap_or_else(|error| MountFileFetch::Failed(error_chain_text(&error), None))
 }
 
 /// A reader that reads at most the listed number of bytes, and fails if the length differs.

@@ -11,9 +11,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 use tympan_content::NodePath;
-use tympan_jobs::{
-    Job, JobContext, JobHandler, JobId, JobOutcome, NewJob, check_topic, format_error_chain,
-};
+use tympan_jobs::{Job, JobContext, JobHandler, JobId, JobOutcome, NewJob, check_topic};
+use tympan_notation::error_chain_text;
 
 use crate::Result;
 use crate::asset_mount::{AssetMount, MountPurpose};
@@ -57,8 +56,7 @@ impl ImportRequest {
     #[must_use]
     pub fn import_name(&self) -> String {
         let hash = Sha256::digest(format!("{}\n{}", self.source, self.target));
-        let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        format!("import-{hash}")
+        format!("import-{:.16}", hex::encode(hash))
     }
 }
 
@@ -143,7 +141,7 @@ impl MountService {
         let before = match inner.ledger.last_pass_blocking(name) {
             Ok(before) => before,
             Err(failure) => {
-                return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
+                return JobOutcome::Retry { after: None, reason: error_chain_text(&failure) };
             }
         };
         let mount = AssetMount {
@@ -169,14 +167,14 @@ impl MountService {
                 return JobOutcome::Cancelled;
             }
             Err(failure) if failure.is_transient() => {
-                return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
+                return JobOutcome::Retry { after: None, reason: error_chain_text(&failure) };
             }
-            Err(failure) => return failed(format_error_chain(&failure)),
+            Err(failure) => return failed(error_chain_text(&failure)),
         };
         let goes_on = report.waiting > 0 && report.change_count() > 0 && !is_dry;
         report.is_dry = is_dry;
         if let Err(failure) = self.record_import(name, before, report, (source, target)) {
-            return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
+            return JobOutcome::Retry { after: None, reason: error_chain_text(&failure) };
         }
         match (context.is_cancelled(), goes_on) {
             (true, _) => JobOutcome::Cancelled,

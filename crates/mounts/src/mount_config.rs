@@ -116,7 +116,7 @@ impl MountSettings {
         // The order of the parts has no meaning.
         parts.sort_unstable();
         let hash = Sha256::digest(parts.join("\n"));
-        hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        format!("{:.16}", hex::encode(hash))
     }
 
     /// Adds the mounts that content configures.

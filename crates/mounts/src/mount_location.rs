@@ -5,6 +5,7 @@
 //! writing content.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use tympan_web::tls::TlsTrust;
 
@@ -39,6 +40,9 @@ pub struct MountLocation {
     pub user: Option<String>,
     /// The password or secret key.
     pub secret: Option<MountSecret>,
+    /// A file of AWS's tools with the access key of a bucket and its session token, instead of a user and a secret. It is
+    /// read before each request, so that temporary credentials can be replaced.
+    pub credentials_file: Option<PathBuf>,
     /// Endpoint of the bucket's server, if not Amazon's of the region.
     pub endpoint: Option<String>,
     /// The region of the bucket; `None` means `us-east-1`.

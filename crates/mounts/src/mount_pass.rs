@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use tympan_assets::MOUNT_PROPERTY;
 use tympan_content::{JCR_CONTENT, NodePath, Repository, RevisionDetails, Snapshot};
-use tympan_jobs::format_error_chain;
+use tympan_notation::error_chain_text;
 
 use crate::Result;
 use crate::asset_mount::{AssetMount, MountPurpose, SYNCHRONIZATION_USER};
@@ -117,7 +117,7 @@ pub fn run_mount_pass(
     };
     let ran = pass.run_pass(&start_snapshot, &mut known_files);
     if !order.is_dry_run {
-        let failure = ran.as_ref().err().map(|error| format_error_chain(error));
+        let failure = ran.as_ref().err().map(|error| error_chain_text(error));
         // If local changes might not be recorded in the ledger, the next pass checks every asset.
         let root = match &ran {
             Err(MountPassError::Store { .. }) => String::new(),

@@ -22,8 +22,9 @@ use tracing::{error, info, warn};
 use tympan_content::Repository;
 use tympan_jobs::{
     ConfigFault, Job, JobContext, JobHandler, JobOutcome, JobPriority, JobQueues, JobState, NewJob,
-    OsgiConfigWatcher, OsgiConfigs, format_error_chain,
+    OsgiConfigWatcher, OsgiConfigs,
 };
+use tympan_notation::error_chain_text;
 
 use crate::Result;
 use crate::asset_mount::{AssetMount, MountPurpose};
@@ -139,12 +140,12 @@ impl MountService {
         let mounts = &current.mounts.mounts;
         let queues = &self.state.queues;
         let mut stored = BTreeMap::new();
-        for schedule in queues.list_schedules().await? {
+        for schedule in queues.schedules().list().await? {
             if let Some(name) = schedule.name.strip_prefix(SCHEDULE_NAME_PREFIX) {
                 if mounts.iter().any(|mount| mount.name == name) {
                     stored.insert(name.to_owned(), schedule.properties);
                 } else {
-                    queues.remove_schedule(&schedule.name).await?;
+                    queues.schedules().remove(&schedule.name).await?;
                     info!(mount = name, "mount is no longer synchronized");
                 }
             }
@@ -153,7 +154,7 @@ impl MountService {
             let job = mount_pass_job(mount);
             let seconds = mount.sync_period.map_or(1, |period| period.as_secs().max(1));
             let name = format!("{SCHEDULE_NAME_PREFIX}{}", mount.name);
-            queues.add_schedule(&name, &format!("every {seconds}s"), &job, now).await?;
+            queues.schedules().add(&name, &format!("every {seconds}s"), &job, now).await?;
             // A new mount, or one whose source or target changed, does not wait for its period.
             if stored.get(&mount.name) != Some(&job.properties) {
                 queues.add_job(job.with_key(format!("schedule {name}")), now).await?;
@@ -203,7 +204,7 @@ impl MountService {
             let configs = configurator.configs();
             if schedules {
                 if let Err(failure) = self.apply_configs(&configs, SystemTime::now()).await {
-                    error!(reason = format_error_chain(&failure), "cannot schedule mounts");
+                    error!(reason = error_chain_text(&failure), "cannot schedule mounts");
                 }
             } else {
                 self.load_configs(&configs);
@@ -227,7 +228,7 @@ impl MountService {
         if current.mounts.mounts.is_empty() {
             return Ok(Vec::new());
         }
-        let schedules = self.state.queues.list_schedules().await?;
+        let schedules = self.state.queues.schedules().list().await?;
         let mut statuses = Vec::new();
         for config in &current.mounts.mounts {
             let name = format!("{SCHEDULE_NAME_PREFIX}{}", config.name);
@@ -291,7 +292,8 @@ impl MountService {
         let is_there = self
             .state
             .queues
-            .set_schedule_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), true)
+            .schedules()
+            .set_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), true)
             .await?;
         if let Some(job) = self.find_open_job(mount).await?.filter(|_| is_there) {
             match job.state {
@@ -313,7 +315,8 @@ impl MountService {
         let is_there = self
             .state
             .queues
-            .set_schedule_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), false)
+            .schedules()
+            .set_paused(&format!("{SCHEDULE_NAME_PREFIX}{mount}"), false)
             .await?;
         Ok(is_there && self.start_pass_now(mount, now).await?)
     }
@@ -337,7 +340,7 @@ impl MountService {
         let accepts_removals = match inner.ledger.accepts_removals(name) {
             Ok(accepts) => accepts,
             Err(failure) => {
-                return JobOutcome::Retry { after: None, reason: format_error_chain(&failure) };
+                return JobOutcome::Retry { after: None, reason: error_chain_text(&failure) };
             }
         };
         inner.counters.passes.fetch_add(1, Ordering::Relaxed);
@@ -379,15 +382,15 @@ impl MountService {
             Err(failure @ MountPassError::Source { .. }) => {
                 warn!(
                     mount = name,
-                    reason = format_error_chain(&failure),
+                    reason = error_chain_text(&failure),
                     "cannot synchronize a mount"
                 );
                 JobOutcome::Done
             }
             Err(failure) if failure.is_transient() => {
-                JobOutcome::Retry { after: None, reason: format_error_chain(&failure) }
+                JobOutcome::Retry { after: None, reason: error_chain_text(&failure) }
             }
-            Err(failure) => JobOutcome::Failed { reason: format_error_chain(&failure) },
+            Err(failure) => JobOutcome::Failed { reason: error_chain_text(&failure) },
         }
     }
 }

@@ -97,9 +97,7 @@ pub fn node_name_of_escaped(escaped: &str) -> String {
         _ => head,
     };
     let hash = Sha256::digest(escaped.as_bytes());
-    let mut name = format!("{head}%~");
-    hash.iter().take(16).for_each(|byte| name.push_str(&format!("{byte:02x}")));
-    name
+    format!("{head}%~{:.32}", hex::encode(hash))
 }
 
 #[cfg(test)]

@@ -2,14 +2,18 @@
 //!
 //! Buckets are addressed in path style (`https://host/bucket/key`), which all servers support. Requests are signed with
 //! AWS Signature 4 if the location has credentials.
+//!
+//! Not here: the buckets of `blobs`, which only hold keys of ours (`docs/decisions/0010-own-code-beside-kept-crates.md`).
 
 use std::io::Read;
+use std::path::PathBuf;
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::Method;
 use jiff::Timestamp;
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
+use tympan_blobs::parse_profile;
 
 use crate::mount_location::{MountLocation, MountSecret};
 use crate::mount_source::{
@@ -23,6 +27,8 @@ use crate::xml_reader::{self, XmlEvent};
 const DEFAULT_S3_REGION: &str = "us-east-1";
 /// Maximum number of pages of one listing, because a server may announce further pages without end.
 const MAX_LISTING_PAGES: usize = 20_000;
+/// The header for the session token of temporary credentials.
+const TOKEN_HEADER: &str = "x-amz-security-token";
 /// The SHA-256 hash of an empty body.
 const EMPTY_BODY_HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -34,7 +40,57 @@ pub(crate) struct BucketSource {
     /// Empty, or ends with a slash.
     prefix: String,
     region: String,
-    access_key: Option<(String, MountSecret)>,
+    credentials: Option<S3CredentialSource>,
+}
+
+/// Where the credentials of requests come from.
+#[derive(Debug)]
+enum S3CredentialSource {
+    Fixed(S3Credentials),
+    /// A file of AWS's tools, whose profile `default` applies.
+    File(PathBuf),
+}
+
+impl S3CredentialSource {
+    /// Returns the credentials that are valid now.
+    fn current(&self) -> Result<S3Credentials, MountSourceError> {
+        match self {
+            Self::Fixed(credentials) => Ok(credentials.clone()),
+            Self::File(file) => {
+                let location = || file.display().to_string();
+                let text = std::fs::read_to_string(file)
+                    .map_err(|source| MountSourceError::Read { file: location(), source })?;
+                S3Credentials::from_profile(&text).ok_or_else(|| MountSourceError::Refused {
+                    location: location(),
+                    reason: "its profile `default` has no `aws_access_key_id` and \
+                             `aws_secret_access_key`"
+                        .to_owned(),
+                })
+            }
+        }
+    }
+}
+
+/// An access key, with a session token if it is temporary.
+#[derive(Debug, Clone)]
+struct S3Credentials {
+    key_id: String,
+    secret: MountSecret,
+    session_token: Option<MountSecret>,
+}
+
+impl S3Credentials {
+    fn from_profile(text: &str) -> Option<Self> {
+        let settings = parse_profile(text, "default");
+        let setting = |name: &str| {
+            settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+        };
+        Some(Self {
+            key_id: setting("AWS_ACCESS_KEY_ID")?,
+            secret: MountSecret::new(setting("AWS_SECRET_ACCESS_KEY")?),
+            session_token: setting("AWS_SESSION_TOKEN").map(MountSecret::new),
+        })
+    }
 }
 
 impl BucketSource {
@@ -54,8 +110,13 @@ impl BucketSource {
             Some(endpoint) => endpoint.trim_end_matches('/').to_owned(),
             None => format!("https://s3.{region}.amazonaws.com"),
         };
-        let keys = match (&location.user, &location.secret) {
-            (Some(user), Some(secret)) => Some((user.clone(), secret.clone())),
+        let credentials = match (&location.credentials_file, &location.user, &location.secret) {
+            (Some(file), _, _) => Some(S3CredentialSource::File(file.clone())),
+            (None, Some(user), Some(secret)) => Some(S3CredentialSource::Fixed(S3Credentials {
+                key_id: user.clone(),
+                secret: secret.clone(),
+                session_token: None,
+            })),
             _ => None,
         };
         // Requests are authenticated by signatures, not by a password header.
@@ -66,7 +127,7 @@ impl BucketSource {
             name: name.to_owned(),
             prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
             region,
-            access_key: keys,
+            credentials,
         })
     }
 
@@ -81,7 +142,8 @@ impl BucketSource {
             .map(|(name, value)| format!("{name}={}", escape_url_part(value.as_bytes())));
         let query = pairs.collect::<Vec<_>>().join("&");
         let mut headers = Vec::new();
-        if let Some((id, secret)) = &self.access_key {
+        if let Some(source) = &self.credentials {
+            let credentials = source.current()?;
             let now = Timestamp::now();
             let request = S3SignedRequest {
                 host: self.host.authority(),
@@ -91,7 +153,9 @@ impl BucketSource {
             };
             headers.push(("x-amz-date", now.strftime("%Y%m%dT%H%M%SZ").to_string()));
             headers.push(("x-amz-content-sha256", EMPTY_BODY_HASH.to_owned()));
-            headers.push(("authorization", request.authorization_header(id, secret, now)));
+            headers.push(("authorization", request.authorization_header(&credentials, now)));
+            let token = credentials.session_token;
+            headers.extend(token.map(|token| (TOKEN_HEADER, token.expose_secret().to_owned())));
         }
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
         self.host.send_request(&Method::GET, &target, &headers, "")
@@ -107,24 +171,32 @@ struct S3SignedRequest<'a> {
 }
 
 impl S3SignedRequest<'_> {
-    fn authorization_header(&self, id: &str, secret: &MountSecret, now: Timestamp) -> String {
+    fn authorization_header(&self, credentials: &S3Credentials, now: Timestamp) -> String {
         let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
         let day = now.strftime("%Y%m%d").to_string();
-        let names = "host;x-amz-content-sha256;x-amz-date";
-        let request = format!(
-            "GET\n{}\n{}\nhost:{}\nx-amz-content-sha256:{EMPTY_BODY_HASH}\nx-amz-date:{time}\n\n{names}\n{EMPTY_BODY_HASH}",
-            self.path, self.query, self.host
+        let mut names = "host;x-amz-content-sha256;x-amz-date".to_owned();
+        let mut headers = format!(
+            "host:{}\nx-amz-content-sha256:{EMPTY_BODY_HASH}\nx-amz-date:{time}\n",
+            self.host
         );
+        if let Some(token) = &credentials.session_token {
+            names.push_str(&format!(";{TOKEN_HEADER}"));
+            headers.push_str(&format!("{TOKEN_HEADER}:{}\n", token.expose_secret()));
+        }
+        let request =
+            format!("GET\n{}\n{}\n{headers}\n{names}\n{EMPTY_BODY_HASH}", self.path, self.query);
         let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let hash = to_hex(&Sha256::digest(request.as_bytes()));
+        let hash = hex::encode(Sha256::digest(request.as_bytes()));
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}");
-        let mut key = hmac_sha256(format!("AWS4{}", secret.expose_secret()).as_bytes(), &day);
+        let secret = format!("AWS4{}", credentials.secret.expose_secret());
+        let mut key = hmac_sha256(secret.as_bytes(), &day);
         for part in [self.region, "s3", "aws4_request", &text] {
             key = hmac_sha256(&key, part);
         }
         format!(
-            "AWS4-HMAC-SHA256 Credential={id}/{scope}, SignedHeaders={names}, Signature={}",
-            to_hex(&key)
+            "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={}",
+            credentials.key_id,
+            hex::encode(key)
         )
     }
 }
@@ -133,10 +205,6 @@ fn hmac_sha256(key: &[u8], text: &str) -> Vec<u8> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return Vec::new() };
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().to_vec()
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One page of a listing.
@@ -304,16 +372,37 @@ mod tests {
             query: "max-keys=2&prefix=J",
             region: "us-east-1",
         };
-        let secret = MountSecret::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
-        let authorization = request.authorization_header(
-            "AKIAIOSFODNN7EXAMPLE",
-            &secret,
-            Timestamp::from_second(1_369_353_600).unwrap(),
-        );
+        let mut credentials = S3Credentials {
+            key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
+            secret: MountSecret::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+            session_token: None,
+        };
+        let now = Timestamp::from_second(1_369_353_600).unwrap();
+        let authorization = request.authorization_header(&credentials, now);
         assert!(
             authorization
                 .ends_with("34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
             "{authorization}"
         );
+        credentials.session_token = Some(MountSecret::new("token"));
+        let authorization = request.authorization_header(&credentials, now);
+        assert!(
+            authorization.contains(
+                "SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token,"
+            ),
+            "{authorization}"
+        );
+    }
+
+    #[test]
+    fn credentials_are_read_from_a_profile() {
+        let read = S3Credentials::from_profile;
+        let text = "[other]\naws_access_key_id = X\n[default]\naws_access_key_id = A\n\
+                    aws_secret_access_key = B\naws_session_token = C\n";
+        let credentials = read(text).unwrap();
+        assert_eq!(credentials.key_id, "A");
+        assert_eq!(credentials.secret.expose_secret(), "B");
+        assert_eq!(credentials.session_token, Some(MountSecret::new("C")));
+        assert!(read("[default]\naws_access_key_id = A\n").is_none());
     }
 }

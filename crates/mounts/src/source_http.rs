@@ -152,7 +152,7 @@ impl SourceHost {
             let response = match self.runtime.block_on(self.client.send(request)) {
                 Ok(response) => response,
                 Err(error) => {
-                    failure = unreachable(tympan_jobs::format_error_chain(&error));
+                    failure = unreachable(tympan_notation::error_chain_text(&error));
                     if error.is_transient() {
                         continue;
                     }

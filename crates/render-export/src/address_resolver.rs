@@ -445,7 +445,7 @@ fn add_hash_to_name(name: &str, text: &str) -> String {
 
 /// Hashes a text for a name. The 32 bits of OpenCms would let visitors find two queries with one name.
 fn name_hash(text: &str) -> String {
-    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    format!("{:.32}", hex::encode(Sha256::digest(text)))
 }
 
 /// Validates a file name, and removes its leading slash.

@@ -103,12 +103,6 @@ impl StaticExporter {
     }
 }
 
-/// Returns true if a content path is at or below another one.
-fn is_at_or_below(path: &str, outer: &str) -> bool {
-    outer == "/"
-        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 /// Returns true if the disk is full.
 fn is_disk_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)

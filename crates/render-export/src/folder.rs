@@ -136,7 +136,7 @@ impl ExportFolder {
             Ok(())
         })?;
         waiting.bytes = bytes;
-        waiting.hash = to_hex(&hasher.finalize());
+        waiting.hash = hex::encode(hasher.finalize());
         Ok(waiting)
     }
 
@@ -289,7 +289,7 @@ fn hash_content(content: &mut dyn Read) -> io::Result<String> {
         hasher.update(part);
         Ok(())
     })?;
-    Ok(to_hex(&hasher.finalize()))
+    Ok(hex::encode(hasher.finalize()))
 }
 
 /// Reads all bytes in chunks.
@@ -306,10 +306,6 @@ fn for_each_chunk(
             Err(error) => return Err(error),
         }
     }
-}
-
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@
 //! case by itself.
 
 mod address_resolver;
+mod config;
 mod environment;
 mod error;
 mod exporter;
@@ -35,6 +36,7 @@ mod report;
 mod rule;
 
 pub use address_resolver::{ExportAddress, NotExportedReason};
+pub use config::{ExportSection, ExportTrigger, ParsedExportRule};
 pub use environment::{EXPORT_USER, ExportEnvironment, ExportImageSource};
 pub use error::{ExportError, ExportResult};
 pub use exporter::{

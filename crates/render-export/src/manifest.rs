@@ -24,8 +24,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tympan_render::{ChangedAspects, DependencySet};
 
-use crate::folder::to_hex;
-
 /// The version of the record format.
 const MANIFEST_FORMAT: u64 = 1;
 /// Maximum number of obsolete records before the file is rewritten.
@@ -386,7 +384,7 @@ fn format_line(record: &Value) -> String {
 }
 
 fn line_checksum(text: &[u8]) -> String {
-    to_hex(Sha256::digest(text).get(..4).unwrap_or_default())
+    format!("{:.8}", hex::encode(Sha256::digest(text)))
 }
 
 /// Parses a line; `None` if it is truncated or damaged.
@@ -409,7 +407,7 @@ mod tests {
         ExportManifestEntry {
             file: file.to_owned(),
             source: reads.to_owned(),
-            hash: Some(to_hex(&Sha256::digest(file))),
+            hash: Some(hex::encode(Sha256::digest(file))),
             dependencies: Arc::new(DependencySet::from_recorded(&[(
                 path,
                 PathAspects::NAVIGATION_HEAD,
@@ -465,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn other_settings_and_newer_formats_are_told_apart() {
+    fn other_settings_and_newer_formats_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tree.manifest");
         ExportManifest::create(&path, "s").unwrap();

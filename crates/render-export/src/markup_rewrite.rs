@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 
+use tympan_notation::escape_html;
 use tympan_render::INCLUDE_ATTRIBUTE;
 
 /// The use of an address, which decides whether its scheme may differ from that of its page.
@@ -190,8 +191,8 @@ fn rewrite_tag(
         });
         match changed {
             // A value without quotes cannot hold every address.
-            Some(text) if attribute.is_quoted => out.push_str(&escape_attribute(&text)),
-            Some(text) => out.push_str(&format!("\"{}\"", escape_attribute(&text))),
+            Some(text) if attribute.is_quoted => out.push_str(&escape_html(&text)),
+            Some(text) => out.push_str(&format!("\"{}\"", escape_html(&text))),
             None => out.push_str(written),
         }
         at = attribute.value_end;
@@ -343,10 +344,6 @@ fn escape_css_string(text: &str) -> String {
     text.replace('\\', "%5C").replace('"', "%22").replace('\n', "%0A")
 }
 
-fn escape_attribute(text: &str) -> String {
-    text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;").replace('<', "&lt;")
-}
-
 /// Resolves the character references that occur in addresses; others stay unchanged.
 fn unescape_attribute(text: &str) -> Cow<'_, str> {
     if !text.contains('&') {
@@ -470,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_parts_are_told_apart() {
+    fn links_and_parts_are_distinguished() {
         let (_, references) =
             seen("<a href=1><link href=2><img src=3><area href=4><use xlink:href=5>");
         assert_eq!(

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use sha2::{Digest, Sha256};
 
 use crate::address_resolver::ExportRuleSet;
-use crate::folder::to_hex;
 use crate::rule::ExportRule;
 
 /// The extensions that OpenCms exports by default, and more recent ones.
@@ -99,7 +98,7 @@ impl ExportOptions {
         self.rules
             .iter()
             .for_each(|rule| text.push_str(&format!(" {:?}", rule.fingerprint_parts())));
-        to_hex(Sha256::digest(text).get(..8).unwrap_or_default())
+        format!("{:.16}", hex::encode(Sha256::digest(text)))
     }
 
     pub(crate) fn rule_set(&self) -> ExportRuleSet {

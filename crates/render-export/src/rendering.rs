@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tympan_content::{NodePath, Repository, Snapshot};
+use tympan_notation::escape_html;
 use tympan_render::{
     AddressReader, BlobBody, DependencySet, FileContainment, FileDelivery, ImageAddress,
     ReadRecording, RenderOutcome, RenderRequest, RenderResponse, RenderResponseBody, RequestFacts,
-    SiteAddresses, decode_by_media_type, encode_by_media_type, encode_path, escape_html,
-    media_type,
+    SiteAddresses, decode_by_media_type, encode_by_media_type, encode_path, media_type,
 };
 
 use crate::address_resolver::{

@@ -19,7 +19,7 @@
 //! On failure: the cached copy is used while it is younger than `max_stale`. After that there is no value, and the
 //! template prints its own fallback.
 //!
-//! Not here: HTTP ([`BackendClient`]). Output rendered from such data is never cached as a fragment, and its response
+//! Not here: HTTP ([`BackendClient`], [`crate::HttpBackendClient`]). Output rendered from such data is never cached as a fragment, and its response
 //! states how long it may be cached ([`crate::RequestReads::max_age`]).
 
 use std::collections::{BTreeMap, HashMap};
@@ -253,7 +253,7 @@ impl BackendRegistry {
         match endpoint.acquire_fetch_slot(path, (now, until)) {
             BackendFetchDecision::Cached(value) => Ok(value),
             BackendFetchDecision::Fetch(sent) => {
-                Ok(self.fetch_and_cache((name, endpoint), path, (now, until, sent)))
+                Ok(self.fetch_and_cache(name, endpoint, path, now, until, sent))
             }
         }
     }
@@ -308,9 +308,12 @@ impl BackendRegistry {
     /// Requests the back end and caches the response.
     fn fetch_and_cache(
         &self,
-        (name, endpoint): (&str, &BackendEndpoint),
+        name: &str,
+        endpoint: &BackendEndpoint,
         path: &str,
-        (now, until, sent): (Instant, Instant, u64),
+        now: Instant,
+        until: Instant,
+        sent: u64,
     ) -> Option<Value> {
         let back_end = &endpoint.config;
         let url = format!("{}{path}", back_end.base_url.trim_end_matches('/'));

@@ -92,9 +92,11 @@ impl ClientLibrarySet {
                 let mut text = String::new();
                 libraries.append_sources(
                     sources,
-                    (folder, source),
+                    folder,
+                    source,
                     kind,
-                    (&mut text, &mut BTreeSet::new()),
+                    &mut text,
+                    &mut BTreeSet::new(),
                 );
                 if !text.is_empty() {
                     let text = Bytes::from(minify(&text, kind, folder));
@@ -112,16 +114,18 @@ impl ClientLibrarySet {
     fn append_sources(
         &self,
         sources: &BTreeMap<String, ClientLibrarySource>,
-        (folder, source): (&str, &ClientLibrarySource),
+        folder: &str,
+        source: &ClientLibrarySource,
         kind: ClientLibraryKind,
-        (text, visited_folders): (&mut String, &mut BTreeSet<String>),
+        text: &mut String,
+        visited_folders: &mut BTreeSet<String>,
     ) {
         if !visited_folders.insert(folder.to_owned()) {
             return;
         }
         for embedded in self.category_folders(&source.embeds) {
             if let Some(inner) = sources.get(&embedded) {
-                self.append_sources(sources, (&embedded, inner), kind, (text, visited_folders));
+                self.append_sources(sources, &embedded, inner, kind, text, visited_folders);
             }
         }
         for file in listed_files(source, kind) {

@@ -18,7 +18,8 @@
 
 use std::collections::HashMap;
 
-use crate::html_escape::escape_html;
+use tympan_notation::escape_html;
+
 use crate::page::container_policy::relative_resource_type;
 use crate::page::link::encode_path;
 

@@ -167,7 +167,7 @@ impl ImageAddress {
         // A shape or format contains no line break, so that the parts are unambiguous.
         mac.update(format!("{}\n{}\n{}", self.shape, self.extension.name(), self.asset).as_bytes());
         let digest = mac.finalize().into_bytes();
-        Some(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+        Some(format!("{:.32}", hex::encode(digest)))
     }
 }
 

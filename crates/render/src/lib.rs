@@ -18,7 +18,7 @@ mod dependency;
 mod dynamic_inclusion;
 mod error;
 mod fragment;
-mod html_escape;
+mod http_backend;
 mod i18n;
 mod image_address;
 pub mod ledger;
@@ -48,7 +48,7 @@ pub use fragment::{
     ComponentCacheReport, FragmentCache, FragmentCacheOptions, FragmentCacheReport,
     FragmentInvalidationMode, FragmentLookupCounts, UncachedReason,
 };
-pub use html_escape::escape_html;
+pub use http_backend::{HttpBackendClient, HttpBackendEndpoint};
 pub use image_address::{
     ImageAddress, ImageFormatExtension, ImageShape, ImageSigningKey, MAX_IMAGE_SIDE,
 };

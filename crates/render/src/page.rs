@@ -5,6 +5,7 @@
 pub(crate) mod container_policy;
 pub(crate) mod link;
 pub(crate) mod list_query;
+mod list_result;
 pub(crate) mod search;
 
 use std::cmp::Reverse;
@@ -14,23 +15,12 @@ use tympan_content::{JCR_CONTENT, JcrDate, Node, NodePath, NodeSummary, Property
 
 use crate::dependency::content_reader::ContentReader;
 use crate::page::link::{AuthorLink, BLOCKED_LINK, encode_path, parse_author_link};
-use crate::page::list_query::ListQueryKind;
+use crate::page::list_query::{ListQueryKind, PageOrder};
 
 /// The folder of tag nodes.
 const TAGS_FOLDER: &str = "/content/cq:tags";
 /// Maximum length of a chain of tag moves; a longer one is a mistake.
 const MAX_TAG_MOVES: usize = 16;
-
-/// The order of pages in [`list_pages`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PageOrder {
-    /// Last modified first.
-    Modified,
-    /// The property `date` of the content, else the last modification; latest first.
-    Date,
-    /// By title, ignoring case.
-    Title,
-}
 
 /// Returns the title, or the name if there is no title.
 pub(crate) fn page_title(page: &Node) -> String {

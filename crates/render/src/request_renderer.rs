@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use percent_encoding::percent_decode_str;
 use tympan_content::{Node, NodePath};
 use tympan_content_query::QueryEngine;
+use tympan_notation::escape_html;
 
 use crate::backend::BackendRegistry;
 use crate::client_library::client_library_file::{
@@ -16,7 +17,6 @@ use crate::client_library::client_library_file::{
 use crate::dependency::content_reader::{ContentReader, RequestFacts, RequestReads};
 use crate::dynamic_inclusion::INCLUDE_HEADER;
 use crate::fragment::{FragmentCache, FragmentHole, FragmentLookupCounts};
-use crate::html_escape::escape_html;
 use crate::image_address::ImageSigningKey;
 use crate::page;
 use crate::page::link::{self, AuthorLink, encode_path};

@@ -13,7 +13,7 @@ use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg::fontdb::Database;
 use resvg::usvg::{Options, Tree};
 
-use crate::html_escape::escape_html;
+use tympan_notation::escape_html;
 
 /// The built-in font.
 const DEFAULT_FONT: &[u8] = include_bytes!("../fonts/DejaVuSans.ttf");

@@ -16,6 +16,7 @@
 //! Agents are read again for each job, so that a change also applies to waiting jobs.
 
 use tympan_content::{Node, NodePath, Property, Snapshot, Value};
+use tympan_jobs::escape_topic_part;
 
 use crate::Result;
 
@@ -175,6 +176,12 @@ fn parse_agent(
         method: text("protocolHTTPMethod"),
         config_error: fault,
     })
+}
+
+/// Returns the topic of an agent's jobs, which are in an ordered queue of their own.
+#[must_use]
+pub fn agent_topic(role: &str, agent: &str) -> String {
+    format!("com/day/cq/replication/job/{role}/{}", escape_topic_part(agent))
 }
 
 fn string_values(content: &Node, name: &str) -> Vec<String> {

@@ -27,6 +27,20 @@ pub enum Error {
         /// The error message in the response.
         message: String,
     },
+    /// The remote side is not an instance that receives blobs.
+    #[error("`{target}` is not an instance that receives blobs")]
+    NoReceiver {
+        /// The URL of the remote side.
+        target: String,
+    },
+    /// The address of a remote side is invalid.
+    #[error("`{url}` is not a URL")]
+    InvalidUrl {
+        /// The address.
+        url: String,
+        /// The fault in it.
+        source: http::Error,
+    },
     /// The remote side lacks parts that must be sent first.
     #[error("{} chunks and {} blobs are missing here", chunks.len(), blobs.len())]
     Missing {
@@ -95,6 +109,8 @@ impl Error {
             Self::Refused { status, .. } => *status != 400 && *status != 422,
             Self::Missing { .. } => true,
             Self::Malformed(_)
+            | Self::NoReceiver { .. }
+            | Self::InvalidUrl { .. }
             | Self::Mismatch { .. }
             | Self::InvalidAgent { .. }
             | Self::LostBlob(_)

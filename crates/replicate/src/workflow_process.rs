@@ -11,14 +11,15 @@ use std::time::SystemTime;
 use serde_json::Map;
 use tokio::runtime::Handle;
 use tympan_content::{NodePath, SubtreeScope};
+use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{StepOutcome, StepRun, WorkflowProcess};
-use tympan_jobs::{JobContext, format_error_chain};
+use tympan_notation::error_chain_text;
 
-use crate::replication_request::{
+use crate::replicator::Replicator;
+use crate::request::replication_request::{
     ActivationVersioning, ReplicationAction, ReplicationRequest, require_replicate_permission,
     viewer_of_user,
 };
-use crate::replicator::Replicator;
 use crate::{Error, Result};
 
 /// Returns the workflow processes of a replicator.
@@ -77,8 +78,8 @@ impl WorkflowProcess for ReplicateProcess {
     fn run(&self, step: &StepRun, _context: &JobContext) -> StepOutcome {
         match self.replicate_payload(step) {
             Ok(()) => StepOutcome::Done(Map::new()),
-            Err(error) if is_retryable(&error) => StepOutcome::Retry(format_error_chain(&error)),
-            Err(error) => StepOutcome::Failed(format_error_chain(&error)),
+            Err(error) if is_retryable(&error) => StepOutcome::Retry(error_chain_text(&error)),
+            Err(error) => StepOutcome::Failed(error_chain_text(&error)),
         }
     }
 }

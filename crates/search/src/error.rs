@@ -103,18 +103,3 @@ impl From<Error> for QueryError {
         }
     }
 }
-
-/// Joins an error's message with those of its causes.
-pub(crate) fn join_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let next_text = next.to_string();
-        // Transparent errors repeat their cause.
-        if !text.ends_with(&next_text) {
-            text = format!("{text}: {next_text}");
-        }
-        cause = next.source();
-    }
-    text
-}

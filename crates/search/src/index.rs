@@ -3,192 +3,38 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwapOption;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tantivy::Term;
 use tantivy::schema::Value;
-use tantivy::{DocAddress, Searcher, TantivyDocument, Term};
-use tympan_content::{ChunkId, NodePath, Repository, Snapshot};
+use tympan_content::{ChunkId, NodePath, Repository};
 use tympan_content_query::{FullTextIndex, FullTextPage, FullTextRequest, ReadableTextFn};
 
 use crate::error::{Error, Result};
-use crate::index_document::{IndexDocumentBuilder, is_indexed};
-use crate::index_folder::{OpenDirectoryFn, SearchIndexBuild, SearchIndexFolder};
-use crate::index_follower::SearchIndexFollower;
-use crate::index_status::{IndexingFailure, SearchIndexCounters, SearchIndexStatus};
-use crate::index_view::SearchIndexView;
-use crate::rebuild::SearchIndexRebuildControl;
-use crate::schema::{SearchIndexFields, build_schema};
-use crate::text_extraction::{BlobTextExtractor, PdfReader};
-use crate::top_hit::{ScoredHit, TopHitsCollector};
-use crate::unsynced_directory::{self, UnsyncedDirectory};
+use crate::indexing::index_document::{IndexDocumentBuilder, is_indexed};
+use crate::indexing::index_folder::{OpenDirectoryFn, SearchIndexBuild, SearchIndexFolder};
+use crate::indexing::index_follower::SearchIndexFollower;
+use crate::indexing::index_state::{SearchIndexOptions, SearchIndexState, ServedBuild};
+use crate::indexing::index_status::{IndexingFailure, SearchIndexCounters, SearchIndexStatus};
+use crate::indexing::schema::build_schema;
+use crate::indexing::unsynced_directory::{self, UnsyncedDirectory};
+use crate::searching::index_view::SearchIndexView;
+use crate::searching::top_hit::TopHitsCollector;
+use crate::text_extraction::BlobTextExtractor;
 
 /// The maximum number of revisions up to which the lag is counted.
 const MAX_LAG_REVISIONS: usize = 1000;
 /// The maximum number of failures that are reported in detail.
 const MAX_REPORTED_FAILURES: usize = 100;
 
-/// The options of an index.
-#[derive(Debug, Clone)]
-pub struct SearchIndexOptions {
-    /// The number of threads that read documents while many are indexed; at least two.
-    pub threads: usize,
-    /// The reader for PDF files; `None` to index none of them.
-    pub pdf_reader: Option<PdfReader>,
-}
-
-impl Default for SearchIndexOptions {
-    fn default() -> Self {
-        Self { threads: 2, pdf_reader: None }
-    }
-}
-
 /// The full-text index of a repository. A thread follows the content until [`SearchIndex::close`] is called or the
 /// index is dropped.
 pub struct SearchIndex {
     pub(crate) state: Arc<SearchIndexState>,
     follower_thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// The state shared by searches and the follower.
-pub(crate) struct SearchIndexState {
-    pub(crate) folder: SearchIndexFolder,
-    pub(crate) options: SearchIndexOptions,
-    pub(crate) document_builder: IndexDocumentBuilder,
-    pub(crate) counters: SearchIndexCounters,
-    lease_holder: String,
-    served_build: ArcSwapOption<ServedBuild>,
-    control: Mutex<SearchIndexFollowerControl>,
-    /// Set when the index is closing, to end work in progress early.
-    pub(crate) is_cancelled: AtomicBool,
-    control_changed: Condvar,
-}
-
-/// The signals between the index and the follower.
-#[derive(Debug, Default)]
-struct SearchIndexFollowerControl {
-    is_closing: bool,
-    is_wake_requested: bool,
-    is_rebuild_requested: bool,
-    pause_reason: Option<String>,
-    rebuild: Option<Arc<SearchIndexRebuildControl>>,
-    /// The number of the last pass of the follower that began; the next field has the last one that succeeded.
-    last_begun_pass: u64,
-    last_ended_pass: u64,
-}
-
-/// The build that serves searches: one commit of a build, and the indexed state of the content.
-#[derive(Clone)]
-pub(crate) struct ServedBuild {
-    pub(crate) build: Arc<SearchIndexBuild>,
-    pub(crate) searcher: Searcher,
-    /// Protects the root from collection while the build is served.
-    pub(crate) snapshot: Snapshot,
-}
-
-impl ServedBuild {
-    pub(crate) fn new(build: Arc<SearchIndexBuild>, snapshot: Snapshot) -> Self {
-        Self { searcher: build.reader.searcher(), build, snapshot }
-    }
-}
-
-impl SearchIndexState {
-    pub(crate) fn repository(&self) -> &Repository {
-        &self.document_builder.repository
-    }
-
-    pub(crate) fn fields(&self) -> &SearchIndexFields {
-        &self.document_builder.fields
-    }
-
-    /// Returns the name of the lease holder that protects the indexed root.
-    pub(crate) fn lease_holder(&self) -> &str {
-        &self.lease_holder
-    }
-
-    pub(crate) fn served_build(&self) -> Option<Arc<ServedBuild>> {
-        self.served_build.load_full()
-    }
-
-    /// Serves searches from a new build from now on, and clears a pending rebuild request.
-    pub(crate) fn serve_new_build(&self, served: ServedBuild) {
-        self.serve_build(served);
-        self.control.lock().is_rebuild_requested = false;
-    }
-
-    /// Serves searches from this build from now on.
-    pub(crate) fn serve_build(&self, served: ServedBuild) {
-        self.served_build.store(Some(Arc::new(served)));
-        self.control.lock().pause_reason = None;
-    }
-
-    /// Begins a pass of the follower; returns `None` if the index is closing.
-    pub(crate) fn begin_pass(&self) -> Option<u64> {
-        let mut control = self.control.lock();
-        control.is_wake_requested = false;
-        control.last_begun_pass += 1;
-        (!control.is_closing).then_some(control.last_begun_pass)
-    }
-
-    pub(crate) fn end_pass(&self, pass: u64) {
-        let mut control = self.control.lock();
-        // A pass succeeds only if there is a build to serve.
-        if self.served_build.load().is_some() {
-            control.last_ended_pass = pass;
-            control.pause_reason = None;
-        }
-        drop(control);
-        self.control_changed.notify_all();
-    }
-
-    /// Waits for a signal, or until the time has passed.
-    pub(crate) fn wait_for_work(&self, time: Duration) {
-        let deadline = Instant::now() + time;
-        let mut control = self.control.lock();
-        while !control.is_wake_requested
-            && !control.is_closing
-            && !self.control_changed.wait_until(&mut control, deadline).timed_out()
-        {}
-    }
-
-    pub(crate) fn wake_follower(&self) {
-        self.control.lock().is_wake_requested = true;
-        self.control_changed.notify_all();
-    }
-
-    pub(crate) fn pause(&self, reason: String) {
-        self.counters.pauses.fetch_add(1, Ordering::Relaxed);
-        self.control.lock().pause_reason = Some(reason);
-        self.control_changed.notify_all();
-    }
-
-    pub(crate) fn set_rebuild(&self, rebuild: Option<Arc<SearchIndexRebuildControl>>) {
-        self.control.lock().rebuild = rebuild;
-    }
-
-    pub(crate) fn request_rebuild(&self) {
-        self.control.lock().is_rebuild_requested = true;
-    }
-
-    /// Returns true once for each rebuild request.
-    pub(crate) fn take_rebuild_request(&self) -> bool {
-        std::mem::take(&mut self.control.lock().is_rebuild_requested)
-            || self.served_build.load().is_none()
-    }
-
-    fn require_served(&self) -> Result<Arc<ServedBuild>> {
-        self.served_build().ok_or_else(|| {
-            let rebuild = self.control.lock().rebuild.clone();
-            let progress = rebuild.map_or(Default::default(), |rebuild| {
-                let progress = rebuild.progress();
-                (progress.done_documents, progress.total_documents)
-            });
-            Error::Building { done: progress.0, total: progress.1 }
-        })
-    }
 }
 
 impl SearchIndex {
@@ -214,17 +60,7 @@ impl SearchIndex {
             current.as_ref().map_or_else(new_lease_holder, |current| current.lease_holder.clone());
         let extractor = BlobTextExtractor { pdf: options.pdf_reader.clone() };
         let digest = IndexDocumentBuilder { repository, extractor, fields: build_schema().1 };
-        let shared = Arc::new(SearchIndexState {
-            folder,
-            options,
-            document_builder: digest,
-            counters: SearchIndexCounters::default(),
-            lease_holder: holder,
-            served_build: ArcSwapOption::empty(),
-            control: Mutex::default(),
-            is_cancelled: AtomicBool::new(false),
-            control_changed: Condvar::new(),
-        });
+        let shared = Arc::new(SearchIndexState::new(folder, options, digest, holder));
         if let Some(current) = current {
             match reopen_current_build(&shared, &current.build_name) {
                 Ok(served) => {
@@ -233,7 +69,7 @@ impl SearchIndex {
                     verify_checksums(&shared, build);
                 }
                 Err(error) => {
-                    tracing::warn!(reason = %crate::error::join_causes(&error), "rebuilding the full-text \
+                    tracing::warn!(reason = %tympan_notation::error_chain_text(&error), "rebuilding the full-text \
                         index");
                 }
             }
@@ -269,29 +105,12 @@ impl SearchIndex {
     /// Waits until the index serves the newest state or a later one; returns true if it does within the time.
     #[must_use]
     pub fn wait_until_current(&self, most: Duration) -> bool {
-        let deadline = Instant::now() + most;
-        let mut control = self.state.control.lock();
-        let start_pass = control.last_begun_pass;
-        // The wake-up is requested only once: an unsuccessful pass wakes this thread too, and the two would keep waking
-        // each other.
-        control.is_wake_requested = true;
-        self.state.control_changed.notify_all();
-        while control.last_ended_pass <= start_pass {
-            if control.is_closing {
-                return false;
-            }
-            if self.state.control_changed.wait_until(&mut control, deadline).timed_out() {
-                return false;
-            }
-        }
-        true
+        self.state.wait_until_current(most)
     }
 
     /// Stops following. Searches continue with the existing index.
     pub fn close(&self) {
-        self.state.control.lock().is_closing = true;
-        self.state.is_cancelled.store(true, Ordering::Relaxed);
-        self.state.control_changed.notify_all();
+        self.state.begin_closing();
         let thread = self.follower_thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
@@ -311,13 +130,9 @@ impl SearchIndex {
     /// # Errors
     /// If the history of the content or the index cannot be read.
     pub fn status(&self, now: SystemTime) -> Result<SearchIndexStatus> {
-        let control = self.state.control.lock();
-        let mut status = SearchIndexStatus {
-            pause_reason: control.pause_reason.clone(),
-            rebuild_progress: control.rebuild.as_ref().map(|rebuild| rebuild.progress()),
-            ..SearchIndexStatus::default()
-        };
-        drop(control);
+        let (pause_reason, rebuild_progress) = self.state.follower_status();
+        let mut status =
+            SearchIndexStatus { pause_reason, rebuild_progress, ..SearchIndexStatus::default() };
         let Some(served) = self.state.served_build() else { return Ok(status) };
         let root = served.snapshot.root_id();
         status.indexed_root = Some(root);
@@ -346,7 +161,7 @@ impl SearchIndex {
         let (count, hits) = search.map_err(failed_to_read)?;
         status.failure_count = count as u64;
         for hit in hits {
-            let document = load_hit_document(&served.searcher, &hit).map_err(failed_to_read)?;
+            let document = hit.load_document(&served.searcher).map_err(failed_to_read)?;
             let reasons: Vec<&str> =
                 document.get_all(fields.failure).filter_map(|reason| reason.as_str()).collect();
             status
@@ -443,13 +258,6 @@ fn verify_checksums(shared: &Arc<SearchIndexState>, build: Arc<SearchIndexBuild>
     };
     // Without a thread, damage is detected when it is read.
     drop(std::thread::Builder::new().name("search-validate".to_owned()).spawn(run));
-}
-
-pub(crate) fn load_hit_document(
-    searcher: &Searcher,
-    hit: &ScoredHit,
-) -> tantivy::Result<TantivyDocument> {
-    searcher.doc(DocAddress::new(hit.segment, hit.document))
 }
 
 /// Creates a lease holder name for a new follower.

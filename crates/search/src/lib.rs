@@ -14,33 +14,17 @@
 //! Not here: the permission to see a hit (the query engine checks it in content), HTTP, the syntax of queries.
 
 mod analyzer;
-mod document_writer;
 mod error;
-mod excerpt;
-mod facet;
 mod index;
-mod index_document;
-mod index_folder;
-mod index_follower;
-mod index_status;
-mod index_view;
+mod indexing;
 mod language;
-mod memory_budget;
-mod merge_policy;
-mod query_planner;
-mod reader_vocabulary;
-mod rebuild;
-mod schema;
-mod similar_query;
-mod suggestion;
+mod searching;
 mod text_extraction;
-mod top_hit;
-mod unsynced_directory;
-mod word_expansion;
 
 pub use error::{Error, Result};
-pub use index::{SearchIndex, SearchIndexOptions};
-pub use index_status::{
+pub use index::SearchIndex;
+pub use indexing::index_state::SearchIndexOptions;
+pub use indexing::index_status::{
     IndexingFailure, SearchIndexCounters, SearchIndexProgress, SearchIndexStatus,
 };
 pub use text_extraction::{PdfReader, read_pdf};

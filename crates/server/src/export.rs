@@ -74,7 +74,7 @@ impl Instance {
                 }
                 done => done,
             };
-            let report = report.map_err(|error| tympan_jobs::format_error_chain(&error))?;
+            let report = report.map_err(|error| tympan_notation::error_chain_text(&error))?;
             let failed = report.findings.iter().filter(|finding| finding.is_failure() && is_new);
             failed.for_each(|finding| tracing::warn!(reason = %finding, "export failed"));
             if report.written + report.removed > 0 {
@@ -122,7 +122,7 @@ pub(crate) async fn handle_missing_file(
     let is_head = parts.method == Method::HEAD;
     instance
         .run_work(move |instance| {
-            export_missing_file(instance, &parts.headers, (&uri, &file_query, is_head))
+            export_missing_file(instance, &parts.headers, &uri, &file_query, is_head)
         })
         .await
 }
@@ -141,7 +141,9 @@ fn missing_file_of(query: &str) -> Option<(String, String)> {
 fn export_missing_file(
     instance: &Instance,
     headers: &http::HeaderMap,
-    (uri, file_query, is_head): (&str, &str, bool),
+    uri: &str,
+    file_query: &str,
+    is_head: bool,
 ) -> Result<Response> {
     let Some(export) = instance.static_export.get() else {
         return Err(RequestFailure::not_found(uri));
@@ -151,7 +153,7 @@ fn export_missing_file(
     let on_demand_response = on_demand_response.map_err(|error| {
         tracing::warn!(
             file = uri,
-            reason = tympan_jobs::format_error_chain(&error),
+            reason = tympan_notation::error_chain_text(&error),
             "export failed"
         );
         let message = "cannot export the page now; see the error log of the server";
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_query_of_a_file_is_told_apart() {
+    fn the_query_of_a_file_is_distinguished() {
         for (query, expected) in [
             ("exporturi=/a.html", Some(("/a.html", ""))),
             ("exporturi=/a.html&", Some(("/a.html", ""))),

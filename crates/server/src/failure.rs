@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 use tympan_content::{ConstraintViolation, ConstraintViolationKind, MergeConflict};
+use tympan_notation::error_chain_text;
 
 /// An error response.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl RequestFailure {
 
     /// Creates a failure for an internal error. The error is logged and its details are not disclosed, except that a
     /// full disk is reported as such.
-    fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> Self {
         if is_disk_full(error) {
             tracing::error!(reason = %error, "the disk is full");
             let message = "the disk is full: nothing was saved, but reads still work; free some space, then \
@@ -80,12 +81,12 @@ impl RequestFailure {
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let content = error.downcast_ref().or_else(|| inner?.downcast_ref());
         if let Some(hint) = content.and_then(tympan_content::Error::repair_hint) {
-            tracing::error!(reason = joined_error_messages(error), "stored data is damaged");
+            tracing::error!(reason = error_chain_text(error), "stored data is damaged");
             return Self::damaged_data(hint);
         }
         let is_of_base = content.is_some_and(tympan_content::Error::is_base_store_error);
         if is_of_base {
-            let reason = joined_error_messages(error);
+            let reason = error_chain_text(error);
             // Logged at debug level only, to avoid flooding the log: `/health` and the readers of the base report the
             // error.
             tracing::debug!(reason, "cannot read the base store");
@@ -99,7 +100,7 @@ impl RequestFailure {
             let message = format!("{error}; nothing was saved, try again in a moment");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, message);
         }
-        tracing::error!(reason = joined_error_messages(error), "request failed");
+        tracing::error!(reason = error_chain_text(error), "request failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal server error; see the error log of the server",
@@ -203,17 +204,6 @@ pub(crate) fn is_write_refused(error: &(dyn std::error::Error + 'static)) -> boo
             .any(|code| is_of_sqlite(&code) || code == "25006")
 }
 
-/// Joins the message of an error with those of its causes.
-fn joined_error_messages(error: &dyn std::error::Error) -> String {
-    let mut reason = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        reason = format!("{reason}: {next}");
-        cause = next.source();
-    }
-    reason
-}
-
 /// Describes a conflict with the values of all sides, and the author of the other change.
 pub(crate) fn conflict_json(conflict: &MergeConflict) -> Value {
     let text = |property: &Option<tympan_content::Property>| {
@@ -251,7 +241,7 @@ impl IntoResponse for RequestFailure {
 
 impl From<tympan_content::Error> for RequestFailure {
     fn from(error: tympan_content::Error) -> Self {
-        use tympan_content::Error;
+        use tympan_content::{Error, LostCursor};
         let status = match &error {
             Error::InvalidName { .. } | Error::ValueFormat { .. } => StatusCode::BAD_REQUEST,
             Error::NodeMissing(_) | Error::VersionMissing { .. } => StatusCode::NOT_FOUND,
@@ -289,7 +279,8 @@ impl From<tympan_content::Error> for RequestFailure {
                 };
                 Self { violations: vec![violation], ..failure }
             }
-            Error::CursorLost { oldest, newest, root, .. } => {
+            Error::CursorLost(lost) => {
+                let LostCursor { oldest, newest, root, .. } = *lost;
                 let failure = failure.with_detail("oldest", oldest).with_detail("newest", newest);
                 failure.with_detail("root", root.to_string())
             }
@@ -449,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_rules_are_told_one_by_one() {
+    fn broken_rules_are_reported_one_by_one() {
         let wrong = failure(|session| {
             session.add_node(&NodePath::new("/c").unwrap(), "nt:file").unwrap();
         });

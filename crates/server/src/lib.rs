@@ -14,6 +14,7 @@
 mod api;
 mod backup_log;
 mod change_follower;
+mod config;
 mod export;
 mod failure;
 mod instance;
@@ -27,19 +28,22 @@ mod route;
 mod write;
 
 pub use backup_log::BackupRun;
+pub use config::{PublishSection, Timing, TimingAudienceName};
 pub use instance::{Instance, InstanceOptions, InstanceRole, TimingAudience, TimingDisclosure};
 pub use login::password_policy::check_new_password;
 pub use login::secret::ensure_shared_secret;
 pub use login::{
-    AccountMark, LoginTokenScope, Logins, TokenInfo, TokenOwner, TokenTerms, create_user,
-    set_password,
+    AccountMark, AccountPasswordError, LoginTokenScope, Logins, PasswordHashError, TokenInfo,
+    TokenOwner, TokenTerms, create_user, set_password,
 };
+pub use observe::connection_metrics::connection_metrics_source;
 pub use observe::pool::PoolState;
 pub use page::headers::{PageHeaderError, PageHeaders};
 pub use page::image_render::ExportImageRenderer;
 pub use page::image_service::ImageOptions;
 pub use page::shortcut::InstanceShortcut;
 pub use query::budget::QueryBudgets;
+pub use replication::ledger_url_resolver::{LedgerUrlResolver, shorten_ledger_name};
 pub use route::{admin_router, main_router};
 
 /// The migrations that bring a state database to the current tables of this crate;

@@ -17,7 +17,6 @@ mod password_check;
 mod token;
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -54,6 +53,37 @@ const MAX_BASIC_LOGINS: usize = 1000;
 const BROWSER_COOKIE: &str = "tympan-known";
 /// Lifetime of the browser cookie.
 const BROWSER_COOKIE_LIFETIME: Duration = Duration::from_secs(180 * 24 * 3600);
+
+/// The error of creating a user with a password, or of setting one.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountPasswordError {
+    /// The account cannot be changed.
+    #[error(transparent)]
+    Content(#[from] tympan_content::Error),
+    /// The password was not hashed; the account is not at fault.
+    #[error("cannot hash the password")]
+    Hash(#[from] PasswordHashError),
+}
+
+/// The reason why a password was not hashed.
+#[derive(Debug, thiserror::Error)]
+pub enum PasswordHashError {
+    /// The system has no random bytes for the salt.
+    #[error("cannot get random bytes from the system")]
+    Salt(#[from] getrandom::Error),
+    /// The hash function failed.
+    #[error("the hash function failed")]
+    Function(#[from] argon2::password_hash::Error),
+}
+
+impl From<AccountPasswordError> for RequestFailure {
+    fn from(error: AccountPasswordError) -> Self {
+        match error {
+            AccountPasswordError::Content(error) => error.into(),
+            error @ AccountPasswordError::Hash(_) => Self::internal(&error),
+        }
+    }
+}
 
 /// A session created with a password.
 #[derive(Debug)]
@@ -351,7 +381,7 @@ pub fn create_user(
     session: &mut Session,
     user: &str,
     password: &str,
-) -> tympan_content::Result<()> {
+) -> Result<(), AccountPasswordError> {
     create_user_in(session, "", user, password).map(drop)
 }
 
@@ -365,9 +395,8 @@ pub(crate) fn create_user_in(
     folder: &str,
     user: &str,
     password: &str,
-) -> tympan_content::Result<NodePath> {
-    let path = NodePath::new("/home/users")?.child(user)?;
-    session.add_user_in(folder, user, &hash_password(&path, password)?)
+) -> Result<NodePath, AccountPasswordError> {
+    Ok(session.accounts().add_user_in(folder, user, &hash_password(password)?)?)
 }
 
 /// Sets the password of a user.
@@ -378,22 +407,16 @@ pub fn set_password(
     session: &mut Session,
     user: &str,
     password: &str,
-) -> tympan_content::Result<()> {
-    let path = session.account_path(user)?;
-    let hash = hash_password(&path, password)?;
-    session.set_property(&path, "rep:password", Property::text(hash))
+) -> Result<(), AccountPasswordError> {
+    let path = session.accounts().account_path(user)?;
+    let hash = hash_password(password)?;
+    Ok(session.set_property(&path, "rep:password", Property::text(hash))?)
 }
 
-fn hash_password(path: &NodePath, password: &str) -> tympan_content::Result<String> {
-    let failed = |reason| tympan_content::Error::InvalidEdit {
-        action: "set the password of",
-        path: path.clone(),
-        reason,
-    };
+fn hash_password(password: &str) -> Result<String, PasswordHashError> {
     let mut salt = [0; 16];
-    getrandom::fill(&mut salt).map_err(|_| failed("cannot get random bytes from the system"))?;
-    let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
-    Ok(hash.map_err(|_| failed("hashing failed"))?.to_string())
+    getrandom::fill(&mut salt)?;
+    Ok(Argon2::default().hash_password_with_salt(password.as_bytes(), &salt)?.to_string())
 }
 
 /// Checks that a write that a browser could be tricked into sending repeats the CSRF token.
@@ -469,15 +492,7 @@ fn csrf_token_of(token: &str) -> String {
 }
 
 fn hash_text(text: &str) -> String {
-    to_hex(&Sha256::digest(text))
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        write!(text, "{byte:02x}").ok();
-        text
-    })
+    hex::encode(Sha256::digest(text))
 }
 
 fn to_unix_seconds(time: SystemTime) -> i64 {

@@ -91,12 +91,37 @@ pub(crate) fn build_package_response(
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let name = id.file_name();
     let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
+    if !instance.is_administrator(viewer)? {
+        check_package_size(&snapshot, &filter, max_preview_nodes(instance, viewer)?)?;
+    }
     let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)?;
     write_package(&mut file, &manifest, &snapshot)?;
     crate::page::check_snapshot_failure(&snapshot)?;
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
+}
+
+/// Refuses to build a package of more documents than fit in memory.
+fn check_package_size(
+    snapshot: &Snapshot,
+    filter: &PackageFilter,
+    max_documents: usize,
+) -> Result<()> {
+    let mut remaining = max_documents;
+    for set in filter.roots() {
+        let Some(top) = snapshot.node(&set.root)? else { continue };
+        top.visit_listed_descendants(|_| {
+            remaining = remaining.checked_sub(1).ok_or_else(|| {
+                RequestFailure::unprocessable(format!(
+                    "the filter selects more than {max_documents} documents, too many for one package; build \
+                     several packages"
+                ))
+            })?;
+            Ok::<_, RequestFailure>(())
+        })?;
+    }
+    Ok(())
 }
 
 /// Maximum number of nodes of each state that a preview compares for users who are not administrators.

@@ -8,16 +8,15 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::chunk::{self, BLOB_REF_BYTES, CHUNK_HEADER_BYTES, Chunk, ChunkKind, MAX_CHUNK_BYTES};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::ReadChunks;
+use crate::chunk::body::{MAX_LIST_REFS, encode_body_chunk, encode_body_list_chunk};
+use crate::chunk::{BLOB_REF_BYTES, CHUNK_HEADER_BYTES, Chunk, ChunkKind, MAX_CHUNK_BYTES};
 use crate::error::{Error, Result};
 use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
 
 const MAX_PIECE_BYTES: usize = 32_768;
 const MAX_PIECE_BLOBS: usize = 512;
-const MAX_LIST_REFS: usize = 1_024;
-const LIST_PAYLOAD_BYTES: usize = 12;
 /// The maximum number of chunks of one body; bounds the work that a hostile list of lists can cause.
 const MAX_BODY_CHUNKS: usize = 20_000;
 
@@ -37,10 +36,16 @@ pub struct ChunkedBody {
 /// Stages a body and returns its id. `blobs` may come in any order and repeat.
 ///
 /// # Errors
-/// [`Error::TooLong`] above 256 MiB or 1,048,576 blobs.
+/// [`Error::TooLong`] above 256 MiB; [`Error::TooMany`] above 1,048,576 blobs.
 pub fn write_body(batch: &mut ChunkBatch, payload: &[u8], blobs: &[BlobId]) -> Result<ChunkId> {
-    check_limit("body", payload.len(), MAX_BODY_BYTES)?;
-    check_limit("list of blobs", blobs.len(), MAX_BODY_BLOBS)?;
+    if payload.len() > MAX_BODY_BYTES {
+        let (what, length) = ("body", payload.len());
+        return Err(Error::TooLong { what, length, limit: MAX_BODY_BYTES });
+    }
+    if blobs.len() > MAX_BODY_BLOBS {
+        let (what, count) = ("blobs of a body", blobs.len());
+        return Err(Error::TooMany { what, count, limit: MAX_BODY_BLOBS });
+    }
     let mut blobs = blobs.to_vec();
     blobs.sort_unstable();
     blobs.dedup();
@@ -136,13 +141,6 @@ fn walk_body(
     Ok(())
 }
 
-fn check_limit(what: &'static str, length: usize, limit: usize) -> Result<()> {
-    if length > limit {
-        return Err(Error::TooLong { what, length, limit });
-    }
-    Ok(())
-}
-
 struct BodyPiece {
     id: ChunkId,
     length: u64,
@@ -150,34 +148,12 @@ struct BodyPiece {
 }
 
 fn write_body_piece(batch: &mut ChunkBatch, payload: &[u8], blobs: &[BlobId]) -> ChunkId {
-    let mut bytes = chunk::encode_chunk_header(ChunkKind::Body, &[], blobs, payload.len());
-    bytes.extend_from_slice(payload);
-    batch.add_chunk(Bytes::from(bytes))
+    batch.add_chunk(encode_body_chunk(payload, blobs))
 }
 
 fn write_body_list(batch: &mut ChunkBatch, pieces: &[BodyPiece]) -> BodyPiece {
     let ids: Vec<ChunkId> = pieces.iter().map(|piece| piece.id).collect();
     let length = pieces.iter().map(|piece| piece.length).sum();
     let blobs = pieces.iter().map(|piece| piece.blobs).sum();
-    let mut bytes = chunk::encode_chunk_header(ChunkKind::BodyList, &ids, &[], LIST_PAYLOAD_BYTES);
-    bytes.extend_from_slice(&u64::to_le_bytes(length));
-    bytes.extend_from_slice(&u32::to_le_bytes(blobs));
-    BodyPiece { id: batch.add_chunk(Bytes::from(bytes)), length, blobs }
-}
-
-/// Checks the structure of a body or body list; the error states the fault.
-pub(crate) fn check_body_chunk(chunk: &Chunk) -> Result<(), &'static str> {
-    if chunk.kind() == ChunkKind::Body {
-        if chunk.chunk_ref_count() > 0 {
-            return Err("a body refers to chunks");
-        }
-        return Ok(());
-    }
-    if chunk.blob_ref_count() > 0 || chunk.payload().len() != LIST_PAYLOAD_BYTES {
-        return Err("a body list refers to blobs, or does not contain two numbers");
-    }
-    if !(1..=MAX_LIST_REFS).contains(&chunk.chunk_ref_count()) {
-        return Err("a body list does not have 1 to 1,024 pieces");
-    }
-    Ok(())
+    BodyPiece { id: batch.add_chunk(encode_body_list_chunk(&ids, length, blobs)), length, blobs }
 }

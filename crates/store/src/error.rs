@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::id::{BlobId, ChunkId};
+use crate::id::{BlobId, ChunkId, IdParseError};
 
 /// The result of a store operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -107,13 +107,8 @@ pub enum Error {
         expected: &'static str,
     },
     /// The text is not a valid id.
-    #[error("`{text}` is not an id: expected {expected}")]
-    IdMalformed {
-        /// The text.
-        text: String,
-        /// The form of an id.
-        expected: &'static str,
-    },
+    #[error(transparent)]
+    IdMalformed(#[from] IdParseError),
     /// A key, value, name or blob exceeds the limits of the format.
     #[error("{what} of {length} bytes is too long: at most {limit} are allowed")]
     TooLong {
@@ -122,6 +117,16 @@ pub enum Error {
         /// Its length in bytes.
         length: usize,
         /// The limit in bytes.
+        limit: usize,
+    },
+    /// A list has more entries than the format allows.
+    #[error("{count} {what} are too many: at most {limit} are allowed")]
+    TooMany {
+        /// The entries and what lists them, as a plural.
+        what: &'static str,
+        /// The number of entries.
+        count: usize,
+        /// The limit.
         limit: usize,
     },
     /// A path component cannot be part of a key.

@@ -6,8 +6,15 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result};
-use crate::hex;
+/// The error for a text that is not an id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not an id: expected {expected}")]
+pub struct IdParseError {
+    /// The text.
+    pub text: String,
+    /// The form of an id.
+    pub expected: &'static str,
+}
 
 /// The id of a chunk: BLAKE3-256 of its uncompressed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +50,7 @@ impl ChunkId {
 
 impl fmt::Display for ChunkId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex::write_hex(&self.0, f)
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -54,14 +61,21 @@ impl fmt::Debug for ChunkId {
 }
 
 impl FromStr for ChunkId {
-    type Err = Error;
+    type Err = IdParseError;
 
-    fn from_str(text: &str) -> Result<Self> {
-        hex::parse_hex_32(text).map(Self).ok_or_else(|| Error::IdMalformed {
+    fn from_str(text: &str) -> Result<Self, IdParseError> {
+        parse_digest(text).map(Self).ok_or_else(|| IdParseError {
             text: text.to_owned(),
             expected: "64 hexadecimal digits",
         })
     }
+}
+
+/// Parses 64 hexadecimal digits in upper or lower case.
+fn parse_digest(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    hex::decode_to_slice(digits, &mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// The id of a blob: SHA-256 of its bytes, and their number. The text form is `<hex>#<length>`, as in Oak.
@@ -99,8 +113,7 @@ impl BlobId {
 
 impl fmt::Display for BlobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex::write_hex(&self.digest, f)?;
-        write!(f, "#{}", self.length)
+        write!(f, "{}#{}", hex::encode(self.digest), self.length)
     }
 }
 
@@ -111,18 +124,18 @@ impl fmt::Debug for BlobId {
 }
 
 impl FromStr for BlobId {
-    type Err = Error;
+    type Err = IdParseError;
 
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, IdParseError> {
         text.split_once('#')
             .and_then(|(digest, length)| {
                 // `parse` alone would also accept a sign, and then one blob would have two ids.
                 let is_plain = length.bytes().all(|byte| byte.is_ascii_digit());
                 is_plain
-                    .then(|| Some(Self::new(hex::parse_hex_32(digest)?, length.parse().ok()?)))
+                    .then(|| Some(Self::new(parse_digest(digest)?, length.parse().ok()?)))
                     .flatten()
             })
-            .ok_or_else(|| Error::IdMalformed {
+            .ok_or_else(|| IdParseError {
                 text: text.to_owned(),
                 expected: "64 hexadecimal digits, `#` and a length",
             })

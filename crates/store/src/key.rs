@@ -6,8 +6,8 @@
 
 use std::ops::Bound;
 
+use crate::chunk::MAX_KEY_BYTES;
 use crate::error::{Error, Result};
-use crate::tree::MAX_KEY_BYTES;
 
 const PARENT_SEPARATOR: u8 = 0x01;
 const NAME_SEPARATOR: u8 = 0x00;

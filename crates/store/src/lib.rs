@@ -14,66 +14,60 @@
 //!
 //! Not here: the meaning of a record (`content`), blobs above a few KiB (`blobs`).
 
-mod base_store;
 pub mod body;
-mod byte_size;
-mod cached_base_store;
 mod check;
 mod chunk;
-mod chunk_batch;
-mod chunk_disk_cache;
-mod chunk_store;
-mod chunk_sync;
+mod chunk_cache;
 pub mod disk;
 mod error;
-mod garbage_collection;
-mod hex;
-mod history;
 mod id;
+mod interface;
 pub mod key;
-mod layered_store;
+mod layered;
 mod local;
 mod postgres;
 mod ref_committer;
 mod repair;
-mod root_retention;
 mod state_database;
 mod store_root;
 mod tree;
 
-pub use base_store::{BaseStore, acquire_lease, renew_lease};
-pub use byte_size::ByteSize;
-pub use cached_base_store::CachedBaseStore;
 pub use check::{
     DamagedLocation, RootOrigin, StoreCheckReport, StoreInspection, check_store, inspect_store,
 };
-pub use chunk::{Chunk, ChunkKind, MAX_CHUNK_BYTES};
-pub use chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate, StagedView};
-pub use chunk_store::{ChunkStore, ReadChunks};
-pub use chunk_sync::{ChunkSyncReport, ChunkSyncRoute, sync_chunks};
+pub use chunk::{
+    Chunk, ChunkFrame, ChunkKind, MAX_CHUNK_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES, MapValue,
+};
 pub use error::{Error, Result};
-pub use garbage_collection::{
+pub use id::{BlobId, ChunkId, IdParseError};
+pub use interface::base_store::{BaseStore, acquire_lease, renew_lease};
+pub use interface::chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate, StagedView};
+pub use interface::chunk_reader::ReadChunks;
+pub use interface::chunk_store::ChunkStore;
+pub use interface::garbage_collection::{
     GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionPhase,
     GarbageCollectionProgress, GarbageCollectionReport, LiveBlobVisitor, StorageRetainer,
 };
-pub use history::{Revision, RevisionRetention};
-pub use id::{BlobId, ChunkId};
-pub use layered_store::LayeredStore;
+pub use interface::history::{Revision, RevisionRetention};
+pub use interface::root_retention::{CollectionHold, RootLease, RootPin, RootPins};
+pub use layered::cached_base_store::CachedBaseStore;
+pub use layered::chunk_disk_cache::ChunkDiskCacheOptions;
+pub use layered::chunk_sync::{ChunkSyncReport, ChunkSyncRoute, sync_chunks};
+pub use layered::layered_store::LayeredStore;
+pub use layered::read_only_base::ReadOnlyBase;
 #[cfg(fuzzing)]
 pub use local::fuzzing;
 pub use local::{LocalStore, LocalStoreOptions, ReadOnlyLocalStore, RecordCompression};
-pub use postgres::{
-    ChunkDiskCacheOptions, PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore,
-};
+pub use postgres::{PostgresCollection, PostgresCounters, PostgresOptions, PostgresStore};
 pub use ref_committer::RefCommitter;
 pub use repair::{
     DeriveMaps, RepairedPart, RepairedPartOutcome, RepairedRef, RepairedRevision,
     StoreRepairReport, plan_repair, repair_store,
 };
-pub use root_retention::{CollectionHold, RootLease, RootPin, RootPins};
 pub use state_database::{StateDatabase, copy_state_database};
 pub use store_root::StoreRoot;
 pub use tree::{
-    ConflictResolution, MAX_KEY_BYTES, MAX_VALUE_BYTES, MapChange, MapDiff, MapMerge,
-    MapMergeConflict, MapMergeResult, MapScan, MapValue, MergeStep, SortedMap,
+    ConflictResolution, MapChange, MapDiff, MapMerge, MapMergeConflict, MapMergeResult, MapScan,
+    MergeStep, SortedMap,
 };
+pub use tympan_notation::ByteSize;

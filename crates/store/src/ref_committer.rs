@@ -20,15 +20,16 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, read_layered};
-use crate::chunk_store::{ChunkStore, ReadChunks};
 use crate::error::{Error, Result};
-use crate::garbage_collection::{
+use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::{ChunkBatch, read_layered};
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::garbage_collection::{
     GarbageCollectionOptions, GarbageCollectionProgress, GarbageCollectionReport,
 };
-use crate::history::Revision;
-use crate::id::{BlobId, ChunkId};
-use crate::root_retention::{CollectionHold, RootLease, RootPin};
+use crate::interface::history::Revision;
+use crate::interface::root_retention::{CollectionHold, RootLease, RootPin};
 
 /// The maximum number of times that a change is staged again because another writer moved the ref.
 const MAX_COMMIT_ATTEMPTS: usize = 100;

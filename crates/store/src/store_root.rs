@@ -4,16 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-
-use crate::chunk::{self, Chunk, ChunkKind};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::ReadChunks;
+use crate::chunk::root::{MAX_MAP_NAME_BYTES, encode_root_chunk, parse_map_names};
+use crate::chunk::{Chunk, ChunkKind};
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
 use crate::tree::SortedMap;
 
-const MAX_MAP_NAME_BYTES: usize = 255;
 const MAX_ROOT_MAPS: usize = 200;
 
 /// The named maps of one state.
@@ -33,22 +31,21 @@ impl StoreRoot {
     /// Stages the root and returns its id. Empty maps are omitted, so that equal content has one id.
     ///
     /// # Errors
-    /// [`Error::TooLong`] for a name of more than 255 bytes, or more than 200 maps.
+    /// [`Error::TooLong`] for a name of more than 255 bytes; [`Error::TooMany`] above 200 maps.
     pub fn write(&self, batch: &mut ChunkBatch) -> Result<ChunkId> {
         let listed: Vec<(&str, ChunkId)> =
             self.maps.iter().filter_map(|(name, map)| Some((name.as_str(), map.root()?))).collect();
-        check_limit("number of maps", listed.len(), MAX_ROOT_MAPS)?;
-        let refs: Vec<ChunkId> = listed.iter().map(|(_, id)| *id).collect();
-        let payload: usize = listed.iter().map(|(name, _)| name.len() + 1).sum();
-        let mut bytes = chunk::encode_chunk_header(ChunkKind::Root, &refs, &[], payload + 2);
-        bytes.extend_from_slice(&chunk::encode_u16(listed.len()));
-        for (name, _) in listed {
-            check_limit("name of a map", name.len(), MAX_MAP_NAME_BYTES)?;
-            let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
-            bytes.push(length);
-            bytes.extend_from_slice(name.as_bytes());
+        if listed.len() > MAX_ROOT_MAPS {
+            let (what, count) = ("maps of a root", listed.len());
+            return Err(Error::TooMany { what, count, limit: MAX_ROOT_MAPS });
         }
-        Ok(batch.add_chunk(Bytes::from(bytes)))
+        for (name, _) in &listed {
+            if name.len() > MAX_MAP_NAME_BYTES {
+                let (what, length) = ("name of a map", name.len());
+                return Err(Error::TooLong { what, length, limit: MAX_MAP_NAME_BYTES });
+            }
+        }
+        Ok(batch.add_chunk(encode_root_chunk(&listed)))
     }
 
     /// Reads the root of a state.
@@ -73,44 +70,4 @@ impl StoreRoot {
             .collect();
         Ok(Self { maps })
     }
-}
-
-fn check_limit(what: &'static str, length: usize, limit: usize) -> Result<()> {
-    if length > limit {
-        return Err(Error::TooLong { what, length, limit });
-    }
-    Ok(())
-}
-
-/// Checks the structure of a root chunk; the error states the fault.
-pub(crate) fn check_root_chunk(chunk: &Chunk) -> Result<(), &'static str> {
-    if chunk.blob_ref_count() > 0 {
-        return Err("a root refers to blobs");
-    }
-    let names = parse_map_names(chunk.payload())?;
-    if names.len() != chunk.chunk_ref_count() {
-        return Err("the number of maps differs from the number of references");
-    }
-    if !names.is_sorted_by(|left, right| left < right) {
-        return Err("names of maps are not in ascending order");
-    }
-    Ok(())
-}
-
-fn parse_map_names(payload: &[u8]) -> Result<Vec<&str>, &'static str> {
-    let (count, mut rest) =
-        payload.split_first_chunk::<2>().ok_or("the number of maps is cut off")?;
-    let count = usize::from(u16::from_le_bytes(*count));
-    let mut names = Vec::new();
-    for _ in 0..count {
-        let (length, after) = rest.split_first().ok_or("a map is cut off")?;
-        let (name, after) =
-            after.split_at_checked(usize::from(*length)).ok_or("the name of a map is cut off")?;
-        if name.is_empty() {
-            return Err("the name of a map is empty");
-        }
-        names.push(std::str::from_utf8(name).map_err(|_| "the name of a map is not UTF-8")?);
-        rest = after;
-    }
-    if rest.is_empty() { Ok(names) } else { Err("bytes follow the last map") }
 }

@@ -10,15 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
+use crate::condition_wait::{WAIT_LIMIT, wait_for_server};
 use crate::external_tool::{command_succeeds, install_once, report_skip, silence_command};
 use crate::origin_server::{
     OriginRequest, OriginResponse, OriginServer, ResponseDelivery, exchange_bytes, refusing_addr,
 };
 
-/// Maximum start time on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
 const MOTO_PACKAGE: &str = "moto[s3,server]==5.2.1";
 const AZURITE_PACKAGE: &str = "azurite@3.35.0";
 const GATEWAY_MODULE: &str = "github.com/versity/versitygw/cmd/versitygw@v1.0.14";
@@ -97,7 +95,7 @@ impl BucketServer {
                 kind: BucketServerKind::Gateway,
                 folder_and_program: program_folder,
             };
-            if server.wait_until_ready() {
+            if wait_for_server(server.addr(), &mut server.child) {
                 return Some(server);
             }
         }
@@ -119,7 +117,7 @@ impl BucketServer {
         let (program, folder) =
             self.folder_and_program.as_ref().expect("a server that keeps its objects");
         self.child = spawn_gateway(program, folder, self.port);
-        assert!(self.wait_until_ready(), "the server does not start again");
+        assert!(wait_for_server(self.addr(), &mut self.child), "the server does not start again");
     }
 
     #[expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -144,24 +142,11 @@ impl BucketServer {
             };
             let child = silence_command(&mut command).spawn().expect("the server is installed");
             let mut server = Self { child, port, kind, folder_and_program: None };
-            if server.wait_until_ready() {
+            if wait_for_server(server.addr(), &mut server.child) {
                 return Some(server);
             }
         }
         panic!("the server is installed and does not start");
-    }
-
-    /// Waits until the server responds; returns false if it exits instead.
-    fn wait_until_ready(&mut self) -> bool {
-        let start = Instant::now();
-        while TcpStream::connect(self.addr()).is_err() {
-            assert!(start.elapsed() < START_TIMEOUT, "the server does not answer");
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        true
     }
 
     /// Returns the address on which it listens.
@@ -386,7 +371,7 @@ pub fn start_faulty_proxy(
 
 fn forward_request(server: SocketAddr, request: &OriginRequest) -> io::Result<OriginResponse> {
     let mut stream = TcpStream::connect(server)?;
-    stream.set_read_timeout(Some(START_TIMEOUT))?;
+    stream.set_read_timeout(Some(WAIT_LIMIT))?;
     let mut head =
         format!("{} {} HTTP/1.1\r\nConnection: close\r\n", request.method, request.target);
     for (name, value) in &request.headers {

@@ -6,10 +6,12 @@
 pub mod bucket_server;
 pub mod client_crowd;
 pub mod composite_conformance;
+pub mod condition_wait;
 pub mod crash_disk;
 pub mod cutting_proxy;
 pub mod delay_proxy;
 pub mod external_tool;
+pub mod fixture_folder;
 pub mod jmeter_plan;
 pub mod legacy_system;
 pub mod manual;

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tympan_notation::escape_xml;
+
 use crate::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
 /// One file.
@@ -309,10 +311,6 @@ fn feed_document(
     body.push_str(&page.concat());
     body.push_str("</feed>");
     body
-}
-
-fn escape_xml(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
 /// A changed version is another object, as in Documentum.

@@ -6,16 +6,14 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
+use crate::condition_wait::wait_for_server;
 use crate::external_tool::{command_succeeds, report_skip, silence_command};
 use crate::origin_server::refusing_addr;
 
-/// Maximum start time on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Possible absolute paths of `sshd`, which re-executes itself for each connection and needs its full path.
 const SSHD_PATHS: [&str; 3] = ["/usr/sbin/sshd", "/usr/bin/sshd", "/usr/local/sbin/sshd"];
 
@@ -56,25 +54,11 @@ impl SshServer {
             command.args(["-D", "-e", "-f"]).arg(dir.join("config"));
             let child = silence_command(&mut command).spawn().expect("the server is installed");
             let mut server = Self { child, port, dir: dir.to_owned(), user: user.clone() };
-            if server.wait_until_ready() {
+            if wait_for_server(server.addr(), &mut server.child) {
                 return Some(server);
             }
         }
         panic!("the server is installed and does not start");
-    }
-
-    /// Waits until the server responds; returns false if it exits instead, for example if another process took the
-    /// port.
-    fn wait_until_ready(&mut self) -> bool {
-        let start = Instant::now();
-        while TcpStream::connect(self.addr()).is_err() {
-            assert!(start.elapsed() < START_TIMEOUT, "the server does not answer");
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        true
     }
 
     /// Returns the address on which it listens.
@@ -120,7 +104,7 @@ impl SshServer {
         let mut command = Command::new(program.expect("it ran before"));
         command.args(["-D", "-e", "-f"]).arg(self.dir.join("config"));
         self.child = silence_command(&mut command).spawn().expect("the server is installed");
-        assert!(self.wait_until_ready(), "the server does not start again");
+        assert!(wait_for_server(self.addr(), &mut self.child), "the server does not start again");
     }
 
     fn stop(&mut self) {

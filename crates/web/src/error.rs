@@ -29,6 +29,14 @@ pub enum Error {
         /// The error in the item.
         reason: String,
     },
+    /// A file with a certificate or key cannot be read.
+    #[error("cannot read `{}`", file.display())]
+    TlsFile {
+        /// The file.
+        file: PathBuf,
+        /// The error of the file system.
+        source: std::io::Error,
+    },
     /// A log file cannot be created or appended to.
     #[error("cannot open the log file `{}`", file.display())]
     LogFile {

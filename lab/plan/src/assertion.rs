@@ -168,10 +168,7 @@ impl SampleAssertion {
             }
             Self::Md5(expected_digest) => {
                 let expected_digest = expected_digest.evaluate(scope).trim().to_owned();
-                let digest: String = md5::Md5::digest(response.body.as_bytes())
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect();
+                let digest = hex::encode(md5::Md5::digest(response.body.as_bytes()));
                 if digest.eq_ignore_ascii_case(&expected_digest) {
                     return AssertionResult::Passed;
                 }
@@ -232,14 +229,14 @@ impl SampleAssertion {
                 let path = path.evaluate(scope).into_owned();
                 let expected =
                     expected.as_ref().map(|expected| expected.evaluate(scope).into_owned());
-                let expected = expected.as_deref();
-                let fault = check_json_path(
-                    response,
-                    &path,
-                    expected,
-                    (*is_regex, *expects_null, *by_text),
-                    patterns,
-                );
+                let expectation = match expected.as_deref() {
+                    _ if *expects_null => JsonExpectation::Null,
+                    None => JsonExpectation::Exists,
+                    Some(expected) if *is_regex => JsonExpectation::Regex(expected),
+                    Some(expected) if *by_text => JsonExpectation::ValueOrText(expected),
+                    Some(expected) => JsonExpectation::Value(expected),
+                };
+                let fault = check_json_path(response, &path, expectation, patterns);
                 match (fault, inverts) {
                     (None, false) | (Some(_), true) => AssertionResult::Passed,
                     (Some(fault), false) => AssertionResult::Failed(fault),
@@ -370,11 +367,24 @@ fn equals_json_text(value: &Value, expected: &str) -> bool {
     }
 }
 
+/// The expected result of a JSON path.
+#[derive(Debug, Clone, Copy)]
+enum JsonExpectation<'a> {
+    /// Any value.
+    Exists,
+    Null,
+    /// A value whose text matches this regular expression.
+    Regex(&'a str),
+    /// This JSON value.
+    Value(&'a str),
+    /// This JSON value, or a value with this text.
+    ValueOrText(&'a str),
+}
+
 fn check_json_path(
     response: &SampleResponse,
     path: &str,
-    expected: Option<&str>,
-    (is_regex, expects_null, by_text): (bool, bool, bool),
+    expectation: JsonExpectation<'_>,
     patterns: &mut RegexPatternCache,
 ) -> Option<String> {
     let document: serde_json::Value = match serde_json::from_str(&response.body) {
@@ -385,11 +395,16 @@ fn check_json_path(
     if values.is_empty() {
         return Some(format!("No results for path: {path}"));
     }
-    if expects_null {
-        let is_null = values.iter().all(|value| value.is_null());
-        return (!is_null).then(|| format!("Value at `{path}` is not null"));
-    }
-    let expected = expected?;
+    let expected = match expectation {
+        JsonExpectation::Exists => return None,
+        JsonExpectation::Null => {
+            let is_null = values.iter().all(|value| value.is_null());
+            return (!is_null).then(|| format!("Value at `{path}` is not null"));
+        }
+        JsonExpectation::Regex(expected)
+        | JsonExpectation::Value(expected)
+        | JsonExpectation::ValueOrText(expected) => expected,
+    };
     let mut candidates: Vec<Value> = values.iter().map(|value| (**value).clone()).collect();
     // For a list, one matching element is sufficient, or the whole list.
     if let [Value::Array(items)] = candidates.as_slice() {
@@ -400,16 +415,17 @@ fn check_json_path(
         let all = candidates.clone();
         candidates.push(Value::Array(all));
     }
-    let holds = candidates.iter().any(|value| {
-        if is_regex {
+    let holds = candidates.iter().any(|value| match expectation {
+        JsonExpectation::Regex(_) => {
             let value_text = json_path::json_value_text(value);
             patterns
                 .full_match_pattern(expected)
                 .is_some_and(|pattern| pattern.is_match(&value_text))
-        } else {
-            equals_json_text(value, expected)
-                || (by_text && json_path::json_value_text(value) == expected)
         }
+        JsonExpectation::ValueOrText(_) => {
+            equals_json_text(value, expected) || json_path::json_value_text(value) == expected
+        }
+        _ => equals_json_text(value, expected),
     });
     let first = values.first().map(|value| json_path::json_value_text(value)).unwrap_or_default();
     (!holds).then(|| format!("Value expected to be '{expected}', but found '{first}'"))

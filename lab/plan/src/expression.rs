@@ -828,7 +828,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_before_it_runs() {
+    fn what_is_not_understood_is_reported_before_it_runs() {
         for text in [
             "ctx.getCurrentSampler()",
             "vars.put('a','b')",

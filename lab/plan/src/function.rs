@@ -456,7 +456,7 @@ fn message_digest(name: &str, text: &str) -> Option<String> {
         "SHA3-512" => sha3::Sha3_512::digest(text).to_vec(),
         _ => return None,
     };
-    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(hex::encode(bytes))
 }
 
 /// Returns the value of a random one of the variables, which are separated by `|`; a variable with numbered matches

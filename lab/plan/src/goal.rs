@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
+use tympan_notation::parse_duration;
 
-use super::quantity::parse_duration;
 use crate::finding::FileFinding;
 use crate::{Error, Result};
 
@@ -135,7 +135,7 @@ pub(crate) fn parse_goal_table<'t>(
     let (mut goals, mut abort_after) = (Vec::new(), None);
     for (key, value, at) in limits {
         if key == ABORT_AFTER_KEY {
-            abort_after = parse_duration(value);
+            abort_after = parse_duration(value).ok();
             if abort_after.is_none() {
                 note(
                     at,
@@ -156,7 +156,7 @@ pub(crate) fn parse_goal_table<'t>(
 fn parse_limit(key: &str, value: &str) -> Result<GoalLimit, String> {
     let time = || {
         parse_duration(value.trim_start_matches(['<', '=', ' ']))
-            .ok_or_else(|| format!("`{key}` must be a time such as \"300ms\", not `{value}`"))
+            .map_err(|_| format!("`{key}` must be a time such as \"300ms\", not `{value}`"))
     };
     match key {
         "max" => time().map(|time| GoalLimit::PercentileUnder(1.0, time)),
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_told_with_their_lines() {
+    fn faults_are_reported_with_their_lines() {
         let error = parse_goals("[goal.page]\np95 = \"300\"\nq9 = \"1s\"\n[goals]\n", "g.toml")
             .unwrap_err();
         let text = error.to_string();

@@ -9,6 +9,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use tympan_notation::escape_xml;
+
 use super::assertion::{AssertionSubject, SampleAssertion, TextComparison};
 use super::data_set::{DataSet, RowSharing};
 use super::extractor::{ResponseExtractor, ResponseField};
@@ -63,27 +65,6 @@ struct JmxWriter<'m> {
     scenario_order: Option<String>,
     remarks: Vec<String>,
     problems: Vec<String>,
-}
-
-/// Escapes a text for XML.
-fn escape_xml(text: &str) -> String {
-    let mut out = String::new();
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // Line breaks in attributes would become spaces.
-            '\n' | '\r' | '\t' => {
-                write!(out, "&#{};", u32::from(letter)).ok();
-            }
-            // XML cannot represent other control characters.
-            letter if letter.is_control() => {}
-            letter => out.push(letter),
-        }
-    }
-    out
 }
 
 fn property_xml(kind: &str, name: &str, value: &str) -> String {

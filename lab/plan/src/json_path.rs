@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_not_understood_are_told() {
+    fn paths_that_are_not_understood_are_reported() {
         for path in [
             "",
             "$.",

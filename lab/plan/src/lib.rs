@@ -52,7 +52,6 @@ pub mod plan_redaction;
 mod plan_source;
 mod process_rotation;
 pub mod property_file;
-pub mod quantity;
 pub mod redaction;
 mod regex_pattern;
 mod regex_translation;

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_told_where_they_are_no_secret() {
+    fn headers_are_reported_where_they_are_no_secret() {
         assert_eq!(redact_header("Accept-Language: de"), "accept-language: de");
         assert_eq!(redact_header("Cookie: a=b"), "cookie: ***");
         assert_eq!(redact_header("X-Anything: b"), "x-anything: ***");

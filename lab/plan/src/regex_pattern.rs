@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compile_is_told_in_one_line() {
+    fn what_does_not_compile_is_reported_in_one_line() {
         for pattern in ["(", "[a", "(?P<"] {
             let message = compile_pattern(pattern).unwrap_err();
             assert!(message.starts_with(&format!("regular expression `{pattern}`: ")), "{message}");

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_told_as_jmeter_tells_it() {
+    fn a_request_is_written_as_jmeter_writes_it() {
         let data = |request: &str| {
             let request = Some(Arc::from(request.as_bytes()));
             SampleResponse { url: "http://h/a?b".to_owned(), request, ..SampleResponse::default() }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::compiler::{JmxCompiler, PlanInventory};
+use super::compiler::{JmxCompiler, JmxReadReport, PlanInventory};
 use super::goal::LoadGoal;
 use super::jmx_element::{JmxElement, JmxElementId};
 use super::jmx_export::{self, JmxExport};
@@ -301,10 +301,10 @@ fn compile_jmx(
         let Some(((_, file, elements), included)) = trees.split_first() else {
             return refused(Vec::new());
         };
-        let mut compiler = JmxCompiler::new(file, elements, included, files);
-        compiler.compile_plan();
+        let (mut model, report) = JmxCompiler::new(file, elements, included, files).compile_plan();
+        let JmxReadReport { findings, mut inventory, faulty_elements } = report;
         let before = left_out.len();
-        for faulty in compiler.faulty_elements.take() {
+        for faulty in faulty_elements {
             if classes.contains(&faulty.class) {
                 left_out.insert(faulty.id, faulty.location);
             }
@@ -315,11 +315,10 @@ fn compile_jmx(
         }
         let names =
             sources.iter().skip(1).map(|source| TextTemplate::literal(&source.include_name));
-        compiler.model.included_files.extend(names);
-        compiler.inventory.excluded_elements = left_out.into_values().collect();
-        compiler.inventory.excluded_elements.sort();
-        compiler.model.has_loop_indexes =
-            sources.iter().any(|source| source.text.contains("__jm__"));
-        return (compiler.model, compiler.inventory, compiler.findings);
+        model.included_files.extend(names);
+        inventory.excluded_elements = left_out.into_values().collect();
+        inventory.excluded_elements.sort();
+        model.has_loop_indexes = sources.iter().any(|source| source.text.contains("__jm__"));
+        return (model, inventory, findings);
     }
 }

@@ -186,7 +186,7 @@ impl TomlWriter<'_> {
         let mut steps = Vec::new();
         let mut events = root.events.clone();
         let mut names = Vec::new();
-        self.collect_steps(&root.children, (&mut steps, &mut events, &mut names), 0);
+        self.collect_steps(&root.children, &mut steps, &mut events, &mut names, 0);
         // A plan has one table for the load, or one per scenario.
         let title = match names.as_slice() {
             [only] if !only.is_empty() => only.clone(),
@@ -304,7 +304,9 @@ impl TomlWriter<'_> {
     fn collect_steps(
         &mut self,
         children: &[PlanNodeId],
-        (steps, events, names): (&mut Vec<TomlStep>, &mut Vec<IterationEvent>, &mut Vec<String>),
+        steps: &mut Vec<TomlStep>,
+        events: &mut Vec<IterationEvent>,
+        names: &mut Vec<String>,
         depth: usize,
     ) {
         let model = Arc::clone(self.model);
@@ -356,7 +358,9 @@ impl TomlWriter<'_> {
             for _ in 0..rounds {
                 self.collect_steps(
                     &node.children,
-                    (&mut *steps, &mut *events, &mut *names),
+                    &mut *steps,
+                    &mut *events,
+                    &mut *names,
                     depth + 1,
                 );
             }

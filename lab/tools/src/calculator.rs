@@ -78,7 +78,7 @@ impl fmt::Display for VisitorLoad {
             self.arrival_rate()
         )?;
         if self.response_time.is_zero() {
-            return write!(f, "in flight  unknown: give the response time with --resp");
+            return write!(f, "in flight  unknown: give the response time with --response-time");
         }
         write!(
             f,

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_that_a_plan_cannot_hold_are_told() {
+    fn bodies_that_a_plan_cannot_hold_are_reported() {
         let sent = |target: &str, body: Vec<u8>| ProxyExchange {
             started_after: Duration::ZERO,
             elapsed: Duration::ZERO,

@@ -8,17 +8,18 @@ use std::time::Instant;
 use serde_json::json;
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, BackupRunKind, BackupRunLog, BackupRunRecord,
-    CopyDepth, CopyReport, CopyTarget, VaultUser, copy_repository,
+    CopyDepth, CopyReport, CopyTarget, VaultUser, copy_repository, is_repository_source,
 };
+use tympan_home::MAIN_BRANCH;
+use tympan_home_backup::{BaseCoverage, open_source};
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-use super::repository_source::BaseCoverage;
-use super::save::is_repository_source;
+use super::instance_access::instance_access;
 use super::{
-    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, repository_source, vault_session,
+    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, home_backup_fault, vault_session,
 };
 use crate::args::backup::BackupSaveArgs;
-use crate::home_origin::MAIN_BRANCH;
+use crate::home::home_access;
 
 /// The name of the run log of copies, among those of vaults.
 pub(super) const COPY_LOG_NAME: &str = "copies";
@@ -47,7 +48,9 @@ pub(super) fn run_repository_copy(
     };
     let depth = if arguments.force { CopyDepth::Everything } else { CopyDepth::MissingOnly };
     // A copy is self-contained.
-    let opened = repository_source::open_source(name, arguments, BaseCoverage::SavedHere)?;
+    let instance = instance_access(&arguments.instance)?;
+    let opened = open_source(&home_access(), name, &instance, BaseCoverage::SavedHere);
+    let opened = opened.map_err(home_backup_fault)?;
     let source = BackupRepositorySource {
         base: &*opened.base,
         blobs: &*opened.blobs,
@@ -68,7 +71,7 @@ pub(super) fn run_repository_copy(
     let copied = copy_repository(source, &target, (&VaultUser::this_process(), depth), &progress);
     drop(watch);
     let copied = copied.map_err(backup_fault);
-    record_copy_run(&copied, (start, &opened.snapshot_path, destination), &progress);
+    record_copy_run(&copied, start, &opened.snapshot_path, destination, &progress);
     let copied = copied?;
     print_copy_report(&copied, (destination, begin.elapsed().as_millis()), arguments);
     Ok(if copied.faults.is_empty() {
@@ -81,7 +84,9 @@ pub(super) fn run_repository_copy(
 /// Appends the run to the log.
 fn record_copy_run(
     copied: &Result<CopyReport, CommandFault>,
-    (start, path, destination): (jiff::Timestamp, &str, &Path),
+    start: jiff::Timestamp,
+    path: &str,
+    destination: &Path,
     progress: &BackupProgress,
 ) {
     let paths = vec![path.to_owned(), destination.display().to_string()];

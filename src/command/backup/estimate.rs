@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tympan_backup::{
     BackupProgress, BackupRunKind, BackupRunLog, BackupRunRecord, ParentSelection, SaveEstimate,
-    SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLockMode, estimate_full_save,
-    growth_bytes_per_day, save_directories, upload_bytes_per_second,
+    SaveOptions, SaveSession, SaveSources, SaveSummary, VaultIndex, VaultLockMode,
+    estimate_full_save, growth_bytes_per_day, save_directories, upload_bytes_per_second,
 };
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-use super::source_selection::SaveSources;
+use super::source_selection::read_sources;
 use super::{ProgressDisplay, backup_fault, save, vault_session};
 use crate::args::backup::BackupSaveArgs;
 
@@ -33,7 +33,7 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
     // A dry run uploads nothing; on a local disk, packs are written in parallel with other work.
     let rate = if vault.is_remote() { upload_bytes_per_second(&runs) } else { None };
     let options = save::save_options(arguments)?;
-    let SaveSources { repositories, folders: paths } = SaveSources::from_args(arguments)?;
+    let SaveSources { repositories, folders: paths } = read_sources(arguments)?;
     if !paths.is_empty() {
         let progress = Arc::new(BackupProgress::default());
         save::limit_reading(&progress, &arguments.tuning);
@@ -65,9 +65,11 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
             let _watch = ProgressDisplay::start(&progress, arguments.vault.json);
             let session = SaveSession::new((&vault, &index), &lock, &progress);
             let begin = Instant::now();
-            let (saved, path) = save::save_source(&session, source, (arguments, options))?;
+            let repository = save::open_repository(source, arguments)?;
+            let saved = repository.save(&session, options).map_err(backup_fault)?;
             let took = opening + begin.elapsed();
             let predicted = SourceSaveEstimate::from_save(saved.as_ref(), took, &progress);
+            let path = repository.snapshot_path().to_owned();
             Ok::<_, CommandFault>((predicted.limit_to_rate(rate), path))
         };
         let (next, path) = dry(&options)?;

@@ -45,7 +45,7 @@ pub(super) fn listen_for_interrupts() -> Result<(), CommandFault> {
     if state.is_listening {
         return Ok(());
     }
-    let runtime = crate::command::create_runtime(1)?;
+    let runtime = crate::command::runtime::create_runtime(1)?;
     let ignored = ignored_signals();
     let mut signals = Vec::new();
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {

@@ -16,7 +16,9 @@ const UNMOUNT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Mounts the snapshots until the user ends the mount.
 pub(super) fn run_mount(
-    (arguments, clients, reading): (&VaultArgs, &SnapshotClientArgs, VaultReadArgs),
+    arguments: &VaultArgs,
+    clients: &SnapshotClientArgs,
+    reading: VaultReadArgs,
     dir: &Path,
     allow_other: bool,
 ) -> CommandOutcome {

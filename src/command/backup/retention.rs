@@ -9,11 +9,11 @@ use tympan_backup::{
     BackupProgress, CheckDepth, ClientFilter, PruneOptions, PruneReport, RetentionPolicy, Vault,
     VaultLockMode, VaultObjectId, VaultSnapshot, apply_retention,
 };
+use tympan_home::trusted_for_vault;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::{INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, interrupt_signal, vault_session};
 use crate::args::backup::{ForgetSnapshotsArgs, VaultArgs, VaultReadArgs};
-use crate::trusted_clock;
 
 /// Removes snapshots.
 pub(super) fn forget_snapshots(arguments: &ForgetSnapshotsArgs) -> CommandOutcome {
@@ -177,7 +177,7 @@ fn trusted_now_for_grace(
         let all = opened.vault.read_snapshots().map_err(backup_fault)?;
         Ok(all.iter().map(|snapshot| snapshot.timestamp().into()).collect())
     };
-    let trusted = trusted_clock::trusted_for_vault(file.as_deref(), snapshots, SystemTime::now())?;
+    let trusted = trusted_for_vault(file.as_deref(), snapshots, SystemTime::now())?;
     Ok(trusted.try_into().unwrap_or(jiff::Timestamp::UNIX_EPOCH))
 }
 

@@ -1,6 +1,6 @@
 //! `tympan backup save`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tympan_backup::{
-    BackupProgress, BackupRepositorySource, BackupRunLog, BackupRunRecord, BaselineSource,
-    CompressionMode, DocumentView, HomeFile, OmittedCounts, ParentSelection, RateLimit,
-    SaveOptions, SaveSession, SaveSummary, SourceReadLimits, ThrottleReport, ThrottledSave, Vault,
-    VaultIndex, VaultLock, VaultLockMode, WriterTuning, redact_address, save_directories,
-    save_repository, save_stream, source_path,
+    BackupProgress, BackupRunLog, BackupRunRecord, BaselineSource, CompressionMode, OmittedCounts,
+    ParentSelection, RateLimit, SaveOptions, SaveSession, SaveSources, SaveSummary,
+    SourceReadLimits, ThrottleReport, ThrottledSave, TunedSaveSettings, Vault, VaultIndex,
+    VaultLock, VaultLockMode, WriterTuning, last_run_of_folders, redact_address, save_directories,
+    save_stream,
 };
-use tympan_store::RevisionRetention;
+use tympan_home_backup::{
+    BaseCoverage, RepositorySave, RepositorySaveOptions, StateDatabaseInclusion,
+    start_save_throttle,
+};
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
-use super::document_view::ContentDocumentView;
-use super::home_file::{self, StateDatabaseInclusion};
-use super::repository_source::{BaseCoverage, SeparatelySavedBase};
-use super::source_selection::{self, SaveSources};
-use super::tuned_settings::TunedSaveSettings;
+use super::instance_access::instance_access;
+use super::source_selection;
+use super::vault_location::user_config_dir;
 use super::{
-    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, copy, repository_source, vault_session,
+    INCOMPLETE_EXIT_CODE, ProgressDisplay, backup_fault, copy, home_backup_fault, vault_session,
 };
 use crate::args::backup::{self, BackupSaveArgs, CompressionLevel, VaultArgs};
-use crate::config;
-use crate::home_origin::{MAIN_BRANCH, is_instance_url};
+use crate::home::home_access;
 
 /// Saves all folders as one snapshot, and each repository as a snapshot of its own. An error in one source does not
 /// prevent the others from being saved.
@@ -35,16 +35,17 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
     if let Some(destination) = &arguments.to {
         return copy::run_repository_copy(arguments, destination);
     }
-    let SaveSources { repositories, folders } = SaveSources::from_args(arguments)?;
+    let SaveSources { repositories, folders } = source_selection::read_sources(arguments)?;
     let options = save_options(arguments)?;
-    let tuned_settings = TunedSaveSettings::read(&arguments.vault.vault);
+    let tuned_settings =
+        TunedSaveSettings::read(user_config_dir().as_deref(), &arguments.vault.vault);
     // The lock shows other processes who holds it, regardless of the host name in the snapshot.
     let user = tympan_backup::VaultUser::this_process();
     // Deriving the key from the password takes long; a repository is opened in parallel.
     let (vault, mut ahead) = std::thread::scope(|scope| {
         let first = repositories
             .first()
-            .map(|source| scope.spawn(move || OpenSaveSource::open_source(source, arguments)));
+            .map(|source| scope.spawn(move || open_repository(source, arguments)));
         let vault = vault_session::open_vault_to_save(
             &effective_vault_args(arguments, &tuned_settings),
             &user,
@@ -62,7 +63,7 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
         tracing::debug!(reason = %error, "cannot enable the local index table");
     }
     let vault = Arc::new(vault);
-    let wait = std::time::Duration::from_secs(arguments.vault.retry_lock);
+    let wait = arguments.vault.retry_lock;
     let lock = vault_session::lock_vault(&vault, &user, (VaultLockMode::Shared, wait))?;
     let log = vault_session::run_log_file(vault.id())
         .map(BackupRunLog::new)
@@ -78,7 +79,7 @@ pub(super) fn run_save(arguments: &BackupSaveArgs) -> CommandOutcome {
 fn save_sources(
     runner: &SourceSaver<'_>,
     (repositories, folders): (&[String], &[PathBuf]),
-    (options, ahead): (&SaveOptions, &mut Option<Result<OpenSaveSource, CommandFault>>),
+    (options, ahead): (&SaveOptions, &mut Option<Result<RepositorySave, CommandFault>>),
     report: &mut SaveSourcesReport<'_>,
 ) -> Result<(), CommandFault> {
     let arguments = runner.arguments;
@@ -92,7 +93,10 @@ fn save_sources(
     }
     if !folders.is_empty() {
         let names = folders.iter().map(|folder| folder.display().to_string()).collect();
-        let last = runner.log.as_ref().and_then(|log| last_similar_run(&log.read().ok()?, folders));
+        let last = runner
+            .log
+            .as_ref()
+            .and_then(|log| last_run_of_folders(&log.read().ok()?, folders).cloned());
         report.add_result(runner.save_source((names, last.as_ref()), &mut |session| {
             save_directories(session, folders, options).map(Some).map_err(SaveFailure::from_error)
         }))?;
@@ -100,11 +104,10 @@ fn save_sources(
     for source in repositories {
         // The amount of changes is known only after the save.
         let done = runner.save_source((vec![redact_address(source)], None), &mut |session| {
-            let ready =
-                ahead.take().unwrap_or_else(|| OpenSaveSource::open_source(source, arguments));
+            let ready = ahead.take().unwrap_or_else(|| open_repository(source, arguments));
             let ready = ready.map_err(SaveFailure::Source)?;
             let saved = ready.save(session, options).map_err(SaveFailure::from_error)?;
-            ready.print_excluded_parts(arguments);
+            print_excluded_parts(&ready, arguments);
             Ok(saved)
         });
         report.add_result(done)?;
@@ -194,26 +197,12 @@ impl<'a> SaveSourcesReport<'a> {
     }
 }
 
-/// Returns true if a source is a repository; all others are folders.
-pub(super) fn is_repository_source(source: &str) -> bool {
-    source.starts_with("repo:") || is_instance_url(source)
-}
-
 /// Saves several sources into a vault, one after another.
 struct SourceSaver<'a> {
     vault: Arc<Vault>,
     lock: VaultLock,
     log: Option<BackupRunLog>,
     arguments: &'a BackupSaveArgs,
-}
-
-/// Returns the last successful save of the same folders.
-fn last_similar_run(runs: &[BackupRunRecord], folders: &[PathBuf]) -> Option<BackupRunRecord> {
-    let named = |folder: &PathBuf| source_path(folder).to_string_lossy().into_owned();
-    let mut paths: Vec<String> = folders.iter().map(named).collect();
-    paths.sort();
-    paths.dedup();
-    runs.iter().rfind(|run| run.kind.is_success() && run.paths == paths).cloned()
 }
 
 /// The result of one source.
@@ -254,7 +243,7 @@ impl SourceSaver<'_> {
                 )
             })
             .transpose()
-            .map_err(SaveFailure::Run)?;
+            .map_err(|error| SaveFailure::Run(home_backup_fault(error)))?;
         let index = VaultIndex::load_locked(&self.vault, &self.lock);
         let mut damage = Vec::new();
         let saved =
@@ -391,7 +380,7 @@ fn effective_tuning(
             .or(nodes)
             .or(tuned_settings.queue_bytes())
             .unwrap_or(usual.queue_bytes),
-        piece_delay: std::time::Duration::from_millis(tuning.delay_ms),
+        piece_delay: tuning.piece_delay,
     }
 }
 
@@ -405,81 +394,42 @@ const fn to_compression(level: CompressionLevel) -> CompressionMode {
     }
 }
 
-/// Saves a repository, even while its instance writes it; also returns the path of its snapshots.
-pub(super) fn save_source(
-    session: &SaveSession<'_>,
+/// Opens a repository to be saved.
+pub(super) fn open_repository(
     source: &str,
-    (arguments, options): (&BackupSaveArgs, &SaveOptions),
-) -> Result<(Option<SaveSummary>, String), CommandFault> {
-    let ready = OpenSaveSource::open_source(source, arguments)?;
-    Ok((ready.save(session, options).map_err(backup_fault)?, ready.repository.snapshot_path))
+    arguments: &BackupSaveArgs,
+) -> Result<RepositorySave, CommandFault> {
+    let options = RepositorySaveOptions {
+        base_coverage: match arguments.with_base {
+            true => BaseCoverage::SavedHere,
+            false => BaseCoverage::SavedByOwner,
+        },
+        has_view: !arguments.no_view,
+        state: match arguments.with_state {
+            true => StateDatabaseInclusion::Included,
+            false => StateDatabaseInclusion::Excluded,
+        },
+        includes_history: arguments.with_history,
+    };
+    let instance = instance_access(&arguments.instance)?;
+    RepositorySave::open(&home_access(), source, &instance, options).map_err(home_backup_fault)
 }
 
-/// An opened repository, ready to be saved.
-struct OpenSaveSource {
-    repository: repository_source::OpenRepositorySource,
-    view: Option<ContentDocumentView>,
-    files: Vec<HomeFile>,
-    /// The earlier revisions to save.
-    history: Option<RevisionRetention>,
-}
-
-impl OpenSaveSource {
-    fn open_source(source: &str, arguments: &BackupSaveArgs) -> Result<Self, CommandFault> {
-        let of_base =
-            if arguments.with_base { BaseCoverage::SavedHere } else { BaseCoverage::SavedByOwner };
-        let opened = repository_source::open_source(source, arguments, of_base)?;
-        let view = if arguments.no_view { None } else { opened.document_view() };
-        let state = if arguments.with_state {
-            StateDatabaseInclusion::Included
-        } else {
-            StateDatabaseInclusion::Excluded
-        };
-        let files = opened.home.as_deref().map(|home| home_file::read_home_files(home, state));
-        let files = files.transpose()?.unwrap_or_default();
-        let history = match (arguments.with_history, opened.home.as_deref()) {
-            (false, _) => None,
-            (true, Some(home)) => Some(config::read_home_config(home)?.history.retention()),
-            (true, None) => Some(RevisionRetention::default()),
-        };
-        Ok(Self { repository: opened, view, files, history })
+/// Prints the parts of a home that its snapshot does not include.
+fn print_excluded_parts(repository: &RepositorySave, arguments: &BackupSaveArgs) {
+    if arguments.tuning.quiet || arguments.vault.json {
+        return;
     }
-
-    /// Prints the parts of a home that its snapshot does not include.
-    fn print_excluded_parts(&self, arguments: &BackupSaveArgs) {
-        if arguments.tuning.quiet || arguments.vault.json {
-            return;
-        }
-        let home = match (&self.repository.home, arguments.with_state) {
-            (None, _) => ", and everything in its home except the repository",
-            (Some(_), false) => ", and jobs and logins (`--with-state` saves them)",
-            (Some(_), true) => "",
-        };
-        let history = match arguments.with_history {
-            true => "earlier revisions of branches other than `main`",
-            false => "earlier revisions of branches (`--with-history` saves those of `main`)",
-        };
-        say!("left out: {history}, data derived from content, logs{home}");
-    }
-
-    fn save(
-        &self,
-        session: &SaveSession<'_>,
-        options: &SaveOptions,
-    ) -> tympan_backup::Result<Option<SaveSummary>> {
-        let Self { repository: opened, view, files, history } = self;
-        let options = &SaveOptions { revision_retention: *history, ..options.clone() };
-        let source = BackupRepositorySource {
-            base: &*opened.base,
-            blobs: &*opened.blobs,
-            reference: MAIN_BRANCH,
-            path: &opened.snapshot_path,
-            view: view.as_ref().map(|view| view as &dyn DocumentView),
-            base_owner: opened.separate_base.as_ref().map(SeparatelySavedBase::as_separate_base),
-            files,
-        };
-        save_repository(session, source, options)
-    }
+    let home = match (repository.home(), arguments.with_state) {
+        (None, _) => ", and everything in its home except the repository",
+        (Some(_), false) => ", and jobs and logins (`--with-state` saves them)",
+        (Some(_), true) => "",
+    };
+    let history = match arguments.with_history {
+        true => "earlier revisions of branches other than `main`",
+        false => "earlier revisions of branches (`--with-history` saves those of `main`)",
+    };
+    say!("left out: {history}, data derived from content, logs{home}");
 }
 
 /// Returns the peak memory of this process; `None` if the system does not report it.
@@ -570,60 +520,10 @@ fn print_saved_source(
     is_whole
 }
 
-/// Starts to throttle a save for the visitors of the instance that uses a home.
-///
-/// # Errors
-/// If the home has no log of requests.
-pub(crate) fn start_save_throttle(
-    home: &Path,
-    baseline_and_deadline: (BaselineSource, Option<Duration>),
-    progress: &Arc<BackupProgress>,
-) -> Result<ThrottledSave, CommandFault> {
-    let log = home.join("logs").join("request.log");
-    ThrottledSave::start(&log, baseline_and_deadline, progress).map_err(|error| {
-        CommandFault::usage(format!(
-            "cannot read `{}`: {error}; name the home of an instance that serves requests",
-            log.display()
-        ))
-    })
-}
-
 fn throttle_report_json(report: &ThrottleReport) -> Value {
     let ms = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
     json!({
         "message_type": "gave_way", "p95_ms_before": ms(report.baseline_p95), "p95_ms": ms(report.p95_during_save),
         "transactions_lost": report.lost_share.round(), "paused_ms": report.paused_time.as_millis(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn a_save_looks_at_as_much_as_the_last_of_the_same_folders() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().display().to_string();
-        let at = Timestamp::UNIX_EPOCH;
-        let run = |paths: &[&str], items: u64, outcome: Result<Option<&SaveSummary>, String>| {
-            let paths = paths.iter().map(ToString::to_string).collect();
-            BackupRunRecord {
-                items,
-                ..BackupRunRecord::of((at, at), paths, outcome, &BackupProgress::default())
-            }
-        };
-        let runs = [
-            run(&[&path], 7, Ok(None)),
-            run(&[&path], 8, Ok(None)),
-            run(&[&path], 1, Err("cut off".to_owned())),
-            run(&[&path, "/other"], 9, Ok(None)),
-        ];
-        // Accept every spelling.
-        let written = [PathBuf::from(format!("{path}/")), PathBuf::from(format!("{path}/."))];
-        assert_eq!(last_similar_run(&runs, &written).map(|run| run.items), Some(8));
-        assert_eq!(last_similar_run(&runs, &[dir.path().join("lost")]), None);
-        assert_eq!(last_similar_run(&runs, &[PathBuf::from("/")]), None);
-    }
 }

@@ -19,17 +19,17 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tympan_backup::{
-    KeyDerivationCost, RestAddress, S3Address, SaveTrial, SaveTrialSeries, SftpAddress,
-    TunedSettingRange, Vault, VaultBackend, VaultFileKind, VaultObjectId, VaultUser,
-    search_best_setting,
+    KeyDerivationCost, SaveTrial, SaveTrialSeries, TunedSaveSettings, TunedSettingRange, Vault,
+    VaultBackend, VaultFileKind, VaultObjectId, VaultUser, search_best_setting,
+    trial_location_beside,
 };
+use tympan_home::random_text;
 use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE, say};
 
-use super::tuned_settings::TunedSaveSettings;
 use super::{backup_fault, interrupt_signal, vault_location, vault_session};
 use crate::args::backup::{BackupTuneArgs, BackupTuneScenario, VaultArgs};
 use crate::args::vault::HostKeyCheckMode;
-use crate::home::random_text;
+use crate::home_fault::home_fault;
 
 /// The range of upload queue sizes, in MiB; the search starts at the default.
 const QUEUE_RANGE: TunedSettingRange = TunedSettingRange { start: 32, min: 1, max: 2048 };
@@ -65,8 +65,14 @@ pub(super) fn run_tune(arguments: &BackupTuneArgs) -> CommandOutcome {
     let file = if arguments.dry_run {
         None
     } else {
+        let config_dir = vault_location::user_config_dir().ok_or_else(|| {
+            CommandFault::usage(
+                "cannot locate the settings: neither XDG_CONFIG_HOME nor HOME is set",
+            )
+        })?;
         // Settings that this scenario does not search keep the values of earlier searches.
-        Some(settings.merged_over(&TunedSaveSettings::read(location)).write(location)?)
+        let earlier = TunedSaveSettings::read(Some(&config_dir), location);
+        Some(settings.merged_over(&earlier).write(&config_dir, location).map_err(backup_fault)?)
     };
     if arguments.vault.json {
         let file = file.map(|file| file.display().to_string());
@@ -167,7 +173,7 @@ impl<'a> SaveTrialBench<'a> {
             }
         }))?;
         let by = (&VaultUser::this_process(), vault_session::current_timestamp());
-        let password = random_text()?;
+        let password = random_text().map_err(home_fault)?;
         // The password is random, so that a cheap key derivation is safe.
         Vault::init(backend.clone(), password.as_bytes(), KeyDerivationCost { log_rounds: 10 }, by)
             .map_err(backup_fault)?;
@@ -296,21 +302,6 @@ impl<'a> SaveTrialBench<'a> {
     }
 }
 
-/// Returns a location for trials next to a vault; below it if the vault is a whole bucket, the root of a server, or a
-/// home directory there.
-fn trial_location_beside(vault: &str, process: u32) -> String {
-    let vault = vault.trim_end_matches('/');
-    let is_home = SftpAddress::parse(vault)
-        .is_some_and(|address| address.is_ok_and(|address| address.path == "."));
-    let is_top = is_home
-        || S3Address::parse(vault)
-            .is_some_and(|address| address.is_ok_and(|address| address.prefix.is_empty()))
-        || RestAddress::parse(vault).is_some_and(|address| {
-            address.is_ok_and(|address| address.url.matches('/').count() == 3)
-        });
-    format!("{vault}{}tune-{process}", if is_top { '/' } else { '-' })
-}
-
 impl Drop for SaveTrialBench<'_> {
     fn drop(&mut self) {
         let kinds = [
@@ -333,28 +324,6 @@ impl Drop for SaveTrialBench<'_> {
                 place = self.backend.location(),
                 "cannot remove the temporary vault of the trials"
             );
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::trial_location_beside;
-
-    #[test]
-    fn trials_stay_in_the_bucket_and_on_the_server() {
-        for (vault, trials) in [
-            ("/backup/site/", "/backup/site-tune-7"),
-            ("sftp://ann@host/~/repo", "sftp://ann@host/~/repo-tune-7"),
-            ("sftp://ann@host/~", "sftp://ann@host/~/tune-7"),
-            ("sftp:ann@host:~", "sftp:ann@host:~/tune-7"),
-            ("sftp:ann@host:site", "sftp:ann@host:site-tune-7"),
-            ("s3:host/bucket/site", "s3:host/bucket/site-tune-7"),
-            ("s3:http://host:9000/bucket/", "s3:http://host:9000/bucket/tune-7"),
-            ("rest:https://ann@host:8000/site/", "rest:https://ann@host:8000/site-tune-7"),
-            ("rest:https://ann@host:8000/", "rest:https://ann@host:8000/tune-7"),
-        ] {
-            assert_eq!(trial_location_beside(vault, 7), trials);
         }
     }
 }

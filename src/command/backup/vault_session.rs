@@ -1,18 +1,20 @@
 //! Opening a vault: its location, and its password, which is never a command-line argument.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tympan_backup::{
     ClientFilter, Error, KeyDerivationCost, Vault, VaultLock, VaultLockMode, VaultOpening,
-    VaultUser,
+    VaultPassword, VaultUser,
 };
 use tympan_terminal::CommandFault;
 
-use super::{backup_fault, interrupt_signal, vault_location};
+use super::fault::backup_fault;
+use super::interrupt_signal::{interrupted_fault, is_interrupted, listen_for_interrupts};
+use super::vault_location::{vault_backend, vault_cache_dir};
 use crate::args::backup::{SnapshotClientArgs, VaultArgs, VaultReadArgs};
 
 /// The environment variable with the password.
@@ -44,7 +46,9 @@ impl VaultSession {
         lock_vault_with_error(
             &self.vault,
             &self.user,
-            (VaultLockMode::Shared, self.lock_timeout, read_only_lock_fault),
+            VaultLockMode::Shared,
+            self.lock_timeout,
+            read_only_lock_fault,
         )
         .map(Some)
     }
@@ -72,21 +76,23 @@ pub(super) fn lock_vault(
     user: &VaultUser,
     (mode, wait): (VaultLockMode, Duration),
 ) -> Result<VaultLock, CommandFault> {
-    lock_vault_with_error(vault, user, (mode, wait, backup_fault))
+    lock_vault_with_error(vault, user, mode, wait, backup_fault)
 }
 
 /// Locks as [`lock_vault`] does, for callers that map errors themselves.
 fn lock_vault_with_error(
     vault: &Arc<Vault>,
     user: &VaultUser,
-    (mode, wait, meaning): (VaultLockMode, Duration, fn(Error) -> CommandFault),
+    mode: VaultLockMode,
+    wait: Duration,
+    meaning: fn(Error) -> CommandFault,
 ) -> Result<VaultLock, CommandFault> {
-    interrupt_signal::listen_for_interrupts()?;
+    listen_for_interrupts()?;
     let begin = Instant::now();
     loop {
         match VaultLock::acquire(vault, user, mode, Duration::ZERO) {
-            Err(Error::Locked { .. }) if interrupt_signal::is_interrupted() => {
-                return Err(interrupt_signal::interrupted_fault());
+            Err(Error::Locked { .. }) if is_interrupted() => {
+                return Err(interrupted_fault());
             }
             Err(Error::Locked { .. }) if begin.elapsed() < wait => {
                 std::thread::sleep(LOCK_POLL_INTERVAL)
@@ -139,12 +145,12 @@ pub(super) fn current_timestamp() -> jiff::Timestamp {
 
 /// Creates a vault.
 pub(super) fn init_vault(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
-    let backend = vault_location::vault_backend(arguments)?;
+    let backend = vault_backend(arguments)?;
     let password = read_vault_password(arguments)?;
     let by = VaultUser::this_process();
     Vault::init(
         backend,
-        &password.trimmed_line,
+        password.as_bytes(),
         KeyDerivationCost::default(),
         (&by, current_timestamp()),
     )
@@ -154,7 +160,7 @@ pub(super) fn init_vault(arguments: &VaultArgs) -> Result<Vault, CommandFault> {
 /// Opens a vault.
 pub(super) fn open_vault(arguments: &VaultArgs) -> Result<VaultSession, CommandFault> {
     let vault = Arc::new(open_vault_exclusively(arguments)?);
-    let wait = Duration::from_secs(arguments.retry_lock);
+    let wait = arguments.retry_lock;
     Ok(VaultSession { vault, user: VaultUser::this_process(), lock_timeout: wait })
 }
 
@@ -175,15 +181,15 @@ fn open_vault_with(
     arguments: &VaultArgs,
     opening: VaultOpening<'_>,
 ) -> Result<Vault, CommandFault> {
-    let backend = vault_location::vault_backend(arguments)?;
-    let keys = vault_location::vault_cache_dir(arguments.place.tree_cache_bytes())
-        .map(|folder| folder.join("keys"));
+    let backend = vault_backend(arguments)?;
+    let keys =
+        vault_cache_dir(arguments.place.tree_cache_bytes()).map(|folder| folder.join("keys"));
     let opening = VaultOpening { key_cache_dir: keys.as_deref(), ..opening };
     let password = read_vault_password(arguments)?;
     let open = |password: &[u8]| Vault::open_with(backend.clone(), password, opening);
     let mut vault = password.open_with(open).map_err(backup_fault)?;
     if backend.is_remote() {
-        vault_location::enable_vault_cache(&mut vault, arguments.place.tree_cache_bytes());
+        enable_vault_cache(&mut vault, arguments.place.tree_cache_bytes());
     } else if let Err(error) = backend.remove_leftovers(SystemTime::now()) {
         // On a remote vault the removal takes time, and is left to a prune.
         tracing::warn!(%error, "cannot remove leftovers of an earlier run from the vault");
@@ -191,60 +197,9 @@ fn open_vault_with(
     Ok(vault)
 }
 
-/// A vault's password.
-pub(crate) struct VaultPassword {
-    /// The password without surrounding whitespace.
-    trimmed_line: Vec<u8>,
-    /// The line with its whitespace, as some vaults may have been created; `None` if it is the same.
-    untrimmed_line: Option<Vec<u8>>,
-}
-
-impl VaultPassword {
-    fn from_bytes(text: &[u8], missing: &str) -> Result<Self, CommandFault> {
-        let line = first_trimmed_line(text, missing)?;
-        let whole = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let whole = whole.strip_suffix(b"\r").unwrap_or(whole);
-        let is_other = !whole.is_empty() && whole != line.as_slice();
-        Ok(Self { untrimmed_line: is_other.then(|| whole.to_vec()), trimmed_line: line })
-    }
-
-    /// Reads the password from a file, like [`read_password_file`].
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn from_file(file: &Path) -> Result<Self, CommandFault> {
-        Self::from_bytes(
-            &read_secret_file(file)?,
-            &format!("`{}` contains no password", file.display()),
-        )
-    }
-
-    /// Opens a vault with the password, or with the whole line including its whitespace if the password does not open
-    /// it.
-    ///
-    /// # Errors
-    /// The error of `open`.
-    pub(crate) fn open_with<T>(
-        &self,
-        open: impl Fn(&[u8]) -> tympan_backup::Result<T>,
-    ) -> tympan_backup::Result<T> {
-        let Some(whole) = &self.untrimmed_line else { return open(&self.trimmed_line) };
-        match open(&self.trimmed_line) {
-            Err(Error::WrongPassword) => {
-                let opened = open(whole)?;
-                tracing::warn!(
-                    "the vault's password has surrounding whitespace: change it to one without"
-                );
-                Ok(opened)
-            }
-            opened => opened,
-        }
-    }
-}
-
 fn read_vault_password(arguments: &VaultArgs) -> Result<VaultPassword, CommandFault> {
     if let Some(file) = &arguments.password_file {
-        return VaultPassword::from_file(file);
+        return VaultPassword::from_file(file).map_err(backup_fault);
     }
     if let Some(command) = &arguments.password_command {
         let mut shell = Command::new("sh");
@@ -256,68 +211,21 @@ fn read_vault_password(arguments: &VaultArgs) -> Result<VaultPassword, CommandFa
             let text = format!("the password command failed: {}", output.status);
             return Err(CommandFault::usage(text));
         }
-        return VaultPassword::from_bytes(&output.stdout, "the password command printed nothing");
+        return VaultPassword::from_first_line(&output.stdout)
+            .ok_or_else(|| CommandFault::usage("the password command printed nothing"));
     }
     match std::env::var(PASSWORD_VARIABLE) {
-        Ok(password) if !password.is_empty() => {
-            Ok(VaultPassword { trimmed_line: password.into_bytes(), untrimmed_line: None })
-        }
+        Ok(password) if !password.is_empty() => Ok(VaultPassword::exact(password.into_bytes())),
         _ => Err(CommandFault::usage(format!(
             "no password: name a file with `--password-file`, a command with `--password-command`, or set {PASSWORD_VARIABLE}"
         ))),
     }
 }
 
-/// Reads the password from a file: its first line without surrounding whitespace, as restic does.
-///
-/// # Errors
-/// If the file cannot be read, or has none.
-pub(crate) fn read_password_file(file: &Path) -> Result<Vec<u8>, CommandFault> {
-    first_trimmed_line(
-        &read_secret_file(file)?,
-        &format!("`{}` contains no password", file.display()),
-    )
-}
-
-fn read_secret_file(file: &Path) -> Result<Vec<u8>, CommandFault> {
-    std::fs::read(file)
-        .map_err(|error| CommandFault::usage(format!("cannot read `{}`: {error}", file.display())))
-}
-
-fn first_trimmed_line(bytes: &[u8], missing: &str) -> Result<Vec<u8>, CommandFault> {
-    let line = bytes.trim_ascii().split(|byte| matches!(byte, b'\n' | b'\r')).next();
-    let line = line.unwrap_or_default().trim_ascii_end();
-    if line.is_empty() { Err(CommandFault::usage(missing)) } else { Ok(line.to_vec()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use tympan_backup::Error;
-
-    use super::{VaultPassword, first_trimmed_line};
-
-    #[test]
-    fn vaults_open_by_passwords_with_blanks() {
-        let opened_by = |file: &[u8], password: &[u8]| {
-            let open = |tried: &[u8]| {
-                if tried == password { Ok(()) } else { Err(Error::WrongPassword) }
-            };
-            VaultPassword::from_bytes(file, "none").ok().unwrap().open_with(open).is_ok()
-        };
-        for file in [b" secret \r\nmore\n".as_slice(), b" secret \n", b" secret "] {
-            assert!(opened_by(file, b"secret"));
-            assert!(opened_by(file, b" secret "));
-            assert!(!opened_by(file, b"secret "));
-        }
-        assert!(!opened_by(b"secret\n", b"secret\n"));
-    }
-
-    #[test]
-    fn passwords_are_without_what_is_blank_around_them() {
-        for text in ["secret word", "secret word\n", " secret word \r\nmore\n", "\n\tsecret word"] {
-            let line = first_trimmed_line(text.as_bytes(), "none").ok();
-            assert_eq!(line.as_deref(), Some(b"secret word".as_slice()), "{text:?}");
-        }
-        assert!(first_trimmed_line(b" \n", "none").is_err());
+/// Enables the local cache of a remote vault; does nothing if there is no location for it.
+fn enable_vault_cache(vault: &mut Vault, max_bytes: u64) {
+    let Some(dir) = vault_cache_dir(max_bytes) else { return };
+    if let Err(error) = vault.enable_cache(&dir, max_bytes) {
+        tracing::warn!(%error, file = %dir.display(), "cannot enable the local cache of the vault");
     }
 }

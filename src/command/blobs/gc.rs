@@ -3,17 +3,17 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_blobs::garbage_collection::{BlobTally, SweepMode, SweepOptions, SweepReport};
-use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
+use tympan_home::trusted_now;
+use tympan_store::GarbageCollectionProgress;
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandOutcome, say};
 
 use super::format_time;
-use crate::blob_sharing::BlobSharing;
-use crate::config::parse_span;
-use crate::home::Home;
-use crate::trusted_clock::trusted_now;
+use crate::home::open_existing_home;
+use crate::home_fault::home_fault;
 
 /// The extent of a garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,26 +26,22 @@ pub(super) enum BlobGcMode {
     Sweep,
 }
 
-/// Marks and sweeps. `spans` are the grace and the window.
+/// Marks and sweeps.
 pub(super) fn run_blob_gc(
     home: &Path,
     mode: BlobGcMode,
-    spans: [&str; 2],
+    grace: Duration,
+    window: Duration,
     json: bool,
 ) -> CommandOutcome {
-    let [grace, window] = spans.map(|text| {
-        parse_span(text).ok_or_else(|| {
-            CommandFault::usage(format!("`{text}` is not a duration; write \"24h\" or \"7d\""))
-        })
-    });
-    let (grace, window) = (grace?, window?);
-    let home = Home::open_existing(home)?;
-    let sharing = BlobSharing::of_home(&home);
+    let home = open_existing_home(home)?;
+    let sharing = home.blob_sharing();
     let chunks = &**home.repository.chunks();
     let now = trusted_now(&home.dir, chunks, SystemTime::now());
     let mut marked = None;
     if mode != BlobGcMode::DryRun {
-        marked = sharing.mark_needed_blobs(chunks, &mut |_| ControlFlow::Continue(()))?;
+        let go_on = &mut |_: &GarbageCollectionProgress| ControlFlow::Continue(());
+        marked = sharing.mark_needed_blobs(chunks, go_on).map_err(home_fault)?;
     }
     let mut swept = Vec::new();
     if mode != BlobGcMode::Mark {
@@ -53,9 +49,10 @@ pub(super) fn run_blob_gc(
         let options = SweepOptions {
             grace_period: grace,
             trash_retention: window,
-            ..sharing.sweep_options(kind, now)?
+            ..sharing.sweep_options(kind, now).map_err(home_fault)?
         };
-        swept = sharing.sweep(&options, &mut || ControlFlow::Continue(()))?;
+        let go_on = &mut || ControlFlow::Continue(());
+        swept = sharing.sweep(&options, go_on).map_err(home_fault)?;
     }
     if json {
         let storages: Vec<Value> =

@@ -9,13 +9,12 @@ use serde_json::json;
 use tympan_blobs::{ListedBlob, ReadBlobs, WriteBlobs};
 use tympan_terminal::{CommandFault, CommandOutcome};
 
-use super::format_time;
-use crate::blob_sharing::storage_fault;
-use crate::home::Home;
+use super::{format_time, storage_fault};
+use crate::home::open_existing_home;
 
 /// Lists the blobs that can be read, or those in the trash.
 pub(super) fn run_blob_list(home: &Path, trash: bool, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
     for (role, storage) in &home.blobs.writable {

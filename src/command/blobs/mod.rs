@@ -16,16 +16,16 @@ use tympan_blobs::garbage_collection::{
 };
 use tympan_blobs::{BlobId, WriteBlobs};
 use tympan_content::JcrDate;
-use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
+use tympan_terminal::{
+    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
+};
 
 use crate::args::{BlobsArgs, BlobsCommand};
-use crate::blob_sharing::storage_fault;
-use crate::home::Home;
-use crate::home_chunk_store;
+use crate::home::{open_existing_home, set_database_url_override};
 
 /// Runs the command.
 pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
-    home_chunk_store::set_database_url_override(arguments.database.as_deref());
+    set_database_url_override(arguments.database.as_deref());
     match &arguments.command {
         BlobsCommand::Check { home, rehash, json } => check::run_blob_check(home, *rehash, *json),
         BlobsCommand::Gc { home, dry_run, mark_only, grace, window, json } => {
@@ -34,7 +34,7 @@ pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
                 (false, true) => gc::BlobGcMode::Mark,
                 (false, false) => gc::BlobGcMode::Sweep,
             };
-            gc::run_blob_gc(home, mode, [grace, window], *json)
+            gc::run_blob_gc(home, mode, *grace, *window, *json)
         }
         BlobsCommand::Stats { home, json } => print_blob_stats(home, *json),
         BlobsCommand::List { home, trash, json } => list::run_blob_list(home, *trash, *json),
@@ -46,7 +46,7 @@ pub(crate) fn run_blobs_command(arguments: &BlobsArgs) -> CommandOutcome {
 
 /// Prints the counts of each storage.
 fn print_blob_stats(home: &Path, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let mut bodies = Vec::new();
     for (role, storage) in &home.blobs.writable {
         let counts = count_blobs(&**storage).map_err(|error| storage_fault(role, &error))?;
@@ -98,12 +98,13 @@ fn member_json(member: &RegisteredMember) -> Value {
 
 /// Restores blobs from the trash.
 fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let mut requested_ids: Vec<BlobId> = Vec::new();
     for blob in blobs {
         let id = blob.parse();
-        requested_ids
-            .push(id.map_err(|error: tympan_store::Error| CommandFault::usage(error.to_string()))?);
+        requested_ids.push(
+            id.map_err(|error: tympan_store::IdParseError| CommandFault::usage(error.to_string()))?,
+        );
     }
     let mut count = 0;
     for (role, storage) in &home.blobs.writable {
@@ -131,7 +132,7 @@ fn undelete_blobs(home: &Path, blobs: &[String], all: bool) -> CommandOutcome {
 
 /// Removes a repository from the members of a storage.
 fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let mut member_ids = Vec::new();
     let mut is_known = false;
     for (role, storage) in &home.blobs.writable {
@@ -157,4 +158,9 @@ fn unregister_repository(home: &Path, repository: &str) -> CommandOutcome {
 /// Formats a time for display.
 fn format_time(at: SystemTime) -> String {
     JcrDate::from_system_time(at).to_string()
+}
+
+/// Returns a fault that names the storage.
+fn storage_fault(role: &str, error: &tympan_blobs::Error) -> CommandFault {
+    CommandFault::cannot_run(format!("blobs, `{role}`: {}", error_chain_text(error)))
 }

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tympan_dispatcher::Dispatcher;
 use tympan_terminal::{CommandFault, error_chain_text};
+use tympan_web::file_watch::{FileWatch, POLL_INTERVAL};
 use tympan_web::listen::ListenerOptions;
 
 use super::DispatcherConfigFiles;
-use crate::command::file_watch::{FileWatch, POLL_INTERVAL};
 
 /// Waits for events that require a reload of the configuration.
 pub(super) struct ConfigReloadWatcher {

@@ -14,7 +14,7 @@ use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say}
 
 use super::{content_fault, parse_time};
 use crate::args::{MergeBranchArgs, PreferredMergeSide, RepoBranchCommand};
-use crate::home::Home;
+use crate::home::open_existing_home;
 
 /// Runs the command.
 pub(super) fn run_branch_command(command: &RepoBranchCommand) -> CommandOutcome {
@@ -23,7 +23,7 @@ pub(super) fn run_branch_command(command: &RepoBranchCommand) -> CommandOutcome 
         RepoBranchCommand::List { home, json } => return list_branches(home, *json),
         RepoBranchCommand::Create { name, from, at, home } => {
             let at = at.as_deref().map(parse_time).transpose()?;
-            let home = Home::open_existing(home)?;
+            let home = open_existing_home(home)?;
             let from = home.repository.open_branch(from).map_err(content_fault)?;
             let root = at.map(|at| from.root_at_time(at)).transpose().map_err(content_fault)?;
             let made = match root {
@@ -34,14 +34,14 @@ pub(super) fn run_branch_command(command: &RepoBranchCommand) -> CommandOutcome 
             say!("branch `{name}` is at {root}");
         }
         RepoBranchCommand::Rename { from, to, home } => {
-            let home = Home::open_existing(home)?;
+            let home = open_existing_home(home)?;
             home.repository
                 .rename_branch(from, to, by("rename the branch"))
                 .map_err(content_fault)?;
             say!("branch `{from}` is now `{to}`");
         }
         RepoBranchCommand::Delete { name, home } => {
-            let home = Home::open_existing(home)?;
+            let home = open_existing_home(home)?;
             home.repository.delete_branch(name, by("delete the branch")).map_err(content_fault)?;
             say!("deleted branch `{name}`");
         }
@@ -54,7 +54,7 @@ pub(super) fn run_branch_command(command: &RepoBranchCommand) -> CommandOutcome 
 }
 
 fn list_branches(home: &Path, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     for branch in home.repository.branches().map_err(content_fault)? {
         if json {
             let base = branch.base.map(|base| base.to_string());
@@ -69,7 +69,7 @@ fn list_branches(home: &Path, json: bool) -> CommandOutcome {
 
 /// Lists the changes of a branch.
 fn diff_branch(home: &Path, name: &str, details: bool, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let [before, after] = home.repository.branch_change_states(name).map_err(content_fault)?;
     for change in before.changed_documents(&after) {
         let change = change.map_err(content_fault)?;
@@ -130,7 +130,7 @@ fn property_text(property: &Property) -> String {
 fn merge_branch(arguments: &MergeBranchArgs) -> CommandOutcome {
     let choice = merge_choice(arguments)?;
     let MergeBranchArgs { name, into, dry_run, home, json, .. } = arguments;
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let into = home.repository.open_branch(into).map_err(content_fault)?;
     let message = format!("merge `{name}`");
     let revising = RevisionDetails { user: "system", message: &message, time: SystemTime::now() };

@@ -2,53 +2,29 @@
 //!
 //! The stores are opened directly, because the command serves homes whose content can no longer be read.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use tympan_blobs::BlobStore;
-use tympan_content::{IndexFault, IndexMapRebuilder, JcrDate};
-use tympan_store::{
-    BlobId, ChunkStore, LocalStore, RepairedPart, RepairedPartOutcome, StoreCheckReport,
-    StoreInspection, StoreRepairReport, inspect_store, key, plan_repair, repair_store,
-};
-use tympan_terminal::{
-    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
-};
+use tympan_content::{IndexFault, JcrDate};
+use tympan_home::{HomeStoreCheck, RepairMode, require_home};
+use tympan_store::{RepairedPart, RepairedPartOutcome, StoreCheckReport, StoreRepairReport, key};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use crate::config;
-use crate::home::require_home;
-use crate::home_chunk_store::HomeChunkStore;
+use crate::home::home_access;
+use crate::home_fault::home_fault;
 
 /// The maximum number of lines of one list that are printed; further ones are only counted.
 const MAX_PRINTED_LINES: usize = 100;
 
-/// The action on damage.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum RepoCheckMode {
-    /// Damage is reported, with the possible repair.
-    ReportOnly,
-    /// Damage is repaired.
-    Repair,
-}
-
-/// The stores of a home.
-struct HomeStores {
-    local: Arc<LocalStore>,
-    /// The packs, layered over the base if the home is a clone.
-    chunks: Arc<dyn ChunkStore>,
-    blobs: Arc<dyn BlobStore>,
-}
-
 /// Verifies the hash of every record, walks every ref, lease and kept revision, checks every blob that content refers
 /// to, and repairs damage if requested.
-pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool) -> CommandOutcome {
-    require_home(home)?;
-    let stores = HomeStores::open(home)?;
-    let mut inspection = stores.inspect()?;
+pub(super) fn run_repository_check(home: &Path, mode: RepairMode, json: bool) -> CommandOutcome {
+    require_home(home).map_err(home_fault)?;
+    let stores = open_stores(home)?;
+    let mut inspection = stores.inspect(SystemTime::now()).map_err(home_fault)?;
     let first = inspection.report.clone();
     let mut repaired = None;
     if !json {
@@ -57,34 +33,37 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
     let stores = if first.is_clean() {
         stores
     } else {
-        let done = stores.repair(&inspection, mode)?;
+        let done = stores.repair(&inspection, mode, SystemTime::now()).map_err(home_fault)?;
         if !json {
             print_repaired(&done, mode);
         }
         repaired = Some(done);
         match mode {
-            RepoCheckMode::ReportOnly => stores,
-            RepoCheckMode::Repair => {
+            RepairMode::Plan => stores,
+            RepairMode::Repair => {
                 // The remaining damage is determined from the state that the next start sees.
                 drop(stores);
-                let stores = HomeStores::open(home)?;
-                inspection = stores.inspect()?;
+                let stores = open_stores(home)?;
+                inspection = stores.inspect(SystemTime::now()).map_err(home_fault)?;
                 stores
             }
         }
     };
     let mut missing = stores.check_blobs(&inspection.report);
     // Indexes can be compared only with readable content.
-    let indexes =
-        if inspection.report.is_clean() { stores.check_index_maps()? } else { Vec::new() };
+    let indexes = if inspection.report.is_clean() {
+        stores.check_index_maps().map_err(home_fault)?
+    } else {
+        Vec::new()
+    };
     let wrong: Vec<String> = indexes.iter().map(ToString::to_string).collect();
     match mode {
-        RepoCheckMode::ReportOnly => {
+        RepairMode::Plan => {
             missing.extend(wrong.iter().map(|line| format!("{line}; `--repair` rebuilds it")))
         }
-        RepoCheckMode::Repair => {
-            stores.rebuild_index_maps(&indexes)?;
-            missing.extend(stores.remaining_index_faults(&indexes)?);
+        RepairMode::Repair => {
+            stores.rebuild_index_maps(&indexes, SystemTime::now()).map_err(home_fault)?;
+            missing.extend(stores.remaining_index_faults(&indexes).map_err(home_fault)?);
         }
     }
     let is_clean = inspection.report.is_clean() && missing.is_empty();
@@ -100,10 +79,10 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
         }
         say!("{body}");
     } else {
-        if repaired.is_some() && mode == RepoCheckMode::Repair {
+        if repaired.is_some() && mode == RepairMode::Repair {
             print_findings(&inspection.report);
         }
-        if mode == RepoCheckMode::Repair && !wrong.is_empty() {
+        if mode == RepairMode::Repair && !wrong.is_empty() {
             say!("rebuilt indexes:");
             print_limited_list(&wrong);
         }
@@ -113,89 +92,9 @@ pub(super) fn run_repository_check(home: &Path, mode: RepoCheckMode, json: bool)
     Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
 }
 
-impl HomeStores {
-    fn open(home: &Path) -> Result<Self, CommandFault> {
-        let config = config::read_home_config(home)?;
-        let backend = HomeChunkStore::open(home, &config)?;
-        let blobs = backend.open_blobs(home, &config)?.store;
-        let chunks = backend.chunks;
-        let local = backend.local.ok_or_else(|| {
-            CommandFault::usage(
-                "the repository of this home is stored in a database, which checks itself",
-            )
-        })?;
-        Ok(Self { local, chunks, blobs })
-    }
-
-    fn inspect(&self) -> Result<StoreInspection, CommandFault> {
-        inspect_store(&self.local, SystemTime::now())
-            .map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
-    }
-
-    fn repair(
-        &self,
-        inspection: &StoreInspection,
-        mode: RepoCheckMode,
-    ) -> Result<StoreRepairReport, CommandFault> {
-        let maps = IndexMapRebuilder::new(&*self.local);
-        let done = match mode {
-            RepoCheckMode::ReportOnly => plan_repair(&self.local, inspection, &maps),
-            RepoCheckMode::Repair => {
-                repair_store(&self.local, inspection, &maps, SystemTime::now())
-            }
-        };
-        done.map_err(|error| {
-            CommandFault::cannot_run(format!("the repair failed: {}", error_chain_text(&error)))
-        })
-    }
-
-    /// Compares the index maps of all refs with those derived from their content.
-    fn check_index_maps(&self) -> Result<Vec<IndexFault>, CommandFault> {
-        let compared = IndexMapRebuilder::new(&*self.chunks).find_faults();
-        compared.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))
-    }
-
-    /// Rebuilds the index maps of the refs with a wrong one.
-    fn rebuild_index_maps(&self, faults: &[IndexFault]) -> Result<(), CommandFault> {
-        let maps = IndexMapRebuilder::new(&*self.chunks);
-        let names: BTreeSet<&str> = faults.iter().map(|fault| &*fault.ref_name).collect();
-        for name in names {
-            let made = maps.rebuild_ref(name, SystemTime::now());
-            made.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?;
-        }
-        Ok(())
-    }
-
-    /// Returns the faults that remain after indexes were rebuilt.
-    fn remaining_index_faults(&self, faults: &[IndexFault]) -> Result<Vec<String>, CommandFault> {
-        if faults.is_empty() {
-            return Ok(Vec::new());
-        }
-        Ok(self.check_index_maps()?.iter().map(ToString::to_string).collect())
-    }
-
-    /// Returns the faults of blobs that are not stored in the packs.
-    fn check_blobs(&self, report: &StoreCheckReport) -> Vec<String> {
-        let check = |blob: &BlobId| match self.blobs.open(blob) {
-            Ok(Some(content)) => blob_damage(blob, content),
-            Ok(None) => Some(format!("the blob {blob} is missing; restore it from a backup")),
-            Err(error) => Some(error_chain_text(&error)),
-        };
-        report.external_blobs.iter().filter_map(check).collect()
-    }
-}
-
-/// Verifies the hash of a large blob; `None` if it matches its id.
-fn blob_damage(expected: &BlobId, content: tympan_content::BlobContent) -> Option<String> {
-    match tympan_blobs::compute_blob_id(&mut content.into_reader()) {
-        Ok(actual) if actual == *expected => None,
-        Ok(actual) => Some(format!(
-            "the blob {expected} is damaged: its content has the id {actual}; restore it from a backup"
-        )),
-        Err(error) => {
-            Some(format!("the blob {expected} cannot be read: {}", error_chain_text(&error)))
-        }
-    }
+fn open_stores(home: &Path) -> Result<HomeStoreCheck, CommandFault> {
+    let config = config::read_home_config(home)?.home_config();
+    HomeStoreCheck::open(&home_access(), home, &config).map_err(home_fault)
 }
 
 /// Returns the path that a key represents.
@@ -275,10 +174,10 @@ fn repaired_part_line(part: &RepairedPart) -> String {
     }
 }
 
-fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
+fn print_repaired(done: &StoreRepairReport, mode: RepairMode) {
     match mode {
-        RepoCheckMode::ReportOnly => say!("`--repair` would do this:"),
-        RepoCheckMode::Repair => say!("repaired:"),
+        RepairMode::Plan => say!("`--repair` would do this:"),
+        RepairMode::Repair => say!("repaired:"),
     }
     let mut lines = Vec::new();
     lines.extend(
@@ -312,8 +211,8 @@ fn print_repaired(done: &StoreRepairReport, mode: RepoCheckMode) {
         let update = &repaired_revision.revision.update;
         let state = match (repaired_revision.new_root, mode) {
             (Some(root), _) => format!("is `{root}` now"),
-            (None, RepoCheckMode::ReportOnly) => "is repaired or removed".to_owned(),
-            (None, RepoCheckMode::Repair) => {
+            (None, RepairMode::Plan) => "is repaired or removed".to_owned(),
+            (None, RepairMode::Repair) => {
                 "was removed from the list: none of it can be read".to_owned()
             }
         };
@@ -369,7 +268,7 @@ fn indexes_json(faults: &[IndexFault]) -> Value {
     faults.iter().map(fault).collect()
 }
 
-fn repaired_json(done: &StoreRepairReport, mode: RepoCheckMode) -> Value {
+fn repaired_json(done: &StoreRepairReport, mode: RepairMode) -> Value {
     let refs = done.refs.iter().map(|repaired_ref| {
         json!({
             "name": repaired_ref.name,
@@ -407,7 +306,7 @@ fn repaired_json(done: &StoreRepairReport, mode: RepoCheckMode) -> Value {
         })
     });
     json!({
-        "done": mode == RepoCheckMode::Repair,
+        "done": mode == RepairMode::Repair,
         "set_aside": done.quarantined_files,
         "remade": done.rebuilt_indexes,
         "moved": done.moved_records,

@@ -6,30 +6,30 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use serde_json::json;
+use tympan_home::{collect_options, purge_versions, trusted_now};
 use tympan_jobs::JobQueues;
 use tympan_store::{ChunkStore, GarbageCollectionMode, GarbageCollectionReport};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
-use crate::command::create_runtime;
-use crate::garbage_collection;
-use crate::home::Home;
-use crate::trusted_clock::trusted_now;
+use crate::command::runtime::create_runtime;
+use crate::home::{open_existing_home, open_state};
+use crate::home_fault::home_fault;
 
 /// Runs the command.
 pub(super) fn run_repository_gc(home: &Path, dry_run: bool, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let now = trusted_now(&home.dir, &**home.repository.chunks(), SystemTime::now());
     let mut options = create_runtime(1)?.block_on(async {
-        let state = home.open_state().await?;
+        let state = open_state(&home.dir).await?;
         let queues = JobQueues::new(state.pool().clone());
-        let options = garbage_collection::collect_options(&home.config, &queues, now).await;
+        let options = collect_options(&home.config, &queues, now).await;
         state.close().await;
-        options
+        options.map_err(home_fault)
     })?;
     let outdated = if dry_run {
         0
     } else {
-        let purged = garbage_collection::purge_versions(&home.repository, &home.config, now);
+        let purged = purge_versions(&home.repository, &home.config, now);
         purged.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?.removed_count
     };
     if dry_run {

@@ -11,10 +11,11 @@ mod stats;
 
 use std::time::SystemTime;
 
+use tympan_home::RepairMode;
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text};
 
 use crate::args::{RepoArgs, RepoCommand};
-use crate::home_chunk_store;
+use crate::home::set_database_url_override;
 
 /// Parses a time from the command line.
 fn parse_time(text: &str) -> Result<SystemTime, CommandFault> {
@@ -24,14 +25,10 @@ fn parse_time(text: &str) -> Result<SystemTime, CommandFault> {
 
 /// Runs the command.
 pub(crate) fn run_repo_command(arguments: &RepoArgs) -> CommandOutcome {
-    home_chunk_store::set_database_url_override(arguments.database.as_deref());
+    set_database_url_override(arguments.database.as_deref());
     match &arguments.command {
         RepoCommand::Check { home, repair, json } => {
-            let mode = if *repair {
-                check::RepoCheckMode::Repair
-            } else {
-                check::RepoCheckMode::ReportOnly
-            };
+            let mode = if *repair { RepairMode::Repair } else { RepairMode::Plan };
             check::run_repository_check(home, mode, *json)
         }
         RepoCommand::Clone(arguments) => clone::run_clone(arguments),

@@ -9,7 +9,7 @@ use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::{content_fault, parse_time};
 use crate::args::RestorePathArgs;
-use crate::home::Home;
+use crate::home::open_existing_home;
 
 const REMOVED_NOTE: &str = "this revision removed it";
 
@@ -19,7 +19,7 @@ pub(super) fn run_restore_path(arguments: &RestorePathArgs) -> CommandOutcome {
     let to = arguments.to.as_deref().map(NodePath::new).transpose().map_err(content_fault)?;
     let to = to.unwrap_or_else(|| path.clone());
     let at = arguments.at.as_deref().map(parse_time).transpose()?;
-    let home = Home::open_existing(&arguments.home)?;
+    let home = open_existing_home(&arguments.home)?;
     let repository = home.repository.open_branch(&arguments.branch).map_err(content_fault)?;
     let mut session = repository.session("system").map_err(content_fault)?;
     session.bypass_check_ins();
@@ -30,6 +30,7 @@ pub(super) fn run_restore_path(arguments: &RestorePathArgs) -> CommandOutcome {
             let version = snapshot.version(&path, version).map_err(content_fault)?;
             drop(snapshot);
             session
+                .versions()
                 .restore_version(&version, &to, now, CheckOutState::CheckedOut)
                 .map_err(content_fault)?;
             format!("version {}", version.name)

@@ -9,7 +9,7 @@ use tympan_content::{ChunkId, JcrDate, Repository, RevisionDetails, Snapshot};
 use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::content_fault;
-use crate::home::Home;
+use crate::home::open_existing_home;
 
 /// Lists revisions.
 pub(super) fn print_revision_log(
@@ -18,7 +18,7 @@ pub(super) fn print_revision_log(
     limit: usize,
     json: bool,
 ) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let repository = home.repository.open_branch(branch).map_err(content_fault)?;
     for revision in repository.revisions(None, limit).map_err(content_fault)? {
         let update = revision.update;
@@ -41,7 +41,7 @@ pub(super) fn print_revision_log(
 
 /// Lists the documents that differ between two states.
 pub(super) fn diff_states(home: &Path, states: [&String; 2], json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let [from, to] = states.map(|state| find_snapshot(&home.repository, state));
     let paths = from?.changed_paths(&to?).map_err(content_fault)?;
     if json {
@@ -57,8 +57,8 @@ pub(super) fn diff_states(home: &Path, states: [&String; 2], json: bool) -> Comm
 pub(super) fn revert_branch(home: &Path, branch: &str, root: &str) -> CommandOutcome {
     let root: ChunkId = root
         .parse()
-        .map_err(|error: tympan_store::Error| CommandFault::usage(error.to_string()))?;
-    let home = Home::open_existing(home)?;
+        .map_err(|error: tympan_store::IdParseError| CommandFault::usage(error.to_string()))?;
+    let home = open_existing_home(home)?;
     let repository = home.repository.open_branch(branch).map_err(content_fault)?;
     let message = format!("revert to {root}");
     let revising = RevisionDetails { user: "system", message: &message, time: SystemTime::now() };

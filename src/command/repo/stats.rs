@@ -7,11 +7,11 @@ use serde_json::json;
 use tympan_content::{LookupIndex, NodePath};
 use tympan_terminal::{CommandFault, CommandOutcome, error_chain_text, say};
 
-use crate::home::Home;
+use crate::home::open_existing_home;
 
 /// Counts documents, pages and assets.
 pub(super) fn print_repository_stats(home: &Path, json: bool) -> CommandOutcome {
-    let home = Home::open_existing(home)?;
+    let home = open_existing_home(home)?;
     let failed = |error: tympan_content::Error| CommandFault::cannot_run(error_chain_text(&error));
     let snapshot = home.repository.snapshot().map_err(failed)?;
     let root = snapshot.node(&NodePath::root()).map_err(failed)?;

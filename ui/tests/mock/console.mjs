@@ -330,7 +330,7 @@ const ENDPOINTS = {
   "GET packages": (state) => json({ packages: state.packages }),
   "POST packages": (state, query, _, refuse) => {
     if (query.get("install") !== "true" && query.get("replace") !== "true" && state.packages.some(({ id }) => id.name === "new")) {
-      throw refuse(422, "the package `shop:new:1` is stored already");
+      throw refuse(412, "a node already exists at `/etc/packages/shop/new-1.zip`");
     }
     const made = pack("shop", "new", "1", 1200, query.get("install") === "true" ? ago(0) : null);
     state.packages = [...state.packages.filter(({ id }) => id.name !== "new"), made];

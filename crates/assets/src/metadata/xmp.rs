@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use roxmltree::{Document, Node};
+use tympan_notation::escape_xml;
 
 use super::metadata_properties::{MetadataProperties, parse_date_value};
 use crate::processing_request::MetadataValue;
@@ -305,22 +306,6 @@ fn write_property_content(name: &str, value: &MetadataValue) -> String {
     let items: String =
         texts.iter().map(|text| format!("<rdf:li>{}</rdf:li>", escape_xml(text))).collect();
     format!("<rdf:{kind}>{items}</rdf:{kind}>")
-}
-
-/// Escapes XML's reserved characters, and drops characters that XML cannot contain.
-fn escape_xml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            c if c.is_control() && !matches!(c, '\n' | '\t') => {}
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use image::{DynamicImage, GrayImage, ImageBuffer, Rgb, RgbImage, Rgba, RgbaImage
 use img_parts::png::PngChunk;
 use tympan_assets::{FocalPoint, RenditionEncoding, ResizeMode};
 
-use crate::support::{
+use crate::test_pictures::{
     assert_near, draw, drawn, jpeg, order, oriented, photo, png, size, with_segment,
 };
 

@@ -12,7 +12,7 @@ use tympan_content::{Subtree, Value};
 use crate::draw::{animation, ink};
 use crate::hostile::bomb;
 use crate::ingest::{assets, read, upload};
-use crate::support::{assert_near, jpeg, options, oriented, photo, png};
+use crate::test_pictures::{assert_near, jpeg, options, oriented, photo, png};
 
 const RED: [u8; 3] = [220, 30, 30];
 /// What one process may take at its peak for all of these files, far under the limit of one picture.

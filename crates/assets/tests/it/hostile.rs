@@ -7,7 +7,7 @@ use tympan_assets::{
 };
 use tympan_content::BlobContent;
 
-use crate::support::{draw, drawn, jpeg, options, order, photo, png, refusal, size};
+use crate::test_pictures::{draw, drawn, jpeg, options, order, photo, png, refusal, size};
 
 fn web() -> AssetProcessingRequest {
     order(size(1280, 1280), RenditionEncoding::Jpeg(85))

@@ -19,7 +19,7 @@ use tympan_jobs::{
 
 use crate::ingest::{assets, path, read, upload};
 use crate::place::{Place, both};
-use crate::support::{jpeg, options, photo, png, studio};
+use crate::test_pictures::{jpeg, options, photo, png, studio};
 
 /// The queue that assets have unless somebody makes another.
 const QUEUE: &str = "Granite Workflow Queue";
@@ -60,7 +60,9 @@ impl Running {
     async fn settle(&mut self) {
         loop {
             let added = self.follow().await;
-            if added == 0 && self.queues.count_jobs(ASSET_UPDATE_TOPIC).await.unwrap() == 0 {
+            if added == 0
+                && self.queues.statistics().count_jobs(ASSET_UPDATE_TOPIC).await.unwrap() == 0
+            {
                 // What was processed last has changed content.
                 if self.follow().await == 0 {
                     return;
@@ -154,15 +156,16 @@ async fn a_follower_goes_on_where_the_last_one_was() {
     upload(&assets, "/content/dam/4.png", "", &png(photo(30, 20)));
     let (one, other) = tokio::join!(one.process_newest_root(NOW), other.process_newest_root(NOW));
     assert!(one.unwrap() + other.unwrap() >= 1);
-    assert_eq!(queues.count_jobs(ASSET_UPDATE_TOPIC).await.unwrap(), 4);
+    assert_eq!(queues.statistics().count_jobs(ASSET_UPDATE_TOPIC).await.unwrap(), 4);
     // A root that is gone is no reason to lose anything: what waits already has the same key.
-    let digested = queues.follower_root("assets").await.unwrap();
+    let digested = queues.followers().root_of("assets").await.unwrap();
     queues
-        .advance_follower("assets", (digested.as_deref(), "gone"), Vec::new(), NOW)
+        .followers()
+        .advance("assets", (digested.as_deref(), "gone"), Vec::new(), NOW)
         .await
         .unwrap();
     assert_eq!(new().process_newest_root(NOW).await.unwrap(), 4);
-    assert_eq!(queues.count_jobs(ASSET_UPDATE_TOPIC).await.unwrap(), 4);
+    assert_eq!(queues.statistics().count_jobs(ASSET_UPDATE_TOPIC).await.unwrap(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +190,7 @@ async fn uploads_are_processed_before_and_after_the_start() {
         assert_eq!(state(&assets, &broken).as_deref(), Some("failed"));
         assert_eq!(running.counts(), (7, 1, 0));
         assert_eq!(running.counters.renditions.load(Ordering::Relaxed), 28);
-        let topics = queues.topic_statistics().await.unwrap();
+        let topics = queues.statistics().topic_statistics().await.unwrap();
         assert_eq!(
             topics[ASSET_UPDATE_TOPIC].finished, 8,
             "a file that cannot be drawn is a job done"
@@ -247,7 +250,7 @@ async fn there_is_never_half_an_asset() {
     let mut running = Running::start(&assets, &queues);
     running.follow().await;
     let mut states = 0;
-    while queues.count_jobs(ASSET_UPDATE_TOPIC).await.unwrap() > 0 || states == 0 {
+    while queues.statistics().count_jobs(ASSET_UPDATE_TOPIC).await.unwrap() > 0 || states == 0 {
         let snapshot = assets.repository().snapshot().unwrap();
         for asset in &uploaded {
             let tree = snapshot.read_subtree(asset).unwrap().unwrap();
@@ -288,7 +291,7 @@ async fn a_paused_queue_holds_assets() {
     // Later work of another queue is done, so the worker had its chance.
     for _ in 0..3 {
         queues.add_job(NewJob::new("other", json!({})), SystemTime::now()).await.unwrap();
-        while queues.count_jobs("other").await.unwrap() > 0 {
+        while queues.statistics().count_jobs("other").await.unwrap() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -15,7 +15,7 @@ mod jobs;
 #[path = "../../../jobs/tests/it/place.rs"]
 mod place;
 mod quality;
-mod support;
+mod test_pictures;
 mod tools;
 mod write_back;
 mod write_back_flow;

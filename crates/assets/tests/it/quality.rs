@@ -6,7 +6,7 @@ use std::process::Command;
 use image::{GrayImage, RgbImage};
 use tympan_assets::RenditionEncoding;
 
-use crate::support::{drawn, jpeg, oriented, photo, png, size};
+use crate::test_pictures::{drawn, jpeg, oriented, photo, png, size};
 
 /// The mean structural similarity of two pictures of one size, in windows of 8 by 8.
 fn similarity(left: &GrayImage, right: &GrayImage) -> f64 {

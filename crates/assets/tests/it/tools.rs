@@ -10,7 +10,7 @@ use tympan_assets::{
 };
 use tympan_content::BlobContent;
 
-use crate::support::{
+use crate::test_pictures::{
     assert_near, draw, jpeg, options, order, photo, png, refusal, size, with_segment,
 };
 
@@ -193,7 +193,7 @@ fn photoshop_and_unusual_tiff_are_read() {
 }
 
 #[test]
-fn headers_tell_the_size_where_no_program_draws() {
+fn headers_give_the_size_where_no_program_draws() {
     let drawn = draw_bare(&photoshop(2400, 16, [0; 3]), &web()).unwrap();
     assert_eq!(drawn.size, Some(size(2400, 16)));
     assert!(drawn.metadata.contains(&("tiff:ImageWidth".to_owned(), MetadataValue::Long(2400))));

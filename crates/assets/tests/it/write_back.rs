@@ -6,7 +6,7 @@ use tympan_assets::{AssetProcessor, AssetUpdateOutcome, WriteBackOutcome, needs_
 use tympan_content::{NodePath, Property, Subtree, Value, ValueType};
 
 use crate::ingest::{assets, path, read, upload};
-use crate::support::{jpeg, photo, png};
+use crate::test_pictures::{jpeg, photo, png};
 
 pub(crate) fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds)
@@ -136,7 +136,7 @@ fn webp(is_lossless: bool) -> Vec<u8> {
 fn files() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("a.jpg", jpeg(&photo(60, 40), 90)),
-        ("exif.jpg", crate::support::oriented(&photo(60, 40), 1)),
+        ("exif.jpg", crate::test_pictures::oriented(&photo(60, 40), 1)),
         ("a.png", png(photo(60, 40))),
         ("little.tif", tiff(true)),
         ("big.tif", tiff(false)),

@@ -15,7 +15,7 @@ use tympan_jobs::{JobWorker, JobWorkerOptions};
 
 use crate::ingest::{assets, path, read, upload};
 use crate::place::Place;
-use crate::support::{jpeg, photo};
+use crate::test_pictures::{jpeg, photo};
 use crate::write_back::original;
 
 struct Flow {

@@ -314,7 +314,7 @@ impl LocalBackend {
     fn temp_path(&self) -> io::Result<PathBuf> {
         let mut random = [0; 12];
         getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-        let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = hex::encode(random);
         let folder = self.dir.join(TEMP_DIR);
         if !folder.is_dir() {
             // Vaults created by restic have no such folder.

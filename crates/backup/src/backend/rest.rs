@@ -24,6 +24,7 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use serde::Deserialize;
 use tokio::runtime::Runtime;
+use tympan_notation::error_chain_text;
 use tympan_web::body_limit::limit_body;
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::tls::TlsTrust;
@@ -298,7 +299,7 @@ async fn send_once(client: &HttpClient, ask: RestRequest) -> Result<RestResponse
         is_transient: error.is_transient(),
         error: io::Error::new(
             if error.is_transient() { ErrorKind::ConnectionReset } else { ErrorKind::Other },
-            crate::join_error_causes(&error),
+            error_chain_text(&error),
         ),
     })?;
     let status = response.status();

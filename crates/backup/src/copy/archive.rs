@@ -8,9 +8,9 @@ use tempfile::NamedTempFile;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use super::{CopySink, target_error};
+use super::sink::{CopySink, target_error};
 use crate::error::{Error, Result};
-use crate::source::repository::{
+use crate::source::repository_layout::{
     METADATA_FILE_NAME, README_FILE_NAME, STATE_FOLDER, SavedRepositoryMetadata,
 };
 

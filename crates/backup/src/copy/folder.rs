@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use super::{CopyDepth, CopySink, target_error};
+use super::sink::{CopyDepth, CopySink, target_error};
 use crate::error::{Error, Result};
-use crate::source::repository::{
+use crate::source::repository_layout::{
     METADATA_FILE_NAME, README_FILE_NAME, README_TEXT, STATE_FOLDER, SavedRepositoryMetadata,
 };
 

@@ -15,12 +15,12 @@
 
 mod archive;
 mod folder;
+mod sink;
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use tympan_blobs::SMALL_BLOB_BYTES;
 use tympan_store::{BlobId, Chunk, ChunkId};
 
@@ -28,14 +28,16 @@ pub(crate) use self::archive::ZipCopyReader;
 use self::archive::ZipCopyWriter;
 use self::folder::CopyFolder;
 pub(crate) use self::folder::UNFINISHED;
-use crate::error::{Error, Result};
+pub use self::sink::CopyDepth;
+use self::sink::CopySink;
+use crate::backup_progress::BackupProgress;
+use crate::error::Result;
 use crate::fault::{BackupFault, FaultCollector};
 use crate::object_id::VaultObjectId;
-use crate::save::BackupProgress;
 use crate::source::frame::{BLOB_FRAME_KIND, CHUNK_FRAME_KIND, push_frame};
-use crate::source::repository::{
-    BackupRepositorySource, CHUNK_READ_BATCH_SIZE, README_TEXT, REPOSITORY_FORMAT_VERSION,
-    SavedRepositoryMetadata,
+use crate::source::repository::{BackupRepositorySource, CHUNK_READ_BATCH_SIZE};
+use crate::source::repository_layout::{
+    CopyMetadata, README_TEXT, REPOSITORY_FORMAT_VERSION, SavedRepositoryMetadata,
 };
 use crate::source::root_lease::{RootLeaseRequest, run_with_root_lease};
 use crate::vault::VaultUser;
@@ -47,16 +49,6 @@ pub enum CopyTarget {
     Folder(PathBuf),
     /// A new ZIP file; always a full copy.
     Zip(PathBuf),
-}
-
-/// How much of an existing copy is trusted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CopyDepth {
-    /// Existing parts are not examined.
-    #[default]
-    MissingOnly,
-    /// Everything is read from the repository and compared with the existing files.
-    Everything,
 }
 
 /// The result of a copy.
@@ -76,29 +68,11 @@ pub struct CopyReport {
     pub faults: Vec<BackupFault>,
 }
 
-/// Metadata of a copy in a folder, stored beside its root.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct CopyMetadata {
-    /// The number of files at the last full check.
-    files: u64,
-    /// The number of files added since.
-    added: u64,
-}
-
-/// A sink for the files of a copy.
-trait CopySink {
-    /// Returns true if a part or blob exists, with everything below it.
-    fn contains(&self, name: &str) -> bool;
-    /// Writes a file of a given length; returns true if it had to be written. If the stream fails, an existing file
-    /// stays unchanged.
-    fn write_file(&mut self, name: &str, content: (u64, &mut dyn Read)) -> Result<bool>;
-}
-
 /// Copies the state that a ref points to.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] for a target that contains something else, or a ZIP file that exists; errors of the
-/// repository and the target.
+/// [`Error::InvalidRequest`](crate::Error::InvalidRequest) for a target that contains something else, or a ZIP file
+/// that exists; errors of the repository and the target.
 pub fn copy_repository(
     source: BackupRepositorySource<'_>,
     target: &CopyTarget,
@@ -350,10 +324,4 @@ impl<R: Read> Read for HashCheckingReader<R> {
         }
         Ok(length)
     }
-}
-
-/// Returns a function that creates the error of a target that cannot be written.
-fn target_error(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Target { path, source }
 }

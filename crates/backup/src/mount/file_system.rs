@@ -14,9 +14,10 @@ use fuser::{
 };
 use parking_lot::Mutex;
 use tracing::warn;
+use tympan_notation::error_chain_text;
 
-use super::MountAccess;
 use super::inode_table::InodeTable;
+use super::mount_access::MountAccess;
 use super::mounted_snapshots::{MountItem, MountedSnapshots};
 use crate::error::Result;
 use crate::restore::to_system_mode;
@@ -250,7 +251,7 @@ impl SnapshotFileSystem {
 }
 
 fn log_read_error(error: &crate::Error) -> Errno {
-    let reason = crate::join_error_causes(error);
+    let reason = error_chain_text(error);
     warn!(reason, "cannot read part of the vault");
     Errno::EIO
 }

@@ -14,6 +14,7 @@
 
 mod file_system;
 mod inode_table;
+mod mount_access;
 mod mounted_snapshots;
 
 use std::fs;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use self::file_system::SnapshotFileSystem;
+pub use self::mount_access::MountAccess;
 use self::mounted_snapshots::MountedSnapshots;
 use crate::error::{Error, Result};
 use crate::vault::Vault;
@@ -34,16 +36,6 @@ use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 const FUSE_DEVICE: &str = "/dev/fuse";
 /// The number of concurrently handled requests.
 const REQUEST_THREAD_COUNT: usize = 4;
-
-/// The users with access to a mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MountAccess {
-    /// The user who mounted it, who may read everything.
-    #[default]
-    Owner,
-    /// All users of the machine, subject to owners and modes.
-    All,
-}
 
 /// A mounted vault. It is unmounted on drop.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 use tympan_blobs::ReadBlobs;
+use tympan_notation::error_chain_text;
 use tympan_store::{BaseStore, BlobId, ChunkId};
 
 use crate::error::{Error, Result};
@@ -206,7 +207,7 @@ impl<'a> OmissionTracker<'a> {
         match result {
             Err(error) if error.is_transient() => {
                 if !self.is_base_unreachable.swap(true, Ordering::Relaxed) {
-                    let reason = crate::join_error_causes(&error);
+                    let reason = error_chain_text(&error);
                     warn!(reason, "cannot reach the base; its data is not checked");
                 }
                 Ok(None)

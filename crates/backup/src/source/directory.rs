@@ -91,7 +91,7 @@ fn save_source_paths(
         options.tags.push(INCOMPLETE_TAG.to_owned());
     }
     let (snapshot, written, listed) =
-        session.finish_snapshot(writer, tree, (&options, names, parent))?;
+        session.finish_snapshot(writer, tree, &options, names, parent)?;
     if let Some(file) = file.filter(|_| !session.vault.is_dry_run()) {
         let files: Vec<VaultObjectId> =
             session.index.files().iter().chain(&listed).copied().collect();

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 use tracing::warn;
 use tympan_blobs::SMALL_BLOB_BYTES;
+use tympan_notation::error_chain_text;
 use tympan_store::{BlobId, ChunkId};
 
 use super::repository::RepositorySaver;
@@ -157,7 +158,7 @@ pub(super) fn save_view(
     match result {
         Err(error @ (Error::Document { .. } | Error::Store(_))) if !error.is_transient() => {
             warn!(
-                reason = crate::join_error_causes(&error),
+                reason = error_chain_text(&error),
                 "cannot render the documents; the snapshot has no `content` folder"
             );
             Ok(None)
@@ -267,7 +268,7 @@ impl ViewRenderer<'_> {
         let files = match self.documents.render_document(path_or_root(path)) {
             Ok(files) => files,
             Err(error @ (Error::Store(_) | Error::Document { .. })) if !error.is_transient() => {
-                let reason = crate::join_error_causes(&error);
+                let reason = error_chain_text(&error);
                 warn!(
                     path,
                     reason, "cannot render a document; it is missing from the `content` folder"

@@ -82,7 +82,9 @@ impl FolderTable {
     /// all in `files`, which is sorted.
     pub(crate) fn parse(
         plain: &[u8],
-        (names, tree, files): (&[u8; 32], &VaultObjectId, &[VaultObjectId]),
+        names: &[u8; 32],
+        tree: &VaultObjectId,
+        files: &[VaultObjectId],
     ) -> Option<Self> {
         let rest = plain.strip_prefix(TABLE_MAGIC)?;
         let (of_names, rest) = rest.split_first_chunk::<32>()?;
@@ -180,8 +182,8 @@ impl<'a> FolderTableFile<'a> {
         let plain = self.vault.open_sealed_bytes(sealed);
         let plain = plain
             .and_then(|packed| crate::compression::decompress_unsized(&packed, MAX_TABLE_BYTES));
-        let expected = (&self.name_digest, tree, index.files());
-        let table = plain.and_then(|plain| FolderTable::parse(&plain, expected));
+        let table = plain
+            .and_then(|plain| FolderTable::parse(&plain, &self.name_digest, tree, index.files()));
         if table.is_none() {
             debug!(file = %self.path.display(), "folder table is out of date");
         }

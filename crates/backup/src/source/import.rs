@@ -22,17 +22,17 @@ use tympan_store::{BaseStore, BlobId, Chunk, ChunkBatch, ChunkId, ChunkStore, Re
 
 use super::base_store::{BaseStoreReference, OmittedCounts, find_folder_base, find_snapshot_base};
 use super::frame::{BLOB_FRAME_KIND, CHUNK_FRAME_KIND, FRAME_FILE_NAME};
-use super::repository::{
-    BRANCHES_FOLDER, CHUNK_READ_BATCH_SIZE, HOME_FOLDER, HomeFile, METADATA_FILE_NAME,
-    REPOSITORY_FORMAT_VERSION, REVISIONS_FOLDER, STATE_FOLDER, SavedBranchMetadata,
-    SavedRepositoryMetadata, SavedRevisionMetadata,
+use super::repository::{CHUNK_READ_BATCH_SIZE, HomeFile};
+use super::repository_layout::{
+    BRANCHES_FOLDER, HOME_FOLDER, METADATA_FILE_NAME, REPOSITORY_FORMAT_VERSION, REVISIONS_FOLDER,
+    STATE_FOLDER, SavedBranchMetadata, SavedRepositoryMetadata, SavedRevisionMetadata,
 };
+use crate::backup_progress::BackupProgress;
 use crate::copy::{UNFINISHED, ZipCopyReader};
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
 use crate::object_id::VaultObjectId;
-use crate::save::BackupProgress;
 use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::SnapshotNode;
@@ -98,11 +98,11 @@ pub fn import_snapshot(
 ) -> Result<ImportReport> {
     let reference = find_snapshot_base((vault, index), snapshot)?;
     let facts = find_path(vault, index, snapshot, METADATA_FILE_NAME);
-    let facts = facts.map_err(|_| {
-        Error::InvalidRequest(format!(
-            "the snapshot `{}` was not made from a repository; restore it into a folder with `--to`",
-            snapshot.id.short()
-        ))
+    let facts = facts.map_err(|error| match error {
+        Error::PathMissing { snapshot, .. } => Error::InvalidRequest(format!(
+            "the snapshot `{snapshot}` was not made from a repository; restore it into a folder with `--to`"
+        )),
+        error => error,
     })?;
     let mut json = Vec::new();
     crate::restore::stream_file((vault, index), &facts, &mut json)?;

@@ -13,6 +13,8 @@ pub(crate) mod import;
 pub(crate) mod live_store;
 pub(crate) mod pattern;
 pub(crate) mod repository;
+pub(crate) mod repository_layout;
 pub(crate) mod root_lease;
+pub(crate) mod source_list;
 pub(crate) mod stream;
 pub(crate) mod user_group_names;

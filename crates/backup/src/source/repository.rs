@@ -29,13 +29,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 use tracing::warn;
 use tympan_blobs::{ReadBlobs, SMALL_BLOB_BYTES};
+use tympan_notation::error_chain_text;
 use tympan_store::{BaseStore, BlobId, Chunk, ChunkId, Revision, RootLease};
 
 use super::base_store::{
@@ -47,8 +47,12 @@ use super::frame::{
     FRAME_FILE_NAME, FramePieceWriter, LAYOUT_TAG, PreviousChunks, PreviousPiece, parse_part_id,
     split_chunks, write_chunk_piece,
 };
+use super::repository_layout::{
+    BRANCHES_FOLDER, HOME_FOLDER, METADATA_FILE_NAME, README_FILE_NAME, README_TEXT,
+    REPOSITORY_FORMAT_VERSION, REVISIONS_FOLDER, STATE_FOLDER, SavedBranchMetadata,
+    SavedRepositoryMetadata, SavedRevisionMetadata,
+};
 use super::root_lease::{RootLeaseRequest, run_with_root_lease};
-use crate::copy::CopyMetadata;
 use crate::deep_stack;
 use crate::error::{Error, Result};
 use crate::fault::FaultCollector;
@@ -61,85 +65,15 @@ use crate::vault::node::{SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode};
 use crate::vault::pack_writer::PackWriter;
 use crate::vault::snapshot::{EXTRAS_TAG_PREFIX, INCOMPLETE_TAG, VaultSnapshot};
 
-pub(crate) const REPOSITORY_FORMAT_VERSION: u32 = 1;
-pub(crate) const METADATA_FILE_NAME: &str = "tympan.json";
-pub(crate) const STATE_FOLDER: &str = "state";
-pub(crate) const BRANCHES_FOLDER: &str = "branches";
-pub(crate) const HOME_FOLDER: &str = "home";
-pub(crate) const REVISIONS_FOLDER: &str = "revisions";
 /// Maximum number of revisions of a ref that are scanned for those to save.
 const MAX_SCANNED_REVISIONS: usize = 100_000;
 /// The file that lists the documents that could not be rendered.
 const UNRENDERED_FILE_NAME: &str = "undrawn.json";
-pub(crate) const README_FILE_NAME: &str = "README.txt";
-pub(crate) const README_TEXT: &str = "This is one state of a Tympan repository, as `tympan backup save` saved it.\n\
-    `content`, if it is there, is for people: each document as a folder with its text and its files.\n\
-    Make a home of it with `tympan backup restore --unpacked THIS-FOLDER --home NEW-HOME`.\n";
 /// Number of chunks that are read together.
 pub(crate) const CHUNK_READ_BATCH_SIZE: usize = 256;
 /// Approximate maximum number of chunks and parts of the parent snapshot that are known, for each chunk that may be
 /// read anew at once.
 const PREVIOUS_CHUNKS_PER_CHUNK: usize = 128;
-
-/// The metadata that a snapshot of a repository contains.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SavedRepositoryMetadata {
-    pub(crate) format: u32,
-    #[serde(rename = "ref")]
-    pub(crate) name: String,
-    pub(crate) root: String,
-    /// The other refs of the repository, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) branches: Vec<SavedBranchMetadata>,
-    /// Earlier states of the ref, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) revisions: Vec<SavedRevisionMetadata>,
-    /// Metadata that a plain copy in a folder stores for the next one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) copy: Option<CopyMetadata>,
-}
-
-/// The metadata of another ref in a snapshot of a repository.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SavedBranchMetadata {
-    #[serde(rename = "ref")]
-    pub(crate) name: String,
-    pub(crate) root: String,
-}
-
-impl SavedBranchMetadata {
-    /// Returns the name of its folder: the ref's name may not be valid as a file name.
-    pub(crate) fn folder_name(&self) -> String {
-        VaultObjectId::of(self.name.as_bytes()).to_string()
-    }
-
-    pub(crate) fn root(&self) -> Option<ChunkId> {
-        self.root.parse().ok()
-    }
-}
-
-/// The metadata of an earlier state in a snapshot of a repository.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SavedRevisionMetadata {
-    /// Its root, which also names its folder.
-    pub(crate) root: String,
-    /// The time at which the ref was moved to it, in milliseconds since 1970.
-    pub(crate) at_ms: u64,
-    /// The author of the move.
-    pub(crate) author: String,
-    /// The message of the move.
-    pub(crate) message: String,
-}
-
-impl SavedRevisionMetadata {
-    pub(crate) fn root(&self) -> Option<ChunkId> {
-        self.root.parse().ok()
-    }
-
-    pub(crate) fn timestamp(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_millis(self.at_ms)
-    }
-}
 
 /// A file of a home that is saved with its repository, such as its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -312,8 +246,7 @@ fn save_leased_root(
     if !faults.is_empty() {
         options.tags.push(INCOMPLETE_TAG.to_owned());
     }
-    let (snapshot, written, _) =
-        session.finish_snapshot(writer, tree, (&options, paths, parent))?;
+    let (snapshot, written, _) = session.finish_snapshot(writer, tree, &options, paths, parent)?;
     Ok(Some(SaveSummary { snapshot, written, faults, omitted: left_out }))
 }
 
@@ -528,7 +461,7 @@ impl RepositorySaver<'_> {
                 // It was removed after the refs were listed.
                 Err(Error::Store(tympan_store::Error::RefNotFound { .. })) => {}
                 Err(error) if error.is_source_error() => {
-                    self.faults.add(format!("branch {name}"), &crate::join_error_causes(&error));
+                    self.faults.add(format!("branch {name}"), &error_chain_text(&error));
                 }
                 Err(error) => return Err(error),
             }
@@ -1144,7 +1077,7 @@ impl RepositorySaver<'_> {
                 return Ok(None);
             }
             Err(error) if error.is_damage() => {
-                self.faults.add(format!("blob {id}"), &crate::join_error_causes(&error));
+                self.faults.add(format!("blob {id}"), &error_chain_text(&error));
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),

@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 use tracing::warn;
 use tympan_store::{BaseStore, Error as StoreError, RootLease, acquire_lease, renew_lease};
 
+use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
-use crate::save::BackupProgress;
 use crate::vault::VaultUser;
 
 /// The lifetime of leases and the intervals of their renewal.

@@ -55,7 +55,7 @@ pub fn save_stream(
         node.subtree = Some(tree);
     }
     let tree = node.subtree.unwrap_or_default();
-    let (snapshot, written, _) = session.finish_snapshot(writer, tree, (options, paths, parent))?;
+    let (snapshot, written, _) = session.finish_snapshot(writer, tree, options, paths, parent)?;
     Ok(SaveSummary { snapshot, written, faults: Vec::new(), omitted: OmittedCounts::default() })
 }
 

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tympan_notation::error_chain_text;
 
 use super::Vault;
 use super::index_table::{IndexTableFile, VaultIndexTable};
@@ -264,8 +265,7 @@ impl VaultIndex {
 
     fn record_damage(&mut self, file: &VaultObjectId, error: &Error) {
         let path = format!("index/{file}").into();
-        let message =
-            format!("{}; `tympan backup repair` rebuilds it", crate::join_error_causes(error));
+        let message = format!("{}; `tympan backup repair` rebuilds it", error_chain_text(error));
         tracing::warn!(reason = message, "cannot read an index file");
         self.damaged_files.push(BackupFault { path, message });
     }

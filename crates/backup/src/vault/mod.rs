@@ -642,7 +642,7 @@ impl Vault {
         let pack = index.pack_id(location);
         let (start, length) = (u64::from(location.offset), location.length as usize);
         if let Some(cache) = self.cache.as_ref().filter(|_| kind == PackBlobKind::Tree)
-            && let Some(sealed) = self.read_cached_blob(cache, (&pack, start, length))
+            && let Some(sealed) = self.read_cached_blob(cache, &pack, start, length)
         {
             match self.open_blob((kind, id), location, sealed) {
                 Ok(plain) => return Ok(plain),
@@ -689,7 +689,9 @@ impl Vault {
     fn read_cached_blob(
         &self,
         cache: &VaultCache,
-        (pack, start, length): (&VaultObjectId, u64, usize),
+        pack: &VaultObjectId,
+        start: u64,
+        length: usize,
     ) -> Option<Vec<u8>> {
         if let Some(sealed) = cache.read_range(pack, start, length) {
             return Some(sealed);

@@ -15,7 +15,7 @@ use tympan_backup::{
 use tympan_testkit::rest_server::{RestRules, RestServer};
 
 use crate::remote::{Bucket, Host};
-use crate::support::noise;
+use crate::vault_bench::noise;
 
 const KINDS: [VaultFileKind; 5] = [
     VaultFileKind::Key,

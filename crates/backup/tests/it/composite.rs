@@ -18,8 +18,8 @@ use tympan_store::{
 };
 
 use crate::repository::{Home, commit_records, large_blob, write_records};
-use crate::support::{Bench, now};
 use crate::taken_over::Counting;
+use crate::vault_bench::{Bench, now};
 
 /// Production's records.
 const PAGES: u32 = 3_000;

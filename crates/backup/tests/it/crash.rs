@@ -9,7 +9,7 @@ use tympan_backup::{
     BackendWrapper, LocalBackend, StagedFile, VaultBackend, VaultFileKind, VaultObjectId,
 };
 
-use crate::support::{Bench, describe, noise, now, plant, prune_with, save};
+use crate::vault_bench::{Bench, describe, noise, now, plant, prune_with, save};
 
 /// A backend that stops working after some calls that change it, for good: as if the process had been killed.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ fn a_forget_that_dies_at_any_call_harms_nothing() {
 /// At each moment the old password opens the vault, or the new one does.
 #[test]
 fn a_change_of_passwords_that_dies_at_any_call_leaves_one_that_opens() {
-    use crate::support::{COST, PASSWORD};
+    use crate::vault_bench::{COST, PASSWORD};
     let bench = Bench::new();
     plant(&bench.source());
     let kept = bench.save().snapshot;

@@ -16,7 +16,7 @@ use tympan_backup::{
 
 use crate::full_disk::Disk;
 use crate::prune::Meddling;
-use crate::support::{Bench, PASSWORD, describe, noise, now, plant, save, save_with};
+use crate::vault_bench::{Bench, PASSWORD, describe, noise, now, plant, save, save_with};
 
 #[test]
 fn everything_comes_back() {
@@ -186,7 +186,7 @@ fn several_paths_and_single_files_are_one_snapshot() {
 }
 
 #[test]
-fn differences_are_told_path_by_path() {
+fn differences_are_reported_path_by_path() {
     let bench = Bench::new();
     plant(&bench.source());
     let old = bench.save().snapshot;

@@ -13,7 +13,7 @@ use tympan_backup::{
     write_file_content,
 };
 
-use crate::support::{Bench, noise, now, save_with};
+use crate::vault_bench::{Bench, noise, now, save_with};
 
 /// Names that patterns tell apart: by bytes and characters, by case, and by what patterns mean specially.
 const NAMES: [&str; 16] = [

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check_vault};
 
 use crate::full_disk::Disk;
-use crate::support::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};
+use crate::vault_bench::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};
 
 const MIB: u64 = 1 << 20;
 /// What is set aside on the disk, as the guide advises: removed, it gives a prune room to work.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tympan_backup::{BackupProgress, CheckDepth, LocalBackend, Vault, VaultUser, check_vault};
 
-use crate::support::{COST, PASSWORD, noise, now, prune_vault, save};
+use crate::vault_bench::{COST, PASSWORD, noise, now, prune_vault, save};
 
 /// A small file system of its own, which goes with it.
 pub(crate) struct Disk(PathBuf);

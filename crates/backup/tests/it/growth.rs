@@ -13,7 +13,7 @@ use tympan_blobs::ReadOnlyBlobFolder;
 use tympan_store::{LocalStoreOptions, ReadOnlyLocalStore};
 
 use crate::repository::Home;
-use crate::support::{Bench, PASSWORD, now};
+use crate::vault_bench::{Bench, PASSWORD, now};
 
 /// Changes of each save.
 const CHANGES: u32 = 20;

@@ -10,7 +10,7 @@ use tympan_backup::{
     LocalBackend, Vault, VaultFileKind, VaultIndex, VaultStats, compute_vault_stats,
 };
 
-use crate::support::{Bench, PASSWORD, save, some_file};
+use crate::vault_bench::{Bench, PASSWORD, save, some_file};
 
 /// Opens the vault with a table in the folder `tables`.
 fn open(bench: &Bench) -> Arc<Vault> {

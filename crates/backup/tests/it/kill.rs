@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tympan_backup::{LocalBackend, Vault, VaultUser};
 
-use crate::support::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};
+use crate::vault_bench::{Bench, COST, PASSWORD, describe, noise, now, prune_vault, save};
 
 /// The variables that make a run of this test the process that is killed: the test's folder, and what it does there.
 const FOLDER: &str = "TYMPAN_TEST_VAULT";

@@ -10,7 +10,7 @@ use tympan_backup::{
     VaultLock, VaultLockMode, VaultObjectId, VaultUser,
 };
 
-use crate::support::{Bench, PASSWORD, plant};
+use crate::vault_bench::{Bench, PASSWORD, plant};
 
 fn take(bench: &Bench, who: &VaultUser, mode: VaultLockMode) -> Result<VaultLock, Error> {
     VaultLock::acquire(&bench.vault, who, mode, Duration::ZERO)
@@ -95,7 +95,7 @@ fn a_run_whose_lock_was_removed_writes_no_snapshot() {
     let index = bench.index();
     let progress = tympan_backup::BackupProgress::default();
     let session = tympan_backup::SaveSession::new((&bench.vault, &index), &lock, &progress);
-    let options = tympan_backup::SaveOptions::new(who, crate::support::now());
+    let options = tympan_backup::SaveOptions::new(who, crate::vault_bench::now());
     let saved = tympan_backup::save_directories(&session, &[bench.source()], &options);
     assert!(matches!(saved, Err(Error::LockLost)));
     assert!(bench.vault.read_snapshots().unwrap().is_empty());

@@ -31,10 +31,10 @@ mod restic;
 mod restore;
 mod sftp;
 mod skew;
-mod support;
 mod table;
 mod taken_over;
 mod vault;
+mod vault_bench;
 mod view;
 
 tympan_testkit::every_test_file_is_listed!();

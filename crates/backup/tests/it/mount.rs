@@ -11,7 +11,7 @@ use tympan_backup::{
     VaultMount, VaultUser, mount_vault,
 };
 
-use crate::support::{Bench, describe, noise, now, plant, save_with, some_file};
+use crate::vault_bench::{Bench, describe, noise, now, plant, save_with, some_file};
 
 /// Mounts a vault at a folder of the bench; nothing, said aloud, where that is not possible.
 fn mounted(bench: &Bench, clients: ClientFilter) -> Option<VaultMount> {

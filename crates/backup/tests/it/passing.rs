@@ -13,7 +13,7 @@ use tympan_backup::{
 use tympan_backup::{VaultLock, VaultLockMode, VaultUser};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
-use crate::support::{Bench, describe, now, plant};
+use crate::vault_bench::{Bench, describe, now, plant};
 
 /// A backend of which some reads of packs fail.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ fn a_place_out_of_reach_ends_the_run_and_nothing_passes_for_lost() {
 
 /// A pack that is gone, too short, or on a bad place of the disk costs what is in it, and no more; nobody waits for it.
 #[test]
-fn what_is_lost_is_told_and_the_rest_is_restored() {
+fn what_is_lost_is_reported_and_the_rest_is_restored() {
     let bench = Bench::new();
     plant(&bench.source());
     let saved = bench.save();
@@ -181,7 +181,7 @@ fn what_is_lost_is_told_and_the_rest_is_restored() {
 
 /// A server that fails within is asked again, and what it says in the end is no word about the file.
 #[test]
-fn a_server_that_keeps_failing_is_told_as_that() {
+fn a_server_that_keeps_failing_is_reported_as_that() {
     for status in [429, 500, 503] {
         let origin = OriginServer::start(move |_| OriginResponse::with_status(status));
         let address = format!("rest:http://{}/", origin.addr());

@@ -13,7 +13,7 @@ use tympan_backup::{
     VaultObjectId, check_vault, find_path,
 };
 
-use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, save};
+use crate::vault_bench::{Bench, PASSWORD, describe, noise, plant, prune_vault, save};
 
 /// Of so many calls under way at once, all combinations are tried.
 const TOGETHER: usize = 6;
@@ -243,7 +243,7 @@ fn whatever_is_left_is_whole(is_far: bool) {
 
 /// The control: a vault that writes the snapshot before what it needs is told.
 #[test]
-fn an_order_that_loses_something_is_told() {
+fn an_order_that_loses_something_is_detected() {
     let bench = Bench::new();
     plant(&bench.source());
     let inner = LocalBackend::new(bench.path("vault"));

@@ -22,7 +22,7 @@ use tympan_backup::{
 };
 
 use crate::power::{Files, KINDS, Left, number};
-use crate::support::{Bench, PASSWORD, noise, plant, prune_vault, save};
+use crate::vault_bench::{Bench, PASSWORD, noise, plant, prune_vault, save};
 
 /// Of so many names at once that are not durable, all combinations are tried; of more, each alone and each left out.
 const TOGETHER: usize = 6;
@@ -432,7 +432,7 @@ fn whatever_was_not_synced_a_vault_is_whole_and_keeps_its_promises() {
 
 /// The controls: a disk that does not sync what it is asked to sync breaks the promises, and is seen to.
 #[test]
-fn a_disk_that_syncs_nothing_is_told() {
+fn a_disk_that_syncs_nothing_is_reported() {
     for (lacks, expected) in [(Lacks::FileSync, "damaged"), (Lacks::FolderSync, "is gone")] {
         let bench = Bench::new();
         std::fs::create_dir_all(bench.source()).unwrap();

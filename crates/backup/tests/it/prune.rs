@@ -12,7 +12,7 @@ use tympan_backup::{
     prune_snapshots,
 };
 
-use crate::support::{
+use crate::vault_bench::{
     Bench, describe, noise, now, plant, prune_vault, prune_with, save, some_file,
 };
 
@@ -284,7 +284,7 @@ fn an_index_that_somebody_writes_meanwhile_stays() {
 }
 
 #[test]
-fn a_damaged_vault_is_told_as_damaged() {
+fn a_damaged_vault_is_reported_as_damaged() {
     let bench = Bench::new();
     plant(&bench.source());
     bench.save();

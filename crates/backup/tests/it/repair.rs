@@ -11,7 +11,7 @@ use tympan_backup::{
     VaultFileKind, VaultIndex, VaultLock, VaultLockMode, VaultUser, repair_vault,
 };
 
-use crate::support::{Bench, describe, noise, now, plant, some_file};
+use crate::vault_bench::{Bench, describe, noise, now, plant, some_file};
 
 fn repaired(bench: &Bench, depth: CheckDepth) -> Result<RepairReport, Error> {
     let vault = bench.open_through(Arc::new(LocalBackend::new(bench.path("vault"))));
@@ -169,7 +169,7 @@ fn what_is_whole_in_a_damaged_pack_is_saved() {
 
 /// A pack that is gone costs the snapshots that need it what is in it, and no others anything.
 #[test]
-fn what_a_missing_pack_held_is_told_and_other_snapshots_stay() {
+fn what_a_missing_pack_held_is_reported_and_other_snapshots_stay() {
     let (bench, first, second) = two_snapshots();
     let packs = files(&bench, "data");
     let later = packs.iter().find(|path| {
@@ -191,7 +191,7 @@ fn what_a_missing_pack_held_is_told_and_other_snapshots_stay() {
 
 /// A snapshot that nothing can be read of is told; forgetting it leaves a sound vault.
 #[test]
-fn a_damaged_snapshot_is_told_and_can_be_forgotten() {
+fn a_damaged_snapshot_is_reported_and_can_be_forgotten() {
     let (bench, ..) = two_snapshots();
     let file = some_file(&bench.vault, &bench, VaultFileKind::Snapshot);
     damage(&file, |bytes| bytes.truncate(20));

@@ -22,7 +22,7 @@ use tympan_store::{
     StoreRoot, body,
 };
 
-use crate::support::{Bench, Far, noise, now};
+use crate::vault_bench::{Bench, Far, noise, now};
 
 /// A home, with what a test puts into it.
 pub(crate) struct Home {

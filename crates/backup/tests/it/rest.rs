@@ -12,7 +12,7 @@ use tympan_backup::{
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 use tympan_testkit::rest_server::{RestRules, RestServer};
 
-use crate::support::{Bench, COST, PASSWORD, describe, now, plant, restic, save};
+use crate::vault_bench::{Bench, COST, PASSWORD, describe, now, plant, restic, save};
 
 pub(crate) fn backend(server: &RestServer, login: Option<&RestLogin>) -> RestBackend {
     let address = RestAddress::parse(&format!("rest:http://{}/some/where/", server.addr()));
@@ -97,7 +97,7 @@ fn what_rclone_cannot_list_is_not_taken_for_empty() {
 }
 
 #[test]
-fn who_may_not_is_told_so() {
+fn missing_rights_are_reported() {
     let rules = RestRules { requires_login: true, is_append_only: true, ..RestRules::default() };
     let server = RestServer::start(rules);
     let wrong = RestLogin { user: "ann".to_owned(), password: "s3cret".to_owned() };

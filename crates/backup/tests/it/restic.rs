@@ -5,18 +5,16 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tympan_backup::{
     BackupProgress, ClientFilter, Error, LocalBackend, SaveSession, TagChange, Vault, VaultLock,
     VaultLockMode, VaultSnapshot, VaultUser, change_tags, copy_snapshot, find_path,
 };
+use tympan_testkit::condition_wait::wait_until;
 
-use crate::support::{Bench, PASSWORD, describe, noise, plant, prune_vault, restic, save};
-
-/// For what must happen; generous, as the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::vault_bench::{Bench, PASSWORD, describe, noise, plant, prune_vault, restic, save};
 
 #[test]
 fn restic_checks_and_restores_what_was_saved_here() {
@@ -125,17 +123,11 @@ fn restic_mounts_what_was_saved_here() {
         println!("skipped: this machine has no restic");
         return;
     };
-    let (latest, begin) = (dir.join("snapshots/latest"), Instant::now());
-    while !latest.exists() {
-        if begin.elapsed() > PATIENCE {
-            child.kill().unwrap();
-            panic!("restic mounts nothing");
-        }
-        if child.try_wait().unwrap().is_some() {
-            println!("skipped: restic mounts nothing on this machine");
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let latest = dir.join("snapshots/latest");
+    wait_until("restic mounts, or ends", || latest.exists() || child.try_wait().unwrap().is_some());
+    if !latest.exists() {
+        println!("skipped: restic mounts nothing on this machine");
+        return;
     }
     let there = latest.join(bench.source().strip_prefix("/").unwrap());
     let names = |folder: &Path| {
@@ -173,8 +165,8 @@ fn keys_are_shared_with_restic() {
     bench.vault.remove_key(&theirs.id.short()).unwrap();
     assert!(matches!(Vault::open(backend(), b"second"), Err(Error::WrongPassword)));
     let who = VaultUser::this_process();
-    let by = (&who, crate::support::now());
-    let third = bench.vault.add_key(b"third", crate::support::COST, by).unwrap();
+    let by = (&who, crate::vault_bench::now());
+    let third = bench.vault.add_key(b"third", crate::vault_bench::COST, by).unwrap();
     let mut restic = std::process::Command::new("restic");
     restic.args(["--no-cache", "-r"]).arg(bench.path("vault")).arg("snapshots");
     let opened = restic.env("RESTIC_PASSWORD", "third").output().unwrap();

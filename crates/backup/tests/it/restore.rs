@@ -13,7 +13,7 @@ use tympan_backup::{
     RestoreReport, RestoreSelection, Vault, VaultIndex, find_path, restore_snapshot,
 };
 
-use crate::support::{Bench, Far, PASSWORD, describe, noise, plant};
+use crate::vault_bench::{Bench, Far, PASSWORD, describe, noise, plant};
 
 /// The variable that makes a run of this test the process that is killed: the test's folder.
 const FOLDER: &str = "TYMPAN_TEST_RESTORE";

@@ -19,7 +19,7 @@ use tympan_testkit::cutting_proxy::CuttingProxy;
 use tympan_testkit::delay_proxy::DelayProxy;
 
 use crate::remote::Host;
-use crate::support::{COST, PASSWORD, describe, noise, now, plant, prune_vault, save};
+use crate::vault_bench::{COST, PASSWORD, describe, noise, now, plant, prune_vault, save};
 
 fn init(backend: SftpBackend) -> Result<Arc<Vault>, Error> {
     let by = (&VaultUser::this_process(), now());
@@ -129,7 +129,7 @@ fn a_connection_that_breaks_in_any_phase_is_made_again() {
 
 /// A host that cannot be reached at all is said at once, and one that goes away for good when the patience is over.
 #[test]
-fn a_host_that_is_gone_is_told() {
+fn a_host_that_is_gone_is_reported() {
     let Some(host) = Host::start("") else { return };
     drop(init(host.backend("vault")).unwrap());
     let nobody = tympan_testkit::origin_server::refusing_addr();
@@ -185,7 +185,7 @@ fn a_host_with_another_key_is_refused_and_an_unknown_one_unless_asked_for() {
 }
 
 #[test]
-fn a_user_without_a_fitting_key_is_told_which_were_tried() {
+fn a_user_without_a_fitting_key_gets_the_list_of_tried_keys() {
     let Some(host) = Host::start("") else { return };
     let other = host.path("other");
     let made = Command::new("ssh-keygen")
@@ -240,7 +240,7 @@ fn keys_come_from_the_usual_files_and_from_the_agent() {
 }
 
 #[test]
-fn a_target_that_only_reads_is_told_and_what_it_holds_is_restored() {
+fn a_target_that_only_reads_is_reported_and_what_it_holds_is_restored() {
     let Some(writing) = Host::start("") else { return };
     plant(&writing.path("source"));
     let vault = init(writing.backend("vault")).unwrap();
@@ -356,7 +356,7 @@ fn a_save_of_one_file_waits_for_few_round_trips() {
 
 /// A key that is kept here opens a vault only while the vault has it, and nothing is written for who knows no password.
 #[test]
-fn a_kept_key_opens_only_what_still_has_it() {
+fn a_stored_key_opens_only_what_still_has_it() {
     let Some(host) = Host::start("") else { return };
     let at = host.sshd.addr();
     drop(init(host.backend("vault")).unwrap());
@@ -420,7 +420,7 @@ fn a_staged_file_appears_when_it_is_revealed() {
 
 /// What was fetched or written once is not asked for again, and damage here costs no more than a round trip.
 #[test]
-fn what_is_kept_here_is_not_fetched_again() {
+fn what_is_cached_here_is_not_fetched_again() {
     let Some(host) = Host::start("") else { return };
     plant(&host.path("source"));
     drop(init(host.backend("vault")).unwrap());

@@ -21,7 +21,7 @@ use tympan_backup::{
 };
 use tympan_testkit::external_tool::{command_succeeds, report_skip};
 
-use crate::support::{Bench, PASSWORD, describe, noise};
+use crate::vault_bench::{Bench, PASSWORD, describe, noise};
 
 const HOUR: i64 = 3600;
 const CLOCK: &str = r#"

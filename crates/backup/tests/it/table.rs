@@ -14,7 +14,7 @@ use tympan_backup::{
     VaultBackend, VaultFileKind, VaultObjectId, VaultUser, find_path,
 };
 
-use crate::support::{Bench, cases, describe, now, plant, prune_vault, save_with};
+use crate::vault_bench::{Bench, cases, describe, now, plant, prune_vault, save_with};
 
 /// Saves with the table in the folder `tables`.
 fn save(bench: &Bench, progress: &BackupProgress) -> SaveSummary {

@@ -20,7 +20,7 @@ use tympan_store::{
 };
 
 use crate::repository::Home;
-use crate::support::{Bench, noise, now};
+use crate::vault_bench::{Bench, noise, now};
 
 /// A store that counts the chunks that are read from it.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use tympan_backup::{
     ClientFilter, Error, LocalBackend, Vault, VaultFileKind, VaultUser, find_path,
 };
 
-use crate::support::{Bench, COST, PASSWORD, describe, now, plant, some_file};
+use crate::vault_bench::{Bench, COST, PASSWORD, describe, now, plant, some_file};
 
 #[test]
 fn keys_open_until_they_are_removed() {
@@ -44,7 +44,7 @@ fn places_that_hold_no_vault_or_something_else_are_refused() {
 
 /// Damages a file of each kind in several ways; a check must tell, and reading must not bring wrong bytes.
 #[test]
-fn damage_is_told_and_never_restored() {
+fn damage_is_reported_and_never_restored() {
     let bench = Bench::new();
     plant(&bench.source());
     let saved = bench.save();
@@ -84,7 +84,7 @@ fn damage_is_told_and_never_restored() {
 
 /// The files without which nothing opens, and locks: what is wrong is told by its name, and another key opens.
 #[test]
-fn damaged_keys_configs_and_locks_are_told() {
+fn damaged_keys_configs_and_locks_are_reported() {
     let bench = Bench::new();
     plant(&bench.source());
     bench.save();
@@ -138,7 +138,7 @@ fn damaged_keys_configs_and_locks_are_told() {
         bench.path("vault/locks").join(tympan_backup::VaultObjectId::of(b"lock").to_string());
     for bytes in [&b"nothing that was sealed"[..], b""] {
         fs::write(&lock, bytes).unwrap();
-        let refused = crate::support::save(&bench.vault, &[bench.source()]);
+        let refused = crate::vault_bench::save(&bench.vault, &[bench.source()]);
         assert!(matches!(refused, Err(Error::Damaged { kind: VaultFileKind::Lock, .. })));
         assert_eq!(bench.vault.unlock(&by, tympan_backup::UnlockScope::All).unwrap(), 1);
         bench.save();
@@ -232,7 +232,7 @@ fn a_wrong_password_is_refused_with_one_key_and_with_twenty() {
         |password: &str| Vault::open(Arc::new(LocalBackend::new(&place)), password.as_bytes());
     let who = VaultUser::this_process();
     let all = || {
-        let mut names = crate::support::describe(&place);
+        let mut names = crate::vault_bench::describe(&place);
         names.retain(|line| !line.contains("tmp"));
         names
     };

@@ -19,7 +19,7 @@ use tympan_store::{
     StoreRoot, body,
 };
 
-use crate::support::{Bench, cases, noise, now};
+use crate::vault_bench::{Bench, cases, noise, now};
 
 /// A repository of documents by path, and what each root holds.
 struct Site {
@@ -195,7 +195,7 @@ fn expected(documents: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Vec<u8>> 
 }
 
 #[test]
-fn one_edit_draws_one_document() {
+fn one_edit_renders_one_document() {
     let bench = Bench::new();
     let mut site = Site::new();
     let mut documents = BTreeMap::from([("/".to_owned(), b"root".to_vec())]);
@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn differences_give_what_drawing_all_gives(rounds in states()) {
+    fn differences_give_what_rendering_all_gives(rounds in states()) {
         let bench = Bench::new();
         let mut site = Site::new();
         let mut documents = BTreeMap::from([("/".to_owned(), b"root".to_vec())]);
@@ -263,7 +263,7 @@ proptest! {
 
 /// What could not be drawn once is there in the next snapshot, although it did not change; unless it is gone by then.
 #[test]
-fn what_could_not_be_drawn_is_tried_again() {
+fn what_could_not_be_rendered_is_tried_again() {
     let bench = Bench::new();
     let mut site = Site::new();
     let document = |path: &str| (path.to_owned(), format!("text of {path}").into_bytes());

@@ -15,6 +15,7 @@
 //!
 //! Not here: the configuration keys (the binary). `docs/formats/blobs.md` describes the names of objects.
 
+mod bucket_counts;
 mod connector;
 mod credentials;
 mod object_bucket;
@@ -39,45 +40,24 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tympan_store::BlobId;
 
+pub use bucket_counts::BucketCounts;
 pub use credentials::{parse_connection_string, parse_profile};
 pub use object_bucket::ObjectBucket;
 pub use options::BucketOptions;
+use options::RUNTIME_THREAD_COUNT;
 
 use self::read_cache::BlobReadCache;
 use self::remote_bucket::RemoteBucket;
 pub use self::staged_blobs::StagedBlobs;
-use self::staging::UploadStaging;
+use self::staging::{UPLOAD_DIR, UploadStaging};
 use crate::blob_file::{self, disk_error};
 use crate::storage::{check_note_name, verify_content};
 use crate::{BlobContent, Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
 
-/// Number of threads for requests to the bucket; they wait most of the time.
-const RUNTIME_THREAD_COUNT: usize = 2;
-/// The folder, below that of the cache, for blobs that wait for their upload.
-const UPLOAD_DIR: &str = "upload";
 /// Maximum number of listed objects that wait for the visitor.
 const LISTING_CHANNEL_CAPACITY: usize = 1_024;
 /// Number of bytes that are read and hashed at a time.
 const COPY_BUFFER_BYTES: usize = 128 * 1024;
-
-/// Counters since a bucket was opened, and the current backlog.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BucketCounts {
-    /// Reads that were served from the disk.
-    pub cache_hits: u64,
-    /// Reads that were requested from the bucket.
-    pub cache_misses: u64,
-    /// Bytes in the read cache now.
-    pub cached_bytes: u64,
-    /// Staged blobs that are not in the bucket yet.
-    pub pending_uploads: u64,
-    /// The bytes in staged blobs.
-    pub pending_upload_bytes: u64,
-    /// Blobs that were uploaded.
-    pub uploaded: u64,
-    /// Uploads that failed and will be retried. A rise means that the bucket refuses or cannot be reached.
-    pub upload_failures: u64,
-}
 
 /// A bucket, or a part of one below a prefix.
 pub struct BlobBucket {

@@ -13,8 +13,8 @@ use object_store::path::Path;
 use object_store::{Error as Failure, ObjectStoreExt};
 use tokio::runtime::{Builder, Runtime};
 
+use super::options::{BucketOptions, RUNTIME_THREAD_COUNT};
 use super::remote_bucket::RemoteBucket;
-use super::{BucketOptions, RUNTIME_THREAD_COUNT};
 use crate::blob_file::disk_error;
 use crate::{Error, Result};
 

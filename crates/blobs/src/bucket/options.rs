@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use tympan_web::tls::TlsTrust;
 
+/// Number of threads for requests to the bucket; they wait most of the time.
+pub(super) const RUNTIME_THREAD_COUNT: usize = 2;
+
 /// Options of a bucket. The names of sizes and threads are those of Oak's `CachingDataStore`.
 #[derive(Debug, Clone)]
 pub struct BucketOptions {

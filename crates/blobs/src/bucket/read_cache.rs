@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tempfile::NamedTempFile;
 use tympan_store::BlobId;
 
-use super::BucketCounts;
+use super::bucket_counts::BucketCounts;
 use crate::blob_file::{self, disk_error, ignore_absent};
 use crate::verified_files::VerifiedFiles;
 use crate::{BlobContent, Error, Result};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tympan_store::BlobId;
 
-use super::UPLOAD_DIR;
+use super::staging::UPLOAD_DIR;
 use crate::blob_file::{blob_hex_digest, is_complete_file, open_blob_file};
 use crate::{BlobContent, ReadBlobs, Result};
 

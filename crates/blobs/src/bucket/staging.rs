@@ -17,13 +17,18 @@ use tempfile::NamedTempFile;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex as TurnMutex, Semaphore};
+use tympan_notation::error_chain_text;
 use tympan_store::BlobId;
 
+use super::bucket_counts::BucketCounts;
+use super::options::BucketOptions;
 use super::read_cache::BlobReadCache;
 use super::remote_bucket::RemoteBucket;
-use super::{BucketCounts, BucketOptions};
 use crate::blob_file::{self, blob_hex_digest, disk_error, ignore_absent};
 use crate::{BlobContent, Error, Result};
+
+/// The folder, below that of the cache, for blobs that wait for their upload.
+pub(super) const UPLOAD_DIR: &str = "upload";
 
 /// The staging area of a bucket.
 pub(super) struct UploadStaging {
@@ -127,9 +132,9 @@ impl UploadStaging {
 
     fn record_failure(&self, id: &BlobId, error: &Error) {
         self.upload_failures.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(blob = %id, reason = %join_error_causes(error), "staged blob upload failed; it will be \
+        tracing::warn!(blob = %id, reason = %error_chain_text(error), "staged blob upload failed; it will be \
             retried");
-        self.state.lock().last_failures.insert(*id, join_error_causes(error));
+        self.state.lock().last_failures.insert(*id, error_chain_text(error));
         self.state_changed.notify_all();
     }
 
@@ -239,18 +244,4 @@ impl StagingState {
             self.last_failures.remove(id);
         }
     }
-}
-
-/// Joins an error's message with those of its causes.
-fn join_error_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = next.source();
-    }
-    text
 }

@@ -261,14 +261,13 @@ impl RepositoryIdentity {
             let stored = self.note.read()?;
             let stored_note = stored.as_deref().and_then(|text| serde_json::from_slice(text).ok());
             let (note, kinship) = change(stored_note)?;
-            let text = serde_json::to_vec(&note).map_err(|error| Error::Source(error.into()))?;
+            let text = serde_json::to_vec(&note).map_err(Error::NoteEncoding)?;
             let is_same = stored.as_ref() == Some(&text);
             if is_same || self.note.compare_and_swap(stored.as_deref(), &text)? {
                 return Ok((note.id, kinship));
             }
         }
-        let reason = "other processes on the database keep changing the identity note";
-        Err(Error::Source(std::io::Error::other(reason)))
+        Err(Error::IdentityContended)
     }
 }
 
@@ -308,7 +307,7 @@ fn create_identity(file: &Path, machine: &str, fresh: &str) -> Result<()> {
     // Written twice: the identity of the file is known only once it exists. A file without a name is created again.
     write_identity_file(file, b"")?;
     let note = HomeIdentityNote { id: fresh.to_owned(), at: file_fingerprint(file, machine)? };
-    let text = serde_json::to_vec(&note).map_err(|error| Error::Source(error.into()))?;
+    let text = serde_json::to_vec(&note).map_err(Error::NoteEncoding)?;
     write_identity_file(file, &text)?;
     let folder = file.parent().unwrap_or(file);
     let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());

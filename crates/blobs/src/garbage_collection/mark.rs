@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 use tympan_store::BlobId;
 
 use super::id_sorter::{BlobIdSorter, from_unix_micros, to_unix_micros};
-use super::member::{StorageMember, malformed_note_error, read_note, write_json_note};
+use super::json_note::{malformed_note_error, read_note, write_json_note};
+use super::member::StorageMember;
 use crate::{Error, ReadBlobs, Result, WriteBlobs};
 
 pub(super) const MARKS_NOTE_PREFIX: &str = "marks-";
@@ -143,7 +144,7 @@ impl<'a> MarkPartWriter<'a> {
         if !self.part_bytes.is_empty() {
             self.write_part()?;
         }
-        let digest = encode_hex(&self.hasher.finalize());
+        let digest = hex::encode(self.hasher.finalize());
         let turn = self.round.to_owned();
         Ok(MarkHead {
             begun: started_at,
@@ -224,7 +225,7 @@ fn read_mark_parts(
             count += 1;
         }
     }
-    if count != head.count || encode_hex(&hash.finalize()) != head.digest {
+    if count != head.count || hex::encode(hash.finalize()) != head.digest {
         return Err(malformed_note_error(&format!("{MARKS_NOTE_PREFIX}{id}")));
     }
     Ok(true)
@@ -255,8 +256,4 @@ fn remove_mark_parts(storage: &dyn WriteBlobs, id: &str, but: Option<&str>) -> R
         }
     }
     Ok(())
-}
-
-pub(super) fn encode_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

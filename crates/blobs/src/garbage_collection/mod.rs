@@ -23,16 +23,21 @@
 //! Not here: which blobs a repository needs (its chunk store knows); when marks are made. `docs/formats/blob-notes.md`
 //! describes the notes.
 
+mod blob_tally;
 mod guest;
 mod id_sorter;
 mod identity;
+mod json_note;
 mod mark;
 mod member;
+mod member_list;
 mod needed_join;
 mod shared_storage;
 mod sweep;
 mod sweep_lease;
+mod sweep_options;
 
+pub use blob_tally::BlobTally;
 pub use guest::{GuestNotes, is_guest};
 pub use id_sorter::{BlobIdSorter, SortedBlobIds};
 pub use identity::{
@@ -40,10 +45,9 @@ pub use identity::{
     read_home_id,
 };
 pub use mark::{MarkSummary, MarkWriter};
-pub use member::{
-    RegisteredMember, StorageMember, list_members, register_member, unregister_member,
-};
+pub use member::{StorageMember, register_member};
+pub use member_list::{RegisteredMember, list_members, unregister_member};
 pub use needed_join::{BlobCensus, count_blobs, find_missing_blobs};
 pub use shared_storage::SharedBlobStorage;
-pub use sweep::{BlobTally, SweepMode, SweepOptions, SweepReport, sweep_storage};
-pub use sweep_lease::SweepClock;
+pub use sweep::{SweepReport, sweep_storage};
+pub use sweep_options::{SweepClock, SweepMode, SweepOptions};

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 
 use tympan_store::BlobId;
 
+use super::blob_tally::BlobTally;
 use super::id_sorter::{BlobIdSorter, SortedBlobIds};
-use super::member::{RegisteredMember, list_members};
-use super::sweep::BlobTally;
+use super::member_list::{RegisteredMember, list_members};
 use crate::{ListedBlob, Result, WriteBlobs};
 
 /// Returns each listed blob with a flag that is true if the blob is needed.

@@ -3,68 +3,17 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use super::blob_tally::BlobTally;
 use super::id_sorter::{BlobIdSorter, SortedBlobIds};
 use super::mark::read_marks_into;
-use super::member::{StorageMember, list_members, register_member};
+use super::member::{StorageMember, register_member};
+use super::member_list::list_members;
 use super::needed_join::NeededBlobJoin;
-use super::sweep_lease::{SweepClock, SweepLease, SweepLeaseOutcome};
-use crate::{Error, ListedBlob, ReadBlobs, Result, WriteBlobs};
-
-/// Options of a sweep.
-#[derive(Debug, Clone)]
-pub struct SweepOptions {
-    /// The time used for all decisions.
-    pub now: SystemTime,
-    /// Maximum time from storing a blob to the commit that refers to it, including the clock skew of the machines.
-    /// Default 24 h.
-    pub grace_period: Duration,
-    /// How long blobs stay in the trash. Default 7 days.
-    pub trash_retention: Duration,
-    /// The mode: move garbage, or only count.
-    pub mode: SweepMode,
-    /// An existing folder for temporary files, of about 50 bytes for each blob.
-    pub scratch_dir: PathBuf,
-    /// The name of the sweeper, if no other process sweeps under it: a sweep that it left unfinished is then resumed at
-    /// once.
-    pub sweeper_name: Option<String>,
-    /// How long a sweeping process that stops responding excludes others. Default 10 min.
-    pub lease_duration: Duration,
-    /// The clock for leases.
-    pub clock: SweepClock,
-    /// The storages in which repositories that only read this one leave their notes.
-    pub guest_storages: Vec<Arc<dyn ReadBlobs>>,
-}
-
-impl SweepOptions {
-    /// Returns the default options at a time.
-    #[must_use]
-    pub fn with_defaults(now: SystemTime, scratch: PathBuf) -> Self {
-        let (grace, window) = (Duration::from_hours(24), Duration::from_hours(7 * 24));
-        Self {
-            now,
-            grace_period: grace,
-            trash_retention: window,
-            mode: SweepMode::Remove,
-            scratch_dir: scratch,
-            sweeper_name: None,
-            lease_duration: Duration::from_mins(10),
-            clock: SweepClock::new(SystemTime::now),
-            guest_storages: Vec::new(),
-        }
-    }
-}
-
-/// The treatment of garbage by a sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SweepMode {
-    /// Garbage is moved to the trash, and removed from there later.
-    Remove,
-    /// Garbage is only counted.
-    DryRun,
-}
+use super::sweep_lease::{SweepLease, SweepLeaseOutcome};
+use super::sweep_options::{SweepMode, SweepOptions};
+use crate::{Error, ListedBlob, Result, WriteBlobs};
 
 /// The result of a sweep; in a dry run, what it would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,23 +40,6 @@ pub struct SweepReport {
     /// Set if another process sweeps the storage, until this time at most: nothing was done, or the rest was left to
     /// that process.
     pub occupied_until: Option<SystemTime>,
-}
-
-/// A number of blobs, and their total bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BlobTally {
-    /// The number of blobs.
-    pub blob_count: u64,
-    /// The total bytes.
-    pub bytes: u64,
-}
-
-impl BlobTally {
-    /// Counts a blob.
-    pub(super) fn add(&mut self, listed: &ListedBlob) {
-        self.blob_count += 1;
-        self.bytes += listed.id.length();
-    }
 }
 
 /// Sweeps a storage, unless another process does. `pace` is called for each blob and may wait, or stop the sweep, which

@@ -11,15 +11,13 @@
 //! On failure: the lease of a process that died ends after its duration plus [`MAX_CLOCK_SKEW`]. A process that was
 //! suspended finds out that it lost its lease before it moves anything.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use super::id_sorter::{from_unix_micros, to_unix_micros};
-use super::member::{read_note, write_json_note};
-use super::sweep::SweepOptions;
+use super::json_note::{read_note, write_json_note};
+use super::sweep_options::SweepOptions;
 use crate::{Error, Result, WriteBlobs};
 
 const SWEEP_NOTE_PREFIX: &str = "sweep-";
@@ -27,27 +25,6 @@ const SWEEP_NOTE_PREFIX: &str = "sweep-";
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// Maximum number of attempts to acquire a lease that others acquire concurrently.
 const MAX_ACQUIRE_ATTEMPTS: usize = 8;
-
-/// The clock for leases.
-#[derive(Clone)]
-pub struct SweepClock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
-
-impl SweepClock {
-    /// Returns a clock that calls `now`.
-    pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
-    }
-
-    pub(super) fn now(&self) -> SystemTime {
-        (self.0)()
-    }
-}
-
-impl fmt::Debug for SweepClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock")
-    }
-}
 
 /// The note of a lease.
 #[derive(Debug, Serialize, Deserialize)]
@@ -100,7 +77,7 @@ impl<'a> SweepLease<'a> {
             let number = last.map_or(1, |(number, _)| number + 1);
             let turn = Self { storage, options, number, renewed_at: now };
             let note = serde_json::to_vec(&turn.lease_note(now + options.lease_duration));
-            let note = note.map_err(|error| Error::Source(error.into()))?;
+            let note = note.map_err(Error::NoteEncoding)?;
             if !storage.create_note(&lease_note_name(number), &note)? {
                 continue;
             }

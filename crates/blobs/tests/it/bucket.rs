@@ -129,7 +129,7 @@ fn check_trash(server: &BucketServer, prefix: &str) {
 
 /// A bucket that takes connections and says nothing is an error after its patience, however many requests an upload has.
 #[test]
-fn a_bucket_that_says_nothing_is_an_error_after_its_patience() {
+fn a_silent_bucket_is_an_error_after_its_timeout() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let dir = TempDir::new().unwrap();
@@ -333,7 +333,7 @@ fn staged_blobs_are_uploaded_by_and_by() {
 
 /// An object that somebody shortened, or that is another's.
 #[test]
-fn wrong_objects_are_told_apart_and_healed() {
+fn wrong_objects_are_distinguished_and_healed() {
     let Some(server) = BucketServer::start_moto(&tools()) else { return };
     let client = open(&server, "p");
     let id = client.bucket.put(&mut &*sample_blob(1)).unwrap();

@@ -245,7 +245,7 @@ fn files_are_opened_where_they_lie_and_never_from_afar() {
 
 /// As with a full disk: writes fail, reads go on.
 #[test]
-fn what_cannot_be_kept_is_served_all_the_same() {
+fn what_cannot_be_cached_is_served_all_the_same() {
     let dir = TempDir::new().unwrap();
     let production = shelf(dir.path().join("production"));
     let far = Far(ReadOnlyBlobFolder::new_required(&dir.path().join("production")));

@@ -8,9 +8,10 @@ use tympan_content_package::{
     AccessControlHandling, ContentPackage, IdentifierRule, ImportMode, InstallOptions,
     InstallReport, PackageLimits, Result, SkipReason,
 };
+use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::package_modes::{document, filter, tree};
-use crate::package_target::{fixtures, zipped};
+use crate::package_target::zipped;
 
 fn path(text: &str) -> NodePath {
     NodePath::new(text).unwrap()
@@ -225,7 +226,7 @@ fn a_mode_of_the_caller_goes_before_the_filters() {
 /// What FileVault's own tests check of packages with users that exist at another path.
 #[test]
 fn moved_users_of_the_fixtures_stay_and_get_their_policies() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     let options = InstallOptions {
@@ -290,7 +291,7 @@ fn members_of_large_groups_are_joined() {
 /// `cug-test-1.zip` brings principal-1 and principal-2; the tests of FileVault say what each rule does.
 #[test]
 fn closed_user_groups_follow_their_own_rule() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     let bytes = std::fs::read(folder.join("cug-test-1.zip")).unwrap();

@@ -10,9 +10,10 @@ use tympan_content_package::build::{PackageManifest, write_package};
 use tympan_content_package::{
     ContentPackage, FilterRoot, ImportMode, PackageFilter, PackageId, PackageLimits, docview,
 };
+use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::package_naive::{Element, naive_xml};
-use crate::package_target::{Memory, fixtures, install};
+use crate::package_target::{Memory, install};
 
 fn manifest(filter: PackageFilter) -> PackageManifest {
     let id = PackageId { group: "g".into(), name: "n".into(), version: "1".into() };
@@ -61,7 +62,7 @@ fn assert_same(left: &Subtree, right: &Subtree, path: &str) {
 
 #[test]
 fn real_packages_come_back() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     for name in ["wknd.ui.content.sample.zip", "wknd.ui.content.zip"] {
@@ -76,7 +77,7 @@ fn real_packages_come_back() {
 
 #[test]
 fn docviews_of_real_sites_are_written_with_the_same_attributes() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     for name in ["wknd.ui.content.sample.zip", "wknd.ui.content.zip"] {

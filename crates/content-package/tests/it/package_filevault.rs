@@ -12,10 +12,11 @@ use tympan_content_package::{
     AuditStamp, ContentPackage, DependencyRule, InstallOptions, InstallReport, PackageId,
     PackageInstallation, PackageLimits, PackageSession, Result, StoredPackages, docview,
 };
+use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::package_modes::tree;
 use crate::package_session::{assert_same, stored};
-use crate::package_target::{FilePackage, Memory, fixtures, install};
+use crate::package_target::{FilePackage, Memory, install};
 
 /// For each package, what it leaves in an empty repository, read off its documents by hand; what is not stored and why;
 /// what it warns of; or why it is refused. The root exists: that is why most packages skip one element.
@@ -87,7 +88,7 @@ fn outcome(file: &Path) -> String {
 
 #[test]
 fn each_package_has_its_outcome() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     for (name, expected) in outcomes() {
@@ -97,7 +98,7 @@ fn each_package_has_its_outcome() {
 
 #[test]
 fn every_package_is_in_the_table() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     let listed: BTreeSet<String> = outcomes().map(|(name, _)| name.to_owned()).collect();
@@ -158,7 +159,7 @@ fn content(repository: &Repository) -> Vec<Subtree> {
 /// and uninstalling brings back exactly what was there.
 #[test]
 fn packages_go_in_twice_and_out_again() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     let installing = outcomes().filter(|(_, outcome)| !outcome.starts_with("refused"));
@@ -195,7 +196,7 @@ fn packages_go_in_twice_and_out_again() {
 /// What FileVault's own tests check of these packages.
 #[test]
 fn packages_do_to_what_is_there_as_filevault_does() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     let run = |target: &mut Memory, name: &str| {

@@ -9,8 +9,9 @@ use tympan_content_package::{
     ContentPackage, FilterRoot, ImportMode, ImportNode, ImportNodeKind, ImportProperty,
     PackageFilter, PackageLimits, docview,
 };
+use tympan_testkit::fixture_folder::fixture_folder;
 
-use crate::package_target::{BytePackage, Memory, fixtures, install};
+use crate::package_target::{BytePackage, Memory, install};
 
 /// Those that are refused, each for the reason that `package_filevault` states.
 const REFUSED: [&str; 2] = ["non-valid-package.zip", "test-package-truncated.zip"];
@@ -131,7 +132,7 @@ fn check(file: &str, bytes: &[u8]) {
 fn every_fixture_comes_back_with_its_attributes() {
     let mut count = 0;
     for folder in ["filevault", "packages"] {
-        let Some(folder) = fixtures(folder) else {
+        let Some(folder) = fixture_folder(folder) else {
             return;
         };
         let mut files: Vec<_> =

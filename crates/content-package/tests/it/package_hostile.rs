@@ -5,8 +5,9 @@ use std::io::{Cursor, Read, Seek, Write};
 
 use proptest::prelude::*;
 use tympan_content_package::{ContentPackage, PackageFilter, PackageLimits, docview};
+use tympan_testkit::fixture_folder::fixture_folder;
 
-use crate::package_target::{Memory, fixtures, install, package, zipped};
+use crate::package_target::{Memory, install, package, zipped};
 
 const FILTER: (&str, &str) = (
     "META-INF/vault/filter.xml",
@@ -476,7 +477,7 @@ fn what_is_no_package_is_refused() {
 
 #[test]
 fn truncated_packages_are_refused() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     for entry in fs::read_dir(folder).unwrap() {

@@ -10,9 +10,10 @@ use tympan_content_package::{
     AuditStamp, ContentPackage, Error, IdentifierRule, InstallOptions, InstallReport,
     PackageInstallation, PackageLimits, PackageSession, Result,
 };
+use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::package_modes::filter;
-use crate::package_target::{fixtures, package, zipped};
+use crate::package_target::{package, zipped};
 
 const NAMES: &str = r#"xmlns:jcr="http://www.jcp.org/jcr/1.0" xmlns:nt="http://www.jcp.org/jcr/nt/1.0"
     xmlns:mix="http://www.jcp.org/jcr/mix/1.0" xmlns:rep="internal" xmlns:dam="http://www.day.com/dam/1.0"
@@ -159,7 +160,7 @@ fn restrictions_beside_privileges_are_put_where_they_belong() {
 }
 
 #[test]
-fn all_faults_of_a_package_are_told_at_once() {
+fn all_faults_of_a_package_are_reported_at_once() {
     let fault =
         |file: &str, inside: &str| (file.to_owned(), format!("<jcr:root {NAMES}\n{inside}"));
     let files = [
@@ -192,7 +193,7 @@ fn all_faults_of_a_package_are_told_at_once() {
 
 #[test]
 fn a_package_of_a_real_project_has_no_unknown_types() {
-    let Some(folder) = fixtures("packages") else { return };
+    let Some(folder) = fixture_folder("packages") else { return };
     let repository = Repository::in_memory().unwrap();
     let bytes = fs::read(folder.join("wknd-shared.fragments.zip")).unwrap();
     // The bytes of pictures are left out of it, which is all that is wrong.

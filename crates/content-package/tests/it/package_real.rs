@@ -7,9 +7,10 @@ use std::path::Path;
 
 use tympan_content::{Property, Subtree, ValueType};
 use tympan_content_package::{ContentPackage, InstallReport, PackageLimits, SkipReason};
+use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::package_naive::{Element, naive_xml};
-use crate::package_target::{FilePackage, Memory, fixtures, install};
+use crate::package_target::{FilePackage, Memory, install};
 
 /// Elements, attributes, pages, assets.
 const EXPECTED: [(&str, [usize; 4]); 4] = [
@@ -25,7 +26,7 @@ fn open(file: &Path) -> FilePackage {
 
 #[test]
 fn real_packages_are_stored_as_their_docviews_say() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     for (name, expected) in EXPECTED {
@@ -44,7 +45,7 @@ fn real_packages_are_stored_as_their_docviews_say() {
 
 #[test]
 fn only_named_reasons_keep_elements_of_real_packages_out() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     let reasons: Vec<_> = EXPECTED
@@ -68,7 +69,7 @@ fn only_named_reasons_keep_elements_of_real_packages_out() {
 
 #[test]
 fn a_second_installation_writes_nothing() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     for (name, _) in EXPECTED {

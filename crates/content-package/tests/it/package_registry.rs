@@ -15,10 +15,11 @@ use tympan_content_package::{
     PackageLimits, PackageSession, Result, StoredPackages,
 };
 use tympan_testkit::blobs::{BlobStore, MemoryBlobStore};
+use tympan_testkit::fixture_folder::fixture_folder;
 use tympan_testkit::store::{ChunkStore, GarbageCollectionOptions, LocalStore, RevisionRetention};
 
 use crate::package_modes::{document, filter, random_tree, tree};
-use crate::package_target::{fixtures, zipped};
+use crate::package_target::zipped;
 
 fn stamp() -> AuditStamp {
     AuditStamp { user: "ann".into(), time: SystemTime::UNIX_EPOCH }
@@ -252,7 +253,7 @@ fn an_installed_package_that_is_needed_is_not_uninstalled() {
 /// Packages of FileVault's tests with others within: what is stored and installed, and what uninstalling leaves.
 #[test]
 fn packages_within_go_with_the_outer_one() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     let run = |file: &str, options: &InstallOptions, expected: &[&str], nodes: [bool; 2]| {
@@ -487,7 +488,7 @@ impl BlobStore for Filling {
 
 #[test]
 fn a_full_disk_leaves_nothing_half_installed() {
-    let Some(folder) = fixtures("filevault") else {
+    let Some(folder) = fixture_folder("filevault") else {
         return;
     };
     let bytes = std::fs::read(folder.join("tmp_test_deep.zip")).unwrap();

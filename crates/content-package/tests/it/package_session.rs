@@ -5,9 +5,10 @@ use std::time::SystemTime;
 use proptest::prelude::*;
 use tympan_content::{JCR_CONTENT, NodePath, Repository, Session, Subtree, Value};
 use tympan_content_package::{ContentPackage, PackageLimits};
+use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::package_modes::{document, filter, random_tree};
-use crate::package_target::{Memory, fixtures, install, package};
+use crate::package_target::{Memory, install, package};
 
 const PACKAGES: [&str; 4] = [
     "core.wcm.components.content-2.29.0.zip",
@@ -64,7 +65,7 @@ pub(crate) fn assert_same(left: &[Subtree], right: &[Subtree], path: &str) {
 
 #[test]
 fn sessions_store_real_packages_as_memory_does() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     let repository = Repository::in_memory().unwrap();
@@ -96,7 +97,7 @@ fn find_blob(node: &Subtree, id: &str) -> Option<tympan_content::BlobId> {
 
 #[test]
 fn a_second_installation_leaves_nothing_to_commit() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     let repository = Repository::in_memory().unwrap();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Read, Write};
-use std::path::PathBuf;
 
 use tympan_content::{BlobId, NodePath, Subtree};
 use tympan_content_package::build::ExportSource;
@@ -86,24 +85,6 @@ impl ExportSource for Memory {
     fn open_blob(&self, blob: &BlobId) -> Result<Box<dyn Read>> {
         Ok(Box::new(Cursor::new(self.blobs[&blob.to_string()].clone())))
     }
-}
-
-/// Returns the folder of fixtures, or says loudly that the test is skipped.
-#[expect(
-    clippy::print_stdout,
-    reason = "a test that does nothing must not look like one that passed"
-)]
-pub(crate) fn fixtures(folder: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("TYMPAN_FIXTURES").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures")),
-        PathBuf::from,
-    );
-    let folder = root.join(folder);
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    println!("SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES", folder.display());
-    None
 }
 
 pub(crate) type FilePackage = ContentPackage<BufReader<File>>;

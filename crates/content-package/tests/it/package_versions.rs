@@ -54,7 +54,7 @@ fn repository() -> Repository {
         created_at: SystemTime::UNIX_EPOCH,
         check_out_state: CheckOutState::CheckedIn,
     };
-    session.check_in(&path(CONTENT), &close).unwrap();
+    session.versions().check_in(&path(CONTENT), &close).unwrap();
     commit(&mut session);
     repository
 }
@@ -140,7 +140,7 @@ fn what_a_package_says_is_checked_in_becomes_a_version() {
     assert_eq!(state(&repository), format!("new false, {version}"));
     // One that was open is closed.
     let mut session = repository.session("ann").unwrap();
-    session.check_out(&path(CONTENT)).unwrap();
+    session.versions().check_out(&path(CONTENT)).unwrap();
     commit(&mut session);
     assert_eq!(state(&repository), format!("new true, {version}"));
     install(&repository, page("newer", Some(false)), REPLACE);
@@ -148,7 +148,7 @@ fn what_a_package_says_is_checked_in_becomes_a_version() {
     assert!(state(&repository).starts_with("newer false"));
     // What is open stays open, and needs no version.
     session.refresh().unwrap();
-    session.check_out(&path(CONTENT)).unwrap();
+    session.versions().check_out(&path(CONTENT)).unwrap();
     commit(&mut session);
     install(&repository, page("newest", None), REPLACE);
     assert!(state(&repository).starts_with("newest true"), "{}", state(&repository));

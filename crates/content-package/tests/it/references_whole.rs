@@ -9,8 +9,7 @@ use std::time::SystemTime;
 use regex::Regex;
 use tympan_content::{NodePath, Repository, Snapshot, Subtree, Value};
 use tympan_content_package::{ContentPackage, PackageLimits};
-
-use crate::package_target::fixtures;
+use tympan_testkit::fixture_folder::fixture_folder;
 
 fn path(text: &str) -> NodePath {
     NodePath::new(text).unwrap()
@@ -216,7 +215,7 @@ fn references_of_the_sample_are_complete() {
 
 #[test]
 fn references_of_real_packages_are_complete() {
-    let Some(folder) = fixtures("packages") else {
+    let Some(folder) = fixture_folder("packages") else {
         return;
     };
     let repository = Repository::in_memory().unwrap();

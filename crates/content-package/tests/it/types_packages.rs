@@ -5,8 +5,9 @@ use std::time::SystemTime;
 
 use tympan_content::{Error as ContentError, Repository};
 use tympan_content_package::{ContentPackage, Error, PackageLimits};
+use tympan_testkit::fixture_folder::fixture_folder;
 
-use crate::package_target::{fixtures, package};
+use crate::package_target::package;
 
 const DOCVIEW: &str = "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" \
     xmlns:nt=\"http://www.jcp.org/jcr/nt/1.0\" xmlns:shop=\"http://example.org/shop\" \
@@ -68,7 +69,7 @@ fn copies_of_standard_types_change_nothing() {
 /// Installs every package of a folder into a repository of its own; gives those whose commit is refused.
 fn refused(folder: &str) -> Option<BTreeMap<String, Vec<String>>> {
     let mut refused = BTreeMap::new();
-    for entry in std::fs::read_dir(fixtures(folder)?).unwrap() {
+    for entry in std::fs::read_dir(fixture_folder(folder)?).unwrap() {
         let file = entry.unwrap().path();
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         // What is no package is another test's subject.

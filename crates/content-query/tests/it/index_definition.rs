@@ -11,7 +11,7 @@ use tympan_testkit::blobs::MemoryBlobStore;
 use tympan_testkit::store::LocalStore;
 use tympan_testkit::watched_store::WatchedStore;
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 fn by(message: &str) -> RevisionDetails<'_> {
     RevisionDetails { user: "ann", message, time: SystemTime::UNIX_EPOCH }
@@ -85,7 +85,7 @@ const OWN_TYPES: &str = "
 fn declared_types_of_a_site_take_their_subtypes_and_mixins() {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.register_types(OWN_TYPES).unwrap();
+    session.types().register_types(OWN_TYPES).unwrap();
     commit(&mut session);
     fill(
         &repository,
@@ -125,7 +125,7 @@ fn declared_types_of_a_site_take_their_subtypes_and_mixins() {
 fn a_type_that_becomes_a_subtype_makes_the_index_be_built_anew() {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.register_types(OWN_TYPES).unwrap();
+    session.types().register_types(OWN_TYPES).unwrap();
     commit(&mut session);
     fill(&repository, &[("my:base", &[]), ("my:other", &[])], 100);
     define(
@@ -137,6 +137,7 @@ fn a_type_that_becomes_a_subtype_makes_the_index_be_built_anew() {
     assert_eq!(plan_and_rows(&repository, statement).1.len(), 3);
     let mut session = repository.session("ann").unwrap();
     session
+        .types()
         .register_types("<my='http://example.com/my'> [my:other] > my:base  - * (undefined)")
         .unwrap();
     commit(&mut session);

@@ -13,6 +13,6 @@ mod query_random;
 mod query_spec;
 mod query_text;
 mod restricted_rows;
-mod support;
+mod test_session;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -12,7 +12,7 @@ use tympan_content_query::{
     parse_xpath,
 };
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 fn date(day: u32) -> Value {
     Value::Date(JcrDate::parse(&format!("2020-01-{day:02}T00:00:00.000Z")).unwrap())
@@ -330,7 +330,7 @@ fn xpath_and_maps_are_the_same_queries() {
 }
 
 #[test]
-fn faults_are_told_with_their_column() {
+fn faults_are_reported_with_their_column() {
     let sql2 = |text: &str| parse_sql2(text).unwrap_err().to_string();
     assert_eq!(sql2("SELECT * FORM [nt:base]"), "column 10: expected `FROM`, not `FORM`");
     assert_eq!(
@@ -579,7 +579,7 @@ fn a_unique_index_refuses_the_second_of_a_value() {
         .unwrap();
     let error = session.commit("clash", SystemTime::UNIX_EPOCH).unwrap_err();
     assert!(
-        matches!(&error, ContentError::NotUnique { path, existing_path, .. } if path.as_str() == "/b" && *existing_path == Some(super::support::path("/a"))),
+        matches!(&error, ContentError::NotUnique { path, existing_path, .. } if path.as_str() == "/b" && *existing_path == Some(crate::test_session::path("/a"))),
         "{error}"
     );
     assert!(error.to_string().starts_with("OakConstraint0030"));

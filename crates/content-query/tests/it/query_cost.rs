@@ -8,7 +8,7 @@ use tympan_testkit::blobs::MemoryBlobStore;
 use tympan_testkit::store::LocalStore;
 use tympan_testkit::watched_store::WatchedStore;
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 fn page(number: usize) -> Subtree {
     let text = format!("Page {number}, {}", "whose text does not fit its record. ".repeat(12));

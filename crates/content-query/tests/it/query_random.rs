@@ -14,7 +14,7 @@ use tympan_content_query::{
     QueryOrdering, QueryRequest, QuerySelector, SelectStatement, parse_sql2,
 };
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 const PROPERTIES: [&str; 5] = ["p", "q", "c/p", "c/q", "none"];
 

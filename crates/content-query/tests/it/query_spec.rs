@@ -10,7 +10,7 @@ use tympan_content_query::{
 };
 
 use crate::query::{paths, site};
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 /// Writes rows in short; sorted unless the query has an order.
 fn short(statement: &str, rows: &[String]) -> String {

@@ -9,7 +9,7 @@ use tympan_content_query::{
     FullTextRequest, QueryEngine, QueryRequest, ReadableTextFn, Result, parse_sql2,
 };
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 /// An index of pages. Of a word and what has an `s` behind it, it makes no difference.
 #[derive(Debug, Clone)]

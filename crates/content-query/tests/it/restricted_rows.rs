@@ -3,7 +3,7 @@
 use tympan_content::{Property, Repository, Subtree, Value, ValueType};
 use tympan_content_query::{QueryEngine, QueryRequest, parse_sql2};
 
-use crate::support::{commit, path};
+use crate::test_session::{commit, path};
 
 #[test]
 fn a_property_that_may_not_be_read_finds_no_row() {
@@ -12,7 +12,7 @@ fn a_property_that_may_not_be_read_finds_no_row() {
     assert!(repository.install_initial_policies(std::time::SystemTime::UNIX_EPOCH).unwrap());
     let names = |names: &[&str]| Property::parse_list(ValueType::Name, names.iter().copied());
     let mut session = repository.session("system").unwrap();
-    session.add_user("bob", "hash").unwrap();
+    session.accounts().add_user("bob", "hash").unwrap();
     let restrictions = Subtree::new("rep:restrictions", "rep:Restrictions")
         .with_property("rep:itemNames", names(&["hidden"]).unwrap());
     let entry = Subtree::new("deny", "rep:DenyACE")

@@ -19,17 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tympan_store::ChunkId;
 
+use crate::NodePath;
 use crate::access::access_mask::AccessMask;
 use crate::access::guarded_name::{PASSWORD_HISTORY_NODE, PASSWORD_PROPERTY};
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
 use crate::access::viewer_permissions::{ChildVisibility, ViewerPermissions};
-use crate::branch::branch_ref::MAIN_BRANCH;
 use crate::document::body::{BodyNode, DocumentBody};
-use crate::snapshot::SnapshotView;
-use crate::{NodePath, Result, Snapshot};
-
-use super::viewer::Viewer;
 
 /// Decides what one viewer may see of one state.
 #[derive(Debug, Clone)]
@@ -64,13 +60,6 @@ impl fmt::Display for AccessFingerprint {
     }
 }
 
-/// The policies and accounts that a gate was opened with; equal values lead to equal decisions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AccessPolicyIds {
-    own_id: u64,
-    main_id: u64,
-}
-
 impl AccessGate {
     /// Returns true if the policies of the state decide alone.
     pub(crate) fn is_state_only(&self) -> bool {
@@ -87,53 +76,10 @@ impl AccessGate {
         }
     }
 
-    /// Opens the access gate of a state for a viewer. Reuses the gate that was opened last if it fits.
-    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
-        let view = &snapshot.0;
-        let cache = &view.repository_state.cache.access_policies;
-        if !is_commit_base(view)
-            && let Some(main) = view.repository_state.chunks.read_ref(MAIN_BRANCH)?
-            && let Some(gate) = cache.cached_gate(view.content_map, main, viewer)
-        {
-            return Ok(gate);
-        }
-        let (gate, _, main) = Self::open_at_newest(view, viewer)?;
-        let gate = Arc::new(gate);
-        if let Some(main) = main {
-            cache.cache_gate(view.content_map, main, viewer, &gate);
-        }
-        Ok(gate)
-    }
-
-    /// Opens the access gate of a state for a viewer, and returns the policies and accounts that were used.
-    pub(crate) fn open_with_policy_ids(
-        view: &SnapshotView,
-        viewer: &Viewer,
-    ) -> Result<(Self, AccessPolicyIds)> {
-        let (gate, rulings, _) = Self::open_at_newest(view, viewer)?;
-        Ok((gate, rulings))
-    }
-
-    /// Opens the access gate of a state for a viewer, and returns the newest state of `main`. If the state is one of
-    /// `main` that a commit is based on, it counts as the newest, durable or not, and has no name.
-    fn open_at_newest(
-        view: &SnapshotView,
-        viewer: &Viewer,
-    ) -> Result<(Self, AccessPolicyIds, Option<ChunkId>)> {
-        let cache = &view.repository_state.cache.access_policies;
-        let own = cache.policies_of(view)?;
-        let (main, root) = match is_commit_base(view) {
-            true => (own.clone(), None),
-            false => {
-                let (main, root) = cache.policies_of_newest(&view.repository_state)?;
-                (main, Some(root))
-            }
-        };
-        let main_permissions = (own.id != main.id).then(|| main.permissions_for(&viewer.0, &main));
-        let rulings = AccessPolicyIds { own_id: own.id, main_id: main.id };
-        let own =
-            EffectivePermissions([Some(own.permissions_for(&viewer.0, &main)), main_permissions]);
-        Ok((Self { permissions: own, compared: None }, rulings, root))
+    /// Creates the gate of a viewer with the permissions by the policies of the state, and by those of the newest state
+    /// of `main` if these differ.
+    pub(super) fn new(own: Arc<ViewerPermissions>, newest: Option<Arc<ViewerPermissions>>) -> Self {
+        Self { permissions: EffectivePermissions([Some(own), newest]), compared: None }
     }
 
     /// Creates a gate that denies everything.
@@ -227,11 +173,6 @@ impl AccessGate {
             self.decide_with(|lenses| ComparableMask(lenses.compute_mask(path, body, inner)));
         mask.0.map(Arc::new)
     }
-}
-
-/// Returns true if the state is the base of a commit to `main`.
-fn is_commit_base(view: &SnapshotView) -> bool {
-    view.repository_state.branch == MAIN_BRANCH && view.repository_state.session_committer.is_none()
 }
 
 /// The hidden parts of a document, comparable: both representations of "nothing hidden" are equal.

@@ -44,6 +44,19 @@ impl Repository {
 }
 
 impl Session {
+    /// Returns the editor of users and groups.
+    pub fn accounts(&mut self) -> AccountEditor<'_> {
+        AccountEditor { session: self }
+    }
+}
+
+/// Adds, changes and removes users and groups in a session.
+#[derive(Debug)]
+pub struct AccountEditor<'a> {
+    session: &'a mut Session,
+}
+
+impl AccountEditor<'_> {
     /// Adds a user with the hash of its password.
     ///
     /// # Errors
@@ -85,7 +98,7 @@ impl Session {
         self.add_member_path(group, &member)
     }
 
-    /// Adds the user or group at a path to a group, as [`Session::add_member`] does. The member may have been created
+    /// Adds the user or group at a path to a group, as [`AccountEditor::add_member`] does. The member may have been created
     /// in this session.
     ///
     /// # Errors
@@ -97,7 +110,7 @@ impl Session {
             members.push(uuid);
             let values = members.into_iter().map(Value::WeakReference).collect();
             let list = Property::List(ValueType::WeakReference, values);
-            self.set_property(&group, "rep:members", list)?;
+            self.session.set_property(&group, "rep:members", list)?;
         }
         Ok(())
     }
@@ -111,7 +124,11 @@ impl Session {
         let mut members = self.group_members(&group)?;
         members.retain(|member_id| *member_id != uuid);
         let values = members.into_iter().map(Value::WeakReference).collect();
-        self.set_property(&group, "rep:members", Property::List(ValueType::WeakReference, values))
+        self.session.set_property(
+            &group,
+            "rep:members",
+            Property::List(ValueType::WeakReference, values),
+        )
     }
 
     /// Disables the login of a user with a reason; enables it again if `reason` is `None`.
@@ -121,8 +138,10 @@ impl Session {
     pub fn set_disabled(&mut self, user: &str, reason: Option<&str>) -> Result<()> {
         let path = self.account_path(user)?;
         match reason {
-            Some(reason) => self.set_property(&path, "rep:disabled", Property::text(reason)),
-            None => self.remove_property(&path, "rep:disabled").map(drop),
+            Some(reason) => {
+                self.session.set_property(&path, "rep:disabled", Property::text(reason))
+            }
+            None => self.session.remove_property(&path, "rep:disabled").map(drop),
         }
     }
 
@@ -133,6 +152,7 @@ impl Session {
     pub fn remove_account(&mut self, id: &str) -> Result<()> {
         let path = self.account_path(id)?;
         let node = self
+            .session
             .unrestricted_snapshot()?
             .node(&path)?
             .ok_or_else(|| Error::NodeMissing(path.clone()))?;
@@ -140,12 +160,12 @@ impl Session {
         drop(node);
         // An account that gets the same identifier later, by an import or a new user of the same name, must not inherit
         // the membership.
-        for group in self.repository().groups_listing_member(&uuid)? {
-            if let Some(tree) = self.unrestricted_snapshot()?.read_subtree(&group)? {
+        for group in self.session.repository().groups_listing_member(&uuid)? {
+            if let Some(tree) = self.session.unrestricted_snapshot()?.read_subtree(&group)? {
                 self.remove_from_member_lists(&group, &tree, &uuid)?;
             }
         }
-        self.remove_node(&path)
+        self.session.remove_node(&path)
     }
 
     /// Removes a member from a group's own list and from the nodes that the list is split into.
@@ -164,7 +184,7 @@ impl Session {
                 .collect();
             if remaining_members.len() < members.values().len() {
                 let list = Property::List(ValueType::WeakReference, remaining_members);
-                self.set_property(path, "rep:members", list)?;
+                self.session.set_property(path, "rep:members", list)?;
             }
         }
         for child in &node.children {
@@ -185,11 +205,11 @@ impl Session {
     }
 
     fn find_account(&mut self, id: &str) -> Result<Option<NodePath>> {
-        let stored_path = self.repository().account_path(id)?;
+        let stored_path = self.session.repository().account_path(id)?;
         let made = [USERS_PATH, GROUPS_PATH].map(|folder| NodePath::new(folder)?.child(id));
         for path in stored_path.into_iter().map(Ok).chain(made) {
             let path = path?;
-            let node = self.unrestricted_snapshot()?.node(&path)?;
+            let node = self.session.unrestricted_snapshot()?.node(&path)?;
             if node.is_some_and(|node| ACCESS_CONTROL_TYPES.contains(&node.primary_type())) {
                 return Ok(Some(path));
             }
@@ -210,11 +230,12 @@ impl Session {
         for folder in ends.filter_map(|end| folder.get(..end)) {
             let path = NodePath::new(folder)?;
             let folder_type = self
+                .session
                 .unrestricted_snapshot()?
                 .node(&path)?
                 .map(|node| node.primary_type().to_owned());
             match folder_type.as_deref() {
-                None => self.add_node(&path, "rep:AuthorizableFolder")?,
+                None => self.session.add_node(&path, "rep:AuthorizableFolder")?,
                 Some(kind) if ACCESS_CONTROL_TYPES.contains(&kind) => {
                     let reason = "a user or group cannot contain other accounts";
                     return Err(Error::InvalidEdit {
@@ -227,7 +248,7 @@ impl Session {
             }
         }
         let path = NodePath::new(folder)?.child(id)?;
-        self.put_node(&path, node)?;
+        self.session.put_node(&path, node)?;
         Ok(path)
     }
 
@@ -240,6 +261,7 @@ impl Session {
 
     fn account_identifier(&mut self, account: &NodePath) -> Result<String> {
         let node = self
+            .session
             .unrestricted_snapshot()?
             .node(account)?
             .ok_or_else(|| Error::NodeMissing(account.clone()))?;
@@ -248,6 +270,7 @@ impl Session {
 
     fn group_members(&mut self, group: &NodePath) -> Result<Vec<String>> {
         let node = self
+            .session
             .unrestricted_snapshot()?
             .node(group)?
             .ok_or_else(|| Error::NodeMissing(group.clone()))?;

@@ -12,9 +12,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::access::policy::{
-    ACCOUNTS_ROOT, AccessControlDocument, StoredAccount, is_strictly_below,
-};
+use crate::access::policy::{ACCOUNTS_ROOT, AccessControlDocument, StoredAccount};
+use crate::model::node_path::is_path_within;
 use crate::{NodePath, Property, Result, Snapshot, Subtree, document::record_key};
 
 /// The property that holds the hash of a password.
@@ -39,7 +38,7 @@ pub(crate) fn find_changed_administrator(
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
     for key in pending.0.record_edits.keys() {
         let path = record_key::record_path(key)?;
-        if is_strictly_below(&path, ACCOUNTS_ROOT) {
+        if is_path_within(path.as_str(), ACCOUNTS_ROOT) {
             before.insert(key.to_vec(), DocumentAccounts::read_document(base, key, &path)?);
             after.insert(key.to_vec(), DocumentAccounts::read_document(pending, key, &path)?);
         }

@@ -75,14 +75,14 @@ impl Repository {
         }
         let mut session = self.session("system")?;
         for group in INITIAL_GROUPS {
-            match session.add_group(group) {
+            match session.accounts().add_group(group) {
                 Ok(()) | Err(Error::NodeExists(_)) => {}
                 Err(error) => return Err(error),
             }
         }
         for (user, _) in self.users()? {
             if user != ADMIN_USER {
-                session.add_member(AUTHORS_GROUP, &user)?;
+                session.accounts().add_member(AUTHORS_GROUP, &user)?;
             }
         }
         put_initial_policies(&mut session)?;

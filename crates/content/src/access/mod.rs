@@ -9,15 +9,18 @@
 
 mod access_gate;
 mod access_mask;
-mod account;
+mod access_policies;
+pub(crate) mod account;
 mod administrator;
 mod error_redaction;
 mod explanation;
+mod gate_opening;
 mod guarded_name;
 mod initial_policy;
 mod permission_check;
 mod policy;
 mod policy_cache;
+mod policy_reader;
 mod principal;
 mod privilege;
 mod restriction;
@@ -27,14 +30,15 @@ mod viewer_permissions;
 mod visible_listing;
 
 pub use access_gate::AccessFingerprint;
-pub(crate) use access_gate::{AccessGate, AccessPolicyIds, RecordExtent};
+pub(crate) use access_gate::{AccessGate, RecordExtent};
 pub(crate) use access_mask::AccessMask;
 pub(crate) use error_redaction::ErrorRedactor;
 pub use explanation::{DecidingEntry, PrivilegeCause, PrivilegeExplanation};
+pub(crate) use gate_opening::AccessPolicyIds;
 pub(crate) use guarded_name::{is_guarded_child, is_guarded_name};
 pub(crate) use permission_check::{SessionChanges, can_alter_property, check_commit};
 pub use policy::is_policy_name;
-pub(crate) use policy::is_policy_path;
+pub(crate) use policy::{POLICY_NAMES, is_policy_path};
 pub(crate) use policy_cache::AccessPolicyCache;
 pub use principal::ADMIN_USER;
 pub use privilege::Privileges;

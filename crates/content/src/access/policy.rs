@@ -6,11 +6,16 @@ use std::sync::Arc;
 
 use crate::access::privilege::Privileges;
 use crate::access::restriction::Restrictions;
+use crate::model::node_path::is_path_within;
 use crate::{NodePath, Subtree, Value};
 
 /// The node types that this module reads. Their index entries locate policies and accounts.
 pub(crate) const ACCESS_CONTROL_TYPES: [&str; 6] =
     ["rep:ACL", "rep:CugPolicy", "rep:PrincipalPolicy", "rep:User", "rep:SystemUser", "rep:Group"];
+
+/// The names of the nodes that hold access control content.
+pub(crate) const POLICY_NAMES: [&str; 4] =
+    ["rep:policy", "rep:repoPolicy", "rep:cugPolicy", "rep:principalPolicy"];
 
 /// The root of accounts; nodes of these types elsewhere are plain content.
 pub(crate) const ACCOUNTS_ROOT: &str = "/home";
@@ -78,7 +83,7 @@ pub(crate) enum AccountKind {
 /// it.
 #[must_use]
 pub fn is_policy_name(name: &str) -> bool {
-    matches!(name, "rep:policy" | "rep:repoPolicy" | "rep:cugPolicy" | "rep:principalPolicy")
+    POLICY_NAMES.contains(&name)
 }
 
 /// Returns true if a path names a node that holds access control content, or one below it.
@@ -106,19 +111,22 @@ impl AccessControlDocument {
                 self.policies.push(read_policy(Some(controlled), path, node))
             }
             ("rep:repoPolicy", "rep:ACL") => self.policies.push(read_policy(None, path, node)),
-            ("rep:cugPolicy", "rep:CugPolicy") if is_strictly_below(&controlled, CUG_ROOT_PATH) => {
+            ("rep:cugPolicy", "rep:CugPolicy")
+                if is_path_within(controlled.as_str(), CUG_ROOT_PATH) =>
+            {
                 let principals = read_texts(node, "rep:principalNames");
                 self.closed_user_groups.push(ClosedUserGroup { node: controlled, principals });
             }
             ("rep:principalPolicy", "rep:PrincipalPolicy")
-                if is_strictly_below(path, ACCOUNTS_ROOT) =>
+                if is_path_within(path.as_str(), ACCOUNTS_ROOT) =>
             {
                 self.policies.extend(read_principal_policies(path, node));
             }
             (_, kind) => {
-                if let (Some(kind), true) =
-                    (AccountKind::from_primary_type(kind), is_strictly_below(path, ACCOUNTS_ROOT))
-                {
+                if let (Some(kind), true) = (
+                    AccountKind::from_primary_type(kind),
+                    is_path_within(path.as_str(), ACCOUNTS_ROOT),
+                ) {
                     self.accounts.push(read_account(path, node, kind));
                 }
             }
@@ -138,10 +146,6 @@ impl AccountKind {
             _ => None,
         }
     }
-}
-
-pub(crate) fn is_strictly_below(path: &NodePath, top: &str) -> bool {
-    path.as_str().strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn read_policy(node: Option<NodePath>, at: &NodePath, tree: &Subtree) -> AccessPolicy {

@@ -7,6 +7,8 @@
 //! * An entry applies only if all of its restrictions match.
 //! * With a restriction of an unknown kind, an allow entry never applies; a deny entry applies as if without it.
 
+use tympan_notation::{WildcardToken, matches_wildcards};
+
 use crate::{NodePath, Property, Subtree, Value};
 
 /// A node or property whose access is checked.
@@ -255,10 +257,10 @@ impl RestrictionGlob {
     fn matches(&self, item: &AccessedItem<'_>, base: &str, is_grant: bool) -> bool {
         match self {
             Self::NodeOnly => item.property.is_none() && item.path == base,
-            Self::Within(top) => is_at_or_below(&item.full_path(), top),
+            Self::Within(top) => is_in_glob_subtree(&item.full_path(), top),
             Self::Wildcard(pattern) => match pattern.bytes().filter(|byte| *byte == b'*').count() {
                 0..=MAX_WILDCARDS => {
-                    matches_wildcards(pattern.as_bytes(), item.full_path().as_bytes())
+                    matches_wildcards(restriction_tokens(pattern), &item.full_path())
                 }
                 _ => !is_grant,
             },
@@ -281,7 +283,7 @@ impl RestrictionGlob {
                     } else {
                         RestrictionMatch::Always
                     }
-                } else if is_at_or_below(scope, top) {
+                } else if is_in_glob_subtree(scope, top) {
                     RestrictionMatch::Always
                 } else if part == ScopePart::ScopeRoot && !is_strict && parent_path(node) == scope {
                     // The last name may be that of a property.
@@ -292,7 +294,7 @@ impl RestrictionGlob {
             }
             Self::Wildcard(_) => {
                 let is_near =
-                    self.literal_prefix_node().is_none_or(|node| is_at_or_below(scope, node));
+                    self.literal_prefix_node().is_none_or(|node| is_in_glob_subtree(scope, node));
                 if is_near { RestrictionMatch::Conditional } else { RestrictionMatch::Never }
             }
         }
@@ -329,8 +331,9 @@ impl<'a> AccessedItem<'a> {
     }
 }
 
-/// Returns true if a path is `top` or lies below it; with a trailing slash in `top`, the node itself is excluded.
-fn is_at_or_below(path: &str, top: &str) -> bool {
+/// Returns true if a path is `top` or lies below it; with a trailing slash in `top`, as in Oak's globs, the node itself
+/// is excluded.
+fn is_in_glob_subtree(path: &str, top: &str) -> bool {
     match path.strip_prefix(top) {
         Some(rest) => {
             rest.is_empty() && !top.ends_with('/')
@@ -352,29 +355,12 @@ fn is_in_subtree(below: &str, subtree: &str) -> bool {
     passes || below.ends_with(subtree)
 }
 
-/// Matches a pattern in which `*` stands for any bytes; backtracks only to the last `*`.
-fn matches_wildcards(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut in_text) = (0, 0);
-    let mut last_star: Option<(usize, usize)> = None;
-    while let Some(byte) = text.get(in_text) {
-        match pattern.get(at) {
-            Some(b'*') => {
-                last_star = Some((at, in_text));
-                at += 1;
-            }
-            Some(pattern_byte) if pattern_byte == byte => {
-                at += 1;
-                in_text += 1;
-            }
-            _ => {
-                let Some((star, from)) = last_star else { return false };
-                at = star + 1;
-                in_text = from + 1;
-                last_star = Some((star, in_text));
-            }
-        }
-    }
-    pattern.get(at..).is_some_and(|rest| rest.iter().all(|byte| *byte == b'*'))
+/// Returns the tokens of a pattern in which only `*` has a meaning.
+fn restriction_tokens(pattern: &str) -> impl Iterator<Item = WildcardToken> + Clone {
+    pattern.chars().map(|character| match character {
+        '*' => WildcardToken::AnyText,
+        literal => WildcardToken::Literal(literal),
+    })
 }
 
 fn item_name(path: &str) -> &str {

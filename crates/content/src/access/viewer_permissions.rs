@@ -449,7 +449,8 @@ impl<'a> PermissionCompiler<'a> {
         let whole = self
             .ordered_entries(&self.repository_policies)
             .filter(|(_, entry, _)| entry.restrictions.is_none());
-        let whole = whole.map(|rule| self.build_rule(rule, true)).collect();
+        let whole =
+            whole.map(|(policy, entry, number)| build_rule(policy, entry, number, true)).collect();
         self.rules.repository_scope = PermissionScope::new(whole, false);
         // In the order of paths, parents come before their children.
         for point in std::mem::take(&mut self.scope_paths) {
@@ -513,9 +514,8 @@ impl<'a> PermissionCompiler<'a> {
                         restrictions.match_scope(point, part, entry.is_grant)
                     });
                 if fit != RestrictionMatch::Never {
-                    rules.push(
-                        self.build_rule((policy, entry, number), fit == RestrictionMatch::Always),
-                    );
+                    let is_unconditional = fit == RestrictionMatch::Always;
+                    rules.push(build_rule(policy, entry, number, is_unconditional));
                 }
             }
             PermissionScope::new(without_unreachable_rules(rules), is_closed)
@@ -544,18 +544,19 @@ impl<'a> PermissionCompiler<'a> {
         let groups = policies.iter().flat_map(entries);
         users.chain(groups.filter(move |(_, entry, _)| !is_user(entry) && is_group(entry)))
     }
+}
 
-    fn build_rule(
-        &self,
-        (policy, entry, number): (&AccessPolicy, &Arc<AccessControlEntry>, usize),
-        is_always: bool,
-    ) -> PermissionRule {
-        PermissionRule {
-            entry: entry.clone(),
-            policy_path: policy.stored_path.clone(),
-            entry_number: number,
-            is_unconditional: is_always,
-        }
+fn build_rule(
+    policy: &AccessPolicy,
+    entry: &Arc<AccessControlEntry>,
+    entry_number: usize,
+    is_unconditional: bool,
+) -> PermissionRule {
+    PermissionRule {
+        entry: Arc::clone(entry),
+        policy_path: policy.stored_path.clone(),
+        entry_number,
+        is_unconditional,
     }
 }
 

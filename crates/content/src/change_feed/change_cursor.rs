@@ -54,7 +54,7 @@ impl fmt::Display for ChangeCursor {
         write!(f, "{}-{}", self.sequence, self.root)?;
         if let Some(key) = &self.last_document_key {
             f.write_char('-')?;
-            key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+            f.write_str(&hex::encode(key))?;
             if self.is_reorder_reported {
                 f.write_char('r')?;
             }
@@ -85,7 +85,7 @@ fn parse_cursor(text: &str) -> Option<ChangeCursor> {
     let reorder_digits = inside.and_then(|inside| inside.strip_suffix('r'));
     let (digits, is_reorder_told) = (reorder_digits.or(inside), reorder_digits.is_some());
     let inside = match digits {
-        Some(digits) => Some(decode_hex(digits)?),
+        Some(digits) => Some(hex::decode(digits).ok()?),
         None => None,
     };
     let cursor = ChangeCursor {
@@ -95,17 +95,6 @@ fn parse_cursor(text: &str) -> Option<ChangeCursor> {
         is_reorder_reported: is_reorder_told,
     };
     parts.next().is_none().then_some(cursor)
-}
-
-fn decode_hex(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.as_bytes();
-    let value =
-        |digit: u8| char::from(digit).to_digit(16).and_then(|nibble| u8::try_from(nibble).ok());
-    let pairs = digits.chunks(2).map(|pair| match pair {
-        [high, low] => Some(value(*high)? * 16 + value(*low)?),
-        _ => None,
-    });
-    pairs.collect()
 }
 
 #[cfg(test)]

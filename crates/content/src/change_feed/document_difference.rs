@@ -40,7 +40,8 @@ impl<'a> ChangedDocuments<'a> {
         repository: &'a Repository,
         roots: (ChunkId, ChunkId),
         maps: (SortedMap, SortedMap),
-        (sight, cursor): (Option<FollowerSnapshots>, &ChangeCursor),
+        sight: Option<FollowerSnapshots>,
+        cursor: &ChangeCursor,
     ) -> Result<Self> {
         let shared = &repository.0;
         let before = SnapshotView::new(shared.clone(), roots.0, maps.0);

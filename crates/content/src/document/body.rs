@@ -13,14 +13,12 @@ use bytes::Bytes;
 use tympan_store::BlobId;
 
 use crate::access::is_guarded_name;
-use crate::document::borrowed_node::BorrowedProperty;
+use crate::document::borrowed_property::{BodyTables, BorrowedProperty, LIST_FLAG};
 use crate::document::codec::{
     ByteCursor, write_length_prefixed, write_signed_varint, write_varint,
 };
 use crate::{Property, Subtree, Value};
 
-/// Set in a property's tag byte when it holds a list.
-pub(crate) const LIST_FLAG: u8 = 0x80;
 /// Deeper trees are refused, so that recursion cannot exhaust a thread's stack.
 pub(crate) const MAX_BODY_DEPTH: usize = 200;
 
@@ -28,11 +26,7 @@ pub(crate) const MAX_BODY_DEPTH: usize = 200;
 #[derive(Debug)]
 pub(crate) struct DocumentBody {
     bytes: Bytes,
-    /// The concatenated interned names, copied so that UTF-8 is validated only once.
-    names: String,
-    /// The end offset of each interned name in `names`.
-    name_ends: Vec<u32>,
-    blobs: Vec<BlobId>,
+    tables: BodyTables,
     root: BodyNode,
     /// True if any name in the body is one that access control decides individually.
     has_guarded_name: bool,
@@ -164,18 +158,16 @@ impl DocumentBody {
     pub(crate) fn open(bytes: Bytes, blobs: Vec<BlobId>) -> Option<Self> {
         let mut cursor = ByteCursor::new(&bytes, 0);
         let count = cursor.read_length()?;
-        let mut names = String::new();
-        let mut name_ends = Vec::with_capacity(count.min(bytes.len()));
+        let mut tables = BodyTables::new(count.min(bytes.len()), blobs);
         let mut is_guarded = false;
         for _ in 0..count {
             let name = cursor.read_prefixed_text()?;
             is_guarded |= is_guarded_name(name);
-            names.push_str(name);
-            name_ends.push(u32::try_from(names.len()).ok()?);
+            tables.push_name(name)?;
         }
         let at = cursor.offset();
         let root = read_node_at(&bytes, at)?;
-        let body = Self { bytes, names, name_ends, blobs, root, has_guarded_name: is_guarded };
+        let body = Self { bytes, tables, root, has_guarded_name: is_guarded };
         let is_whole =
             root.end_offset as usize == body.bytes.len() && body.validate_node(root, 0).is_some();
         is_whole.then_some(body)
@@ -186,16 +178,16 @@ impl DocumentBody {
         if depth > MAX_BODY_DEPTH {
             return None;
         }
-        self.interned_name(node.name_index)?;
+        self.tables.interned_name(node.name_index)?;
         let mut properties = ByteCursor::new(
             self.bytes.get(..node.children_offset as usize)?,
             node.properties_offset as usize,
         );
         for _ in 0..properties.read_length()? {
             let name = u32::try_from(properties.read_varint()?).ok()?;
-            self.interned_name(name)?;
+            self.tables.interned_name(name)?;
             let property = BorrowedProperty::new(
-                self,
+                &self.tables,
                 properties.read_byte()?,
                 properties.read_prefixed_bytes()?,
             );
@@ -217,7 +209,7 @@ impl DocumentBody {
 
     /// Returns true if any node or property has this name, or any value is this name.
     pub(crate) fn has_name(&self, name: &str) -> bool {
-        (0..self.name_ends.len() as u32).any(|index| self.interned_name(index) == Some(name))
+        self.tables.has_name(name)
     }
 
     /// Returns true if the body may hold policies or passwords.
@@ -232,8 +224,7 @@ impl DocumentBody {
 
     /// Returns the memory use of the body in bytes, for bounded caches.
     pub(crate) fn memory_size(&self) -> u64 {
-        let names = self.names.len() + self.name_ends.len() * 4;
-        (self.bytes.len() + names + self.blobs.len() * 40 + 150) as u64
+        (self.bytes.len() + self.tables.memory_size() + 150) as u64
     }
 
     /// Returns the stored bytes.
@@ -243,12 +234,12 @@ impl DocumentBody {
 
     /// Returns the blobs that the body names.
     pub(crate) fn blobs(&self) -> &[BlobId] {
-        &self.blobs
+        self.tables.blobs()
     }
 
     /// Returns a node's name.
     pub(crate) fn name(&self, node: BodyNode) -> &str {
-        self.interned_name(node.name_index).unwrap_or_default()
+        self.tables.interned_name(node.name_index).unwrap_or_default()
     }
 
     /// Returns the node's children in order.
@@ -267,7 +258,7 @@ impl DocumentBody {
 
     /// Finds a child by name.
     pub(crate) fn child(&self, node: BodyNode, name: &str) -> Option<BodyNode> {
-        self.children(node).find(|child| self.is_interned_name(child.name_index, name))
+        self.children(node).find(|child| self.tables.is_interned_name(child.name_index, name))
     }
 
     /// Finds a node below the root by its relative path.
@@ -284,8 +275,8 @@ impl DocumentBody {
         for _ in 0..cursor.read_length()? {
             let index = u32::try_from(cursor.read_varint()?).ok()?;
             let (tag, value) = (cursor.read_byte()?, cursor.read_prefixed_bytes()?);
-            if self.is_interned_name(index, name) {
-                return Some(BorrowedProperty::new(self, tag, value));
+            if self.tables.is_interned_name(index, name) {
+                return Some(BorrowedProperty::new(&self.tables, tag, value));
             }
         }
         None
@@ -305,10 +296,14 @@ impl DocumentBody {
         let mut cursor = ByteCursor::new(&self.bytes, node.properties_offset as usize);
         let count = cursor.read_length().unwrap_or(0);
         (0..count).map_while(move |_| {
-            let name = self.interned_name(u32::try_from(cursor.read_varint()?).ok()?)?;
+            let name = self.tables.interned_name(u32::try_from(cursor.read_varint()?).ok()?)?;
             Some((
                 name,
-                BorrowedProperty::new(self, cursor.read_byte()?, cursor.read_prefixed_bytes()?),
+                BorrowedProperty::new(
+                    &self.tables,
+                    cursor.read_byte()?,
+                    cursor.read_prefixed_bytes()?,
+                ),
             ))
         })
     }
@@ -323,28 +318,6 @@ impl DocumentBody {
         let mut children = Vec::with_capacity(self.children(node).count());
         children.extend(self.children(node).map(|child| self.subtree(child)));
         Subtree { name: self.name(node).to_owned(), properties, children }
-    }
-
-    /// Returns true if an interned name equals `name`; most differ in length.
-    #[inline]
-    fn is_interned_name(&self, index: u32, name: &str) -> bool {
-        let index = index as usize;
-        let start = index.checked_sub(1).and_then(|before| self.name_ends.get(before));
-        let start = start.map_or(0, |start| *start as usize);
-        let end = self.name_ends.get(index).map(|end| *end as usize);
-        end.is_some_and(|end| {
-            end - start == name.len()
-                && self.names.as_bytes().get(start..end) == Some(name.as_bytes())
-        })
-    }
-
-    /// Returns an interned name.
-    #[inline]
-    pub(crate) fn interned_name(&self, index: u32) -> Option<&str> {
-        let index = index as usize;
-        let end = *self.name_ends.get(index)? as usize;
-        let start = index.checked_sub(1).and_then(|before| self.name_ends.get(before));
-        self.names.get(start.map_or(0, |start| *start as usize)..end)
     }
 }
 

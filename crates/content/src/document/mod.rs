@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod borrowed_node;
+pub(crate) mod borrowed_property;
 pub(crate) mod boundary;
 pub(crate) mod boundary_change;
 pub(crate) mod child_listing;

@@ -1,6 +1,7 @@
 //! The identifiers and paths that a property holds as references.
 
-use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty, BorrowedValue};
+use crate::document::borrowed_node::BorrowedNode;
+use crate::document::borrowed_property::{BorrowedProperty, BorrowedValue};
 use crate::model::referrer::ReferenceKind;
 use crate::model::value::ValueType;
 

@@ -1,7 +1,8 @@
 //! Property indexes: maps from values to node paths, defined below `/oak:index`, and some built-in ones.
 //!
 //! In: definitions in Oak's form (`oak:QueryIndexDefinition` of type `property`), and documents as commits change them.
-//! Out: for each index a map beside the content map; key: the value's entry ([`crate::model::value_key`]), then the node path.
+//! Out: for each index a map beside the content map; key: the value's entry ([`crate::model::value_key`]), then the
+//! node path.
 //!
 //! Invariants
 //! * A map is complete or absent: it holds the empty key and every entry of the content at its root. While an index is
@@ -22,7 +23,8 @@ use regex::Regex;
 use tympan_store::{ChunkBatch, ChunkId, MapValue, SortedMap};
 
 use crate::document::body::{BodyNode, DocumentBody};
-use crate::document::borrowed_node::BorrowedValue;
+use crate::document::borrowed_property::BorrowedValue;
+use crate::model::node_path::is_path_within;
 use crate::model::subtree::{MIXIN_TYPES, PRIMARY_TYPE};
 use crate::model::value_key::{MULTI_VALUE_MARKER, NO_VALUE_FAMILY, ValueKey};
 use crate::node_type::NodeTypes;
@@ -287,7 +289,7 @@ impl PropertyIndex {
             parents => path.strip_suffix(parents)?.strip_suffix('/')?,
         };
         let above = if above.is_empty() { "/" } else { above };
-        let is_in = |node_path: &NodePath| is_path_within(above, node_path);
+        let is_in = |node_path: &NodePath| is_path_within(above, node_path.as_str());
         let is_included = self.included_paths.is_empty() || self.included_paths.iter().any(is_in);
         (is_included && !self.excluded_paths.iter().any(is_in)).then_some(above)
     }
@@ -297,13 +299,13 @@ impl PropertyIndex {
     pub fn covers_all_below(&self, below: Option<&NodePath>) -> bool {
         let subtree_path = below.map_or("/", NodePath::as_str);
         let is_included = self.included_paths.is_empty()
-            || self.included_paths.iter().any(|included| is_path_within(subtree_path, included));
+            || self
+                .included_paths
+                .iter()
+                .any(|included| is_path_within(subtree_path, included.as_str()));
         let is_free = |excluded: &NodePath| {
-            !is_path_within(subtree_path, excluded)
-                && !is_path_within(
-                    excluded.as_str(),
-                    &below.cloned().unwrap_or_else(NodePath::root),
-                )
+            !is_path_within(subtree_path, excluded.as_str())
+                && !is_path_within(excluded.as_str(), subtree_path)
         };
         is_included && self.excluded_paths.iter().all(is_free)
     }
@@ -312,13 +314,6 @@ impl PropertyIndex {
     pub fn indexes_types<'t>(&self, mut types: impl Iterator<Item = &'t str>) -> bool {
         self.indexes_all_types() || types.any(|own| self.node_types.contains(own))
     }
-}
-
-fn is_path_within(path: &str, ancestor: &NodePath) -> bool {
-    ancestor.is_root()
-        || path
-            .strip_prefix(ancestor.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl IndexDefinitions {

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_changed_stays_and_is_told() {
+    fn what_others_changed_stays_and_is_reported() {
         check("a=2", "a=1", "a=3", "a=3", &["/na changeChangedProperty"]);
         check("a=2", "", "a=3", "a=3", &["/na removeChangedProperty"]);
         check("a=2", "a=1", "", "", &["/na changeRemovedProperty"]);

@@ -291,11 +291,6 @@ fn decode_attribute_value(source: &str) -> Option<String> {
     tag.attrs.first().map(|attribute| attribute.value.to_string())
 }
 
-/// Escapes a text for use as an attribute value in either kind of quotes.
-pub(crate) fn escape_attribute(text: &str) -> String {
-    text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,13 @@ use crate::{Error, Result};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodePath(Arc<str>);
 
+/// Returns true if an absolute path is `ancestor` or lies below it.
+#[must_use]
+pub fn is_path_within(path: &str, ancestor: &str) -> bool {
+    let rest = path.strip_prefix(ancestor);
+    ancestor == "/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 impl NodePath {
     /// Returns the path of the root, `/`.
     #[must_use]
@@ -139,11 +146,7 @@ impl NodePath {
     /// Returns true if `self` is `ancestor` or lies below it.
     #[must_use]
     pub fn is_within(&self, ancestor: &Self) -> bool {
-        ancestor.is_root()
-            || self
-                .0
-                .strip_prefix(&*ancestor.0)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        is_path_within(&self.0, &ancestor.0)
     }
 
     /// Returns the part below `ancestor` without a leading slash; `None` if `self` is not within it.

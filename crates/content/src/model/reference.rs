@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use crate::access::is_policy_path;
-use crate::document::borrowed_node::{BorrowedProperty, BorrowedValue};
+use crate::document::borrowed_property::{BorrowedProperty, BorrowedValue};
 use crate::document::property_reference::{property_targets, referring_properties};
 use crate::index::{IndexPathScope, LINK_MAP};
 use crate::model::referrer::{ReferenceKind, Referrer};

@@ -14,10 +14,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use tympan_notation::escape_html;
 
-use crate::model::markup::{
-    DecodedText, MarkupValue, escape_attribute, has_markup_tags, markup_values,
-};
+use crate::model::markup::{DecodedText, MarkupValue, has_markup_tags, markup_values};
 use crate::{NodePath, ReferenceKind, ValueType};
 
 /// The roots of tags that are named by `namespace:path`.
@@ -437,7 +436,7 @@ impl LinkRewrite<'_> {
                     link.spelling,
                 );
                 let range = link.range.start..link.range.start + end;
-                Some((range, escape_attribute(&new)))
+                Some((range, escape_html(&new)))
             }
         }
     }

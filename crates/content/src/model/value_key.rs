@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::document::borrowed_node::BorrowedValue;
+use crate::document::borrowed_property::BorrowedValue;
 use crate::{JcrDate, Value};
 
 /// The index entry of a property without a comparable value: a blob, or an empty list.

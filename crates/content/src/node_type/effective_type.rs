@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::type_definition::{ChildDefinition, PropertyDefinition};
-use super::type_registry::{NodeType, PropertyRule};
+use super::type_registry::{NodeType, NodeTypes, PropertyRule};
 use crate::ValueType;
 
 /// The combined rules for a node.
@@ -14,8 +14,27 @@ pub struct EffectiveNodeType {
     types: Vec<Arc<NodeType>>,
 }
 
+impl NodeTypes {
+    /// Returns the effective type of a node with these types; unknown types, and types of the wrong kind, are left out.
+    #[must_use]
+    pub fn effective_type<'a>(
+        &self,
+        primary: &str,
+        mixins: impl IntoIterator<Item = &'a str>,
+    ) -> EffectiveNodeType {
+        let of_kind = |name: &str, is_mixin: bool| {
+            self.find(name)
+                .filter(|node_type| node_type.definition.flags.is_mixin == is_mixin)
+                .cloned()
+        };
+        let primary = of_kind(primary, false);
+        let mixins = mixins.into_iter().filter_map(|name| of_kind(name, true));
+        EffectiveNodeType::new(primary.into_iter().chain(mixins).collect())
+    }
+}
+
 impl EffectiveNodeType {
-    pub(super) fn new(types: Vec<Arc<NodeType>>) -> Self {
+    fn new(types: Vec<Arc<NodeType>>) -> Self {
         Self { types }
     }
 

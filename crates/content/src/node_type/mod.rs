@@ -31,7 +31,7 @@ mod protected_property;
 mod reference_integrity;
 mod stored_type;
 mod type_definition;
-mod type_registration;
+pub(crate) mod type_registration;
 mod type_registry;
 mod value_constraint;
 mod violation;

@@ -28,6 +28,19 @@ impl Snapshot {
 }
 
 impl Session {
+    /// Returns the editor of node types and namespaces.
+    pub fn types(&mut self) -> NodeTypeEditor<'_> {
+        NodeTypeEditor { session: self }
+    }
+}
+
+/// Registers and removes node types and namespaces in a session.
+#[derive(Debug)]
+pub struct NodeTypeEditor<'a> {
+    session: &'a mut Session,
+}
+
+impl NodeTypeEditor<'_> {
     /// Registers the node types and namespaces of a CND text; existing types are changed.
     ///
     /// The content is checked against them when the session commits.
@@ -50,7 +63,7 @@ impl Session {
     /// # Errors
     /// [`Error::InvalidNodeTypes`] with all faults of the definitions.
     pub fn define_types(&mut self, definitions: &[NodeTypeDefinition]) -> Result<()> {
-        let types = self.snapshot()?.node_types()?;
+        let types = self.session.snapshot()?.node_types()?;
         let changed = types.with_definitions(definitions).map_err(Error::InvalidNodeTypes)?;
         self.store_types(&types, &changed)
     }
@@ -62,7 +75,7 @@ impl Session {
     /// # Errors
     /// [`Error::InvalidNodeTypes`] if other types depend on one of them.
     pub fn remove_types(&mut self, names: &[&str]) -> Result<()> {
-        let types = self.snapshot()?.node_types()?;
+        let types = self.session.snapshot()?.node_types()?;
         let changed = types.without_types(names).map_err(Error::InvalidNodeTypes)?;
         self.store_types(&types, &changed)
     }
@@ -72,10 +85,13 @@ impl Session {
     /// # Errors
     /// [`Error::InvalidNamespace`] if the prefix stands for another one, or the namespace has another prefix.
     pub fn register_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
-        let is_new =
-            self.snapshot()?.namespaces()?.check_mapping(prefix, uri).map_err(|reason| {
-                Error::InvalidNamespace { prefix: prefix.to_owned(), uri: uri.to_owned(), reason }
-            })?;
+        let is_new = self.session.snapshot()?.namespaces()?.check_mapping(prefix, uri).map_err(
+            |reason| Error::InvalidNamespace {
+                prefix: prefix.to_owned(),
+                uri: uri.to_owned(),
+                reason,
+            },
+        )?;
         if is_new { self.store_namespace(prefix, uri) } else { Ok(()) }
     }
 
@@ -104,7 +120,7 @@ impl Session {
     /// # Errors
     /// [`Error::InvalidNamespace`] if the prefix stands for another namespace.
     pub fn install_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
-        match self.snapshot()?.namespaces()?.uri(prefix) {
+        match self.session.snapshot()?.namespaces()?.uri(prefix) {
             Some(_) => self.register_namespace(prefix, uri),
             None => self.store_namespace(prefix, uri),
         }
@@ -113,10 +129,10 @@ impl Session {
     fn store_namespace(&mut self, prefix: &str, uri: &str) -> Result<()> {
         let path = NodePath::new(NAMESPACES_PATH)?;
         self.ensure_system_node()?;
-        if self.node(&path)?.is_none() {
-            self.add_node(&path, "rep:Unstructured")?;
+        if self.session.node(&path)?.is_none() {
+            self.session.add_node(&path, "rep:Unstructured")?;
         }
-        self.set_property(&path, prefix, Property::text(uri))
+        self.session.set_property(&path, prefix, Property::text(uri))
     }
 
     fn store_types(&mut self, old: &NodeTypes, new: &NodeTypes) -> Result<()> {
@@ -124,14 +140,14 @@ impl Session {
             return Ok(());
         }
         self.ensure_system_node()?;
-        self.put_node(&NodePath::new(NODE_TYPES_PATH)?, types_node(new))
+        self.session.put_node(&NodePath::new(NODE_TYPES_PATH)?, types_node(new))
     }
 
     fn ensure_system_node(&mut self) -> Result<()> {
         let path = NodePath::new(SYSTEM_PATH)?;
-        match self.node(&path)? {
+        match self.session.node(&path)? {
             Some(_) => Ok(()),
-            None => self.add_node(&path, "rep:system"),
+            None => self.session.add_node(&path, "rep:system"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The registry of node types, each with its inherited definitions resolved.
 //!
-//! In: definitions. Out: look-ups by name, and the effective type of a node.
+//! In: definitions. Out: look-ups by name.
 //!
 //! Invariants
 //! * Every supertype and every type that a definition names exists, and no type is its own supertype.
@@ -11,7 +11,6 @@ use std::sync::{Arc, LazyLock};
 
 use super::cnd_lexer::CndDiagnostic;
 use super::cnd_parser::parse_cnd;
-use super::effective_type::EffectiveNodeType;
 use super::type_definition::{
     ChildDefinition, NodeTypeDefinition, PropertyDefinition, RESIDUAL_NAME,
 };
@@ -205,23 +204,6 @@ impl NodeTypes {
     pub fn subtypes<'a>(&'a self, of: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.types.iter().filter(move |(_, node_type)| node_type.is_of_type(of));
         names.map(|(name, _)| name.as_str())
-    }
-
-    /// Returns the effective type of a node with these types; unknown types, and types of the wrong kind, are left out.
-    #[must_use]
-    pub fn effective_type<'a>(
-        &self,
-        primary: &str,
-        mixins: impl IntoIterator<Item = &'a str>,
-    ) -> EffectiveNodeType {
-        let of_kind = |name: &str, is_mixin: bool| {
-            self.find(name)
-                .filter(|node_type| node_type.definition.flags.is_mixin == is_mixin)
-                .cloned()
-        };
-        let primary = of_kind(primary, false);
-        let mixins = mixins.into_iter().filter_map(|name| of_kind(name, true));
-        EffectiveNodeType::new(primary.into_iter().chain(mixins).collect())
     }
 }
 

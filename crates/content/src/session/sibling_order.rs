@@ -30,6 +30,9 @@ impl Session {
     pub fn reorder_node(&mut self, path: &NodePath, position: &SiblingPosition) -> Result<()> {
         let parent = path.parent().ok_or_else(|| refused_error("order", path, "it is the root"))?;
         self.require_visible(path)?;
+        if let SiblingPosition::Before(name) | SiblingPosition::After(name) = position {
+            self.require_visible(&parent.child(name)?)?;
+        }
         if self.find_edited_node(path).is_some() {
             return self.edit_node(&parent, |node| reorder_child(node, path, position));
         }

@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::node::NodeBody;
+use super::child_locations::ChildLocations;
+use super::node::{Node, NodeBody};
 use super::node_location::{NodeLocation, NodeLocationKey, NodeLocationKeyRef, NodeLocationKind};
+use super::pinned_snapshot::Snapshot;
 use super::snapshot_view::{RangeRecord, damaged_record_error};
-use super::{Node, Snapshot};
-use crate::access::{ChildVisibility, is_guarded_child};
+use crate::access::ChildVisibility;
 use crate::document::body::DocumentBody;
 use crate::document::boundary::{has_ordered_children, is_container};
 use crate::document::record::ContentRecord;
@@ -25,30 +26,6 @@ use crate::{Error, NodePath, Result, document::record_key};
 
 /// Longer lists of children are not cached: navigations do not have such lists, and few of them would fill the cache.
 const MAX_CACHED_CHILDREN: usize = 2048;
-
-/// All children of a node of one kind, in order: those with records of their own, or those inside its document.
-pub(crate) struct ChildLocations {
-    locations: Box<[Arc<NodeLocation>]>,
-    /// True if access control decides about one of the children by its name.
-    has_access_controlled: bool,
-}
-
-impl ChildLocations {
-    fn new(locations: Vec<Arc<NodeLocation>>) -> Self {
-        let has_guarded = locations.iter().any(|location| is_guarded_child(location.path.name()));
-        Self { locations: locations.into(), has_access_controlled: has_guarded }
-    }
-
-    /// Returns the number of children.
-    pub(crate) fn len(&self) -> usize {
-        self.locations.len()
-    }
-
-    /// Returns the locations in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<NodeLocation>> {
-        self.locations.iter()
-    }
-}
 
 /// The children of a node that a viewer sees, in order; nodes are created on access.
 pub struct ChildList(ChildListSource);
@@ -86,11 +63,7 @@ impl ChildList {
         match &self.0 {
             ChildListSource::Locations { snapshot, locations, body } => {
                 let body = body.clone().map_or_else(NodeBody::default, NodeBody::Loaded);
-                Some(Node::at_location(
-                    snapshot.clone(),
-                    locations.locations.get(index)?.clone(),
-                    body,
-                ))
+                Some(Node::at_location(snapshot.clone(), locations.get(index)?.clone(), body))
             }
             ChildListSource::Nodes(nodes) => nodes.get(index).cloned(),
         }
@@ -104,9 +77,7 @@ impl ChildList {
     /// Returns the paths of the children in order.
     pub fn paths(&self) -> impl Iterator<Item = &NodePath> {
         (0..self.len()).filter_map(|index| match &self.0 {
-            ChildListSource::Locations { locations, .. } => {
-                Some(&locations.locations.get(index)?.path)
-            }
+            ChildListSource::Locations { locations, .. } => Some(&locations.get(index)?.path),
             ChildListSource::Nodes(nodes) => Some(nodes.get(index)?.path()),
         })
     }
@@ -259,7 +230,7 @@ impl Node {
         match self.child_visibility() {
             None => true,
             Some(ChildVisibility::Uniform { is_visible, exceptions: others }) => {
-                is_visible && others.is_empty() && !locations.has_access_controlled
+                is_visible && others.is_empty() && !locations.has_access_controlled()
             }
             Some(ChildVisibility::Individual) => false,
         }

@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use tympan_store::ChunkId;
 
-use super::Snapshot;
 use super::node_location::{NodeLocation, NodeLocationKind, is_visibility_cached, is_visible_to};
+use super::pinned_snapshot::Snapshot;
 use crate::access::{AccessMask, RecordExtent, is_guarded_name};
 use crate::document::body::{BodyNode, DocumentBody};
-use crate::document::borrowed_node::{BorrowedNode, BorrowedProperty};
+use crate::document::borrowed_node::BorrowedNode;
+use crate::document::borrowed_property::BorrowedProperty;
 use crate::document::boundary::{is_container, is_own_content};
 use crate::document::record::{ContentRecord, NodeSummary, summarize_subtree};
 use crate::model::subtree::JCR_CONTENT;

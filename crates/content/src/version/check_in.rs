@@ -29,6 +29,19 @@ fn require_version_privilege(snapshot: &Snapshot, path: &NodePath) -> Result<()>
 }
 
 impl Session {
+    /// Returns the editor of versions.
+    pub fn versions(&mut self) -> VersionEditor<'_> {
+        VersionEditor { session: self }
+    }
+}
+
+/// Creates, labels, removes and restores versions in a session.
+#[derive(Debug)]
+pub struct VersionEditor<'a> {
+    pub(super) session: &'a mut Session,
+}
+
+impl VersionEditor<'_> {
     /// Stores the current state of the node, pending edits included, as its next version; pending until the commit.
     ///
     /// Descendants that have records of their own (pages below a page) are not part of the version. If another session
@@ -45,10 +58,10 @@ impl Session {
     ) -> Result<NodeVersion> {
         let refused =
             |reason| Error::InvalidEdit { action: "check in", path: path.clone(), reason };
-        if !self.snapshot()?.can_see_versions(path)? {
+        if !self.session.snapshot()?.can_see_versions(path)? {
             return Err(Error::NodeMissing(path.clone()));
         }
-        let snapshot = self.unrestricted_snapshot()?;
+        let snapshot = self.session.unrestricted_snapshot()?;
         let node = snapshot.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if check_in.comment.len() > MAX_VERSION_COMMENT_BYTES {
             return Err(refused("its comment is longer than 4,096 bytes"));
@@ -60,7 +73,7 @@ impl Session {
             if !is_versionable(&node) {
                 return Err(refused("it is not `mix:versionable`"));
             }
-            require_version_privilege(&self.snapshot()?, path)?;
+            require_version_privilege(&self.session.snapshot()?, path)?;
             let versions = snapshot.versions(path)?;
             if checked_in::is_checked_in(&node)
                 && let Some(base) = versions.into_iter().find(|version| version.is_base)
@@ -84,7 +97,7 @@ impl Session {
             path: path.clone(),
             inner_depth: path.depth() - node.record_path().depth(),
             created_at: JcrDate::from_system_time(check_in.created_at),
-            user: self.user().to_owned(),
+            user: self.session.user().to_owned(),
             comment: check_in.comment.to_owned(),
             predecessor,
             labels: BTreeSet::new(),
@@ -97,7 +110,7 @@ impl Session {
             base_version: name.clone(),
             path: path.clone(),
         };
-        let edits = &mut self.pending_view_mut().version_edits;
+        let edits = &mut self.session.pending_view_mut().version_edits;
         edits.insert(path_history_key(&was_at, &id), None);
         edits.insert(version_key(&id, &name), Some(VersionMapEntry::Version(stored_version)));
         edits.insert(version_key(&id, ""), Some(VersionMapEntry::History(history)));
@@ -106,8 +119,12 @@ impl Session {
             Some(VersionMapEntry::PathHistory(HistoryStatus::Current)),
         );
         if check_in.check_out_state == CheckOutState::CheckedIn {
-            self.set_property(path, checked_in::IS_CHECKED_OUT, Value::Boolean(false).into())?;
-            self.record_restored(path);
+            self.session.set_property(
+                path,
+                checked_in::IS_CHECKED_OUT,
+                Value::Boolean(false).into(),
+            )?;
+            self.session.record_restored(path);
         }
         Ok(version)
     }
@@ -118,23 +135,23 @@ impl Session {
     /// [`Error::NodeMissing`]; [`Error::InvalidEdit`] if the node is not `mix:versionable`; [`Error::AccessDenied`]
     /// without `jcr:versionManagement`, whether or not it is checked in.
     pub fn check_out(&mut self, path: &NodePath) -> Result<()> {
-        let node = self.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
+        let node = self.session.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         if !is_versionable(&node) {
             let reason = "it is not `mix:versionable`";
             return Err(Error::InvalidEdit { action: "check out", path: path.clone(), reason });
         }
-        require_version_privilege(&self.snapshot()?, path)?;
+        require_version_privilege(&self.session.snapshot()?, path)?;
         if !checked_in::is_checked_in(&node) {
             return Ok(());
         }
-        self.set_property(path, checked_in::IS_CHECKED_OUT, Value::Boolean(true).into())
+        self.session.set_property(path, checked_in::IS_CHECKED_OUT, Value::Boolean(true).into())
     }
 
     /// Stores the current state of the node as a version, unless its newest version is equal (except for replication
     /// properties) or its path is too long for versions.
     ///
     /// # Errors
-    /// As [`Session::check_in`].
+    /// As [`VersionEditor::check_in`].
     pub fn create_version_if_changed(
         &mut self,
         path: &NodePath,
@@ -143,7 +160,7 @@ impl Session {
         if path.as_str().len() > MAX_VERSIONED_PATH_BYTES {
             return Ok(None);
         }
-        let snapshot = self.unrestricted_snapshot()?;
+        let snapshot = self.session.unrestricted_snapshot()?;
         if let Some(last) = snapshot.versions(path)?.last() {
             let node = snapshot.node(path)?.ok_or_else(|| Error::NodeMissing(path.clone()))?;
             let is_stored_alike = last.body_id().is_some() && last.body_id() == node.body_id();
@@ -177,7 +194,7 @@ impl Session {
     ) -> Result<()> {
         check_item_name(label)?;
         let refused = |reason| Error::InvalidEdit { action: "label", path: path.clone(), reason };
-        let snapshot = self.snapshot()?;
+        let snapshot = self.session.snapshot()?;
         let version = snapshot.version(path, version)?;
         if version.labels.len() >= MAX_VERSION_LABELS {
             return Err(refused("the version already has 20 labels"));
@@ -206,7 +223,7 @@ impl Session {
     /// # Errors
     /// If the store fails.
     pub fn remove_label(&mut self, path: &NodePath, label: &str) -> Result<bool> {
-        let versions = self.snapshot()?.versions(path)?;
+        let versions = self.session.snapshot()?.versions(path)?;
         let holder = versions
             .iter()
             .find(|candidate| candidate.labels.iter().any(|version_label| version_label == label));
@@ -220,7 +237,8 @@ impl Session {
         let mut stored_version = version.stored_version.clone();
         change(&mut stored_version.labels);
         let key = version_key(&version.history_id, &version.name);
-        self.pending_view_mut()
+        self.session
+            .pending_view_mut()
             .version_edits
             .insert(key, Some(VersionMapEntry::Version(stored_version)));
     }
@@ -230,20 +248,20 @@ impl Session {
     /// # Errors
     /// [`Error::VersionMissing`].
     pub fn remove_version(&mut self, path: &NodePath, version: &str) -> Result<()> {
-        let version = self.snapshot()?.version(path, version)?;
+        let version = self.session.snapshot()?.version(path, version)?;
         self.remove_version_entries(&version)
     }
 
     /// Removes the entries of a version, and with the last version also those of its history.
     pub(super) fn remove_version_entries(&mut self, version: &NodeVersion) -> Result<()> {
         let NodeVersion { history_id: id, name, .. } = version;
-        let view = self.unrestricted_snapshot()?.0;
+        let view = self.session.unrestricted_snapshot()?.0;
         let others = view.history_versions(id)?;
         let stored_history = view.version_history(id)?;
         // Other versions may have been removed since this one was read.
         let own = view.stored_version(id, name)?;
         drop(view);
-        let edits = &mut self.pending_view_mut().version_edits;
+        let edits = &mut self.session.pending_view_mut().version_edits;
         edits.insert(version_key(id, name), None);
         let mut others = others.into_iter().filter(|candidate| candidate.name != *name).peekable();
         if others.peek().is_none() {
@@ -275,7 +293,7 @@ impl Repository {
     /// Checks in the current state of a node as its next version, in a separate commit.
     ///
     /// # Errors
-    /// As [`Session::check_in`]; errors of the commit.
+    /// As [`VersionEditor::check_in`]; errors of the commit.
     pub fn check_in(
         &self,
         user: &str,
@@ -283,7 +301,7 @@ impl Repository {
         check_in: &CheckInOptions<'_>,
     ) -> Result<NodeVersion> {
         let mut session = self.session(user)?;
-        let pending = session.check_in(path, check_in)?;
+        let pending = session.versions().check_in(path, check_in)?;
         session.commit(&format!("check in {path}"), check_in.created_at)?;
         let versions = session.snapshot()?.0.history_versions(&pending.history_id)?;
         // The commit may have assigned a later name, so the newest version with this user, time and document is taken.

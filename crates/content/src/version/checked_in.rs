@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use crate::document::body::{BodyNode, DocumentBody};
-use crate::document::borrowed_node::BorrowedValue;
+use crate::document::borrowed_property::BorrowedValue;
 use crate::model::subtree::MIXIN_TYPES;
 use crate::{
     Error, Node, NodePath, Property, Result, Snapshot, Subtree, Value, document::record_key,

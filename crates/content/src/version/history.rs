@@ -154,7 +154,9 @@ impl Snapshot {
         let version = self.version(path, name)?;
         // The access gate of this state also applies to the result.
         let whole = self.unrestricted();
-        let tree = whole.read_version(&version)?;
+        let whole_version = whole.read_version(&version)?;
+        let mut tree = whole_version.clone();
+        self.remove_formerly_closed(path, &whole_version, &mut tree)?;
         let mut view = SnapshotView::clone(&self.0);
         let node = whole.node(path)?;
         let is_document = node.as_ref().is_none_or(|node| node.record_path() == path);

@@ -45,7 +45,7 @@ impl Session {
             }
             // A checked-in node keeps its version, so it is checked out first.
             self.set_property(&path, IS_CHECKED_OUT, Value::Boolean(true).into())?;
-            self.check_in(
+            self.versions().check_in(
                 &path,
                 &CheckInOptions {
                     comment,

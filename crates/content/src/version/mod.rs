@@ -8,7 +8,7 @@
 //! * The map `versions` is content: it is part of commits, branches, clones and backups, collections retain what it
 //!   references, and a repair salvages it. `docs/formats/versions.md` specifies the bytes.
 //! * A history moves with its node, and stays at the path when the node is deleted.
-//! * Only [`Session::remove_version`](crate::Session::remove_version) and a purge remove a version: a merge keeps those
+//! * Only [`VersionEditor::remove_version`](crate::Session::remove_version) and a purge remove a version: a merge keeps those
 //!   of both sides, a revert keeps the newer ones.
 //!
 //! Not here: the history of a whole branch (`branch`, `launch`).

@@ -98,7 +98,7 @@ impl Repository {
             drop(view);
             purged.version_count += versions.len();
             for version in retention.outdated_versions(&versions, is_gone, revising.time) {
-                session.remove_version_entries(version)?;
+                session.versions().remove_version_entries(version)?;
                 pending += 1;
                 purged.removed_count += 1;
             }

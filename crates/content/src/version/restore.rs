@@ -5,6 +5,7 @@
 
 use std::time::SystemTime;
 
+use super::check_in::VersionEditor;
 use super::version_entry::{
     HistoryStatus, NodeVersion, VersionHistory, VersionMapEntry, path_history_key, version_key,
 };
@@ -16,7 +17,7 @@ use crate::{
     Value, document::record_key,
 };
 
-impl Session {
+impl VersionEditor<'_> {
     /// Restores a node from one of its versions; pending until the commit. A deleted node is restored as the last of
     /// its siblings. The restore is recorded as the last modification.
     ///
@@ -30,7 +31,7 @@ impl Session {
         at: SystemTime,
         after: CheckOutState,
     ) -> Result<NodeVersion> {
-        let version = self.snapshot()?.version(path, version)?;
+        let version = self.session.snapshot()?.version(path, version)?;
         self.restore_version(&version, path, at, after)?;
         Ok(version)
     }
@@ -38,7 +39,7 @@ impl Session {
     /// Restores the node at `target` from a version, which may be of another node, such as a deleted one.
     ///
     /// # Errors
-    /// As [`Session::restore_node`], without the lookup.
+    /// As [`VersionEditor::restore_node`], without the lookup.
     pub fn restore_version(
         &mut self,
         version: &NodeVersion,
@@ -47,11 +48,11 @@ impl Session {
         after: CheckOutState,
     ) -> Result<()> {
         // The restore includes content hidden from the viewer, which the commit may reject.
-        let snapshot = self.unrestricted_snapshot()?;
+        let snapshot = self.session.unrestricted_snapshot()?;
         let mut tree = snapshot.read_version(version)?;
         let now = snapshot.node(target)?.map(|node| node.read_own_subtree()).transpose()?;
         restore_ignored_items(&mut tree, now.as_ref());
-        self.renew_conflicting_identifiers(&mut tree, target)?;
+        self.session.renew_conflicting_identifiers(&mut tree, target)?;
         match after {
             CheckOutState::CheckedIn if is_versionable_subtree(&tree) => {
                 let is_out = Value::Boolean(false).into();
@@ -67,10 +68,10 @@ impl Session {
             }
             CheckOutState::CheckedOut => {}
         }
-        stamp_modification(&mut tree, self.user(), at);
+        stamp_modification(&mut tree, self.session.user(), at);
         drop(snapshot);
         self.put_own_record(target, tree)?;
-        self.record_restored(target);
+        self.session.record_restored(target);
         self.set_base_version(version, target)
     }
 
@@ -86,14 +87,21 @@ impl Session {
         relative: &str,
         at: SystemTime,
     ) -> Result<NodePath> {
-        let version = self.snapshot()?.version(path, version)?;
-        let whole = self.unrestricted_snapshot()?.read_version(&version)?;
+        let version = self.session.snapshot()?.version(path, version)?;
+        let whole = self.session.unrestricted_snapshot()?.read_version(&version)?;
         let target = relative
             .split('/')
             .filter(|name| !name.is_empty())
             .try_fold(path.clone(), |path, name| path.child(name))?;
         let missing = || Error::NodeMissing(target.clone());
+        if self.session.snapshot()?.read_version(&version)?.find_descendant(relative).is_none() {
+            return Err(missing());
+        }
         let mut tree = whole.find_descendant(relative).cloned().ok_or_else(missing)?;
+        let snapshot = self.session.unrestricted_snapshot()?;
+        let now = snapshot.node(&target)?.map(|node| node.read_own_subtree()).transpose()?;
+        restore_ignored_items(&mut tree, now.as_ref());
+        drop(snapshot);
         if target == *path {
             return Err(Error::InvalidEdit {
                 action: "restore a part of",
@@ -101,10 +109,10 @@ impl Session {
                 reason: "the part is the whole node; restore the version instead",
             });
         }
-        let is_new = self.node(&target)?.is_none();
-        self.renew_conflicting_identifiers(&mut tree, &target)?;
-        stamp_modification(&mut tree, self.user(), at);
-        self.put_node(&target, tree)?;
+        let is_new = self.session.node(&target)?.is_none();
+        self.session.renew_conflicting_identifiers(&mut tree, &target)?;
+        stamp_modification(&mut tree, self.session.user(), at);
+        self.session.put_node(&target, tree)?;
         let parent =
             relative.trim_end_matches('/').rsplit_once('/').map_or("", |(parent, _)| parent);
         if let Some(siblings) = whole.find_descendant(parent).filter(|_| is_new) {
@@ -120,12 +128,12 @@ impl Session {
         let own = siblings.children.iter().position(is_it).unwrap_or_default();
         let mut position = SiblingPosition::First;
         for sibling in siblings.children.iter().take(own).rev() {
-            if self.node(&parent.child_unchecked(&sibling.name))?.is_some() {
+            if self.session.node(&parent.child_unchecked(&sibling.name))?.is_some() {
                 position = SiblingPosition::After(sibling.name.clone());
                 break;
             }
         }
-        match self.reorder_node(path, &position) {
+        match self.session.reorder_node(path, &position) {
             // Siblings listed by name have no position to restore.
             Err(Error::InvalidEdit { .. }) => Ok(()),
             done => done,
@@ -134,13 +142,15 @@ impl Session {
 
     /// Puts the part of a node that belongs to its own record; descendants with records of their own stay.
     fn put_own_record(&mut self, path: &NodePath, mut tree: Subtree) -> Result<()> {
-        let old = self.pending_view_mut().read_record(&record_key::record_key(path)?, path)?;
+        let old =
+            self.session.pending_view_mut().read_record(&record_key::record_key(path)?, path)?;
         let Some(old) = old else {
-            return self.put_node(path, tree);
+            return self.session.put_node(path, tree);
         };
         if old.summary.primary_type() != tree.primary_type() {
             // The type decides what has a record of its own, so the whole node is written again.
             let node = self
+                .session
                 .unrestricted_snapshot()?
                 .node(path)?
                 .ok_or_else(|| Error::NodeMissing(path.clone()))?;
@@ -150,7 +160,7 @@ impl Session {
                 }
             }
             drop(node);
-            return self.put_node(path, tree);
+            return self.session.put_node(path, tree);
         }
         let too_deep = Error::InvalidEdit {
             action: "restore",
@@ -158,9 +168,37 @@ impl Session {
             reason: "it is nested too deeply",
         };
         let order: OrderKey = old.order_key.clone();
-        self.write_record(path, ContentRecord::from_subtree(&tree, order).ok_or(too_deep)?)
+        self.session.write_record(path, ContentRecord::from_subtree(&tree, order).ok_or(too_deep)?)
     }
 
+    /// Records the version on which a node is now based, and continues the version's history if the node had none.
+    fn set_base_version(&mut self, version: &NodeVersion, target: &NodePath) -> Result<()> {
+        let current = self.session.unrestricted_snapshot()?.history_at(target)?;
+        let is_gone_elsewhere = || version.path == *target;
+        if current.as_deref() != Some(&*version.history_id)
+            && !(current.is_none() && is_gone_elsewhere())
+        {
+            return Ok(());
+        }
+        let NodeVersion { history_id: id, name, .. } = version;
+        let view = self.session.pending_view_mut();
+        if let Some(stored_history) = view.version_history(id)? {
+            let history = VersionHistory {
+                base_version: name.clone(),
+                path: target.clone(),
+                last_number: stored_history.last_number,
+            };
+            view.version_edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
+            view.version_edits.insert(
+                path_history_key(target, id),
+                Some(VersionMapEntry::PathHistory(HistoryStatus::Current)),
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Session {
     /// Assigns new identifiers to nodes of a tree if nodes outside of `target` have the same ones.
     pub(crate) fn renew_conflicting_identifiers(
         &mut self,
@@ -182,32 +220,6 @@ impl Session {
         tree.children
             .iter_mut()
             .try_for_each(|child| self.renew_conflicting_identifiers(child, target))
-    }
-
-    /// Records the version on which a node is now based, and continues the version's history if the node had none.
-    fn set_base_version(&mut self, version: &NodeVersion, target: &NodePath) -> Result<()> {
-        let current = self.unrestricted_snapshot()?.history_at(target)?;
-        let is_gone_elsewhere = || version.path == *target;
-        if current.as_deref() != Some(&*version.history_id)
-            && !(current.is_none() && is_gone_elsewhere())
-        {
-            return Ok(());
-        }
-        let NodeVersion { history_id: id, name, .. } = version;
-        let view = self.pending_view_mut();
-        if let Some(stored_history) = view.version_history(id)? {
-            let history = VersionHistory {
-                base_version: name.clone(),
-                path: target.clone(),
-                last_number: stored_history.last_number,
-            };
-            view.version_edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
-            view.version_edits.insert(
-                path_history_key(target, id),
-                Some(VersionMapEntry::PathHistory(HistoryStatus::Current)),
-            );
-        }
-        Ok(())
     }
 }
 

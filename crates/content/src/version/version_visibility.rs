@@ -1,7 +1,10 @@
 //! Access to versions: the rules of the node at its current path, or at its last path if it is deleted.
+//!
+//! A policy is removed together with the node that it controls. Versions of a deleted node, and nodes in a version that
+//! had a policy and are deleted since, are therefore visible only to viewers who may manage versions there.
 
 use super::version_entry::{NodeVersion, VersionMapKey, parse_version_key};
-use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent};
+use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent, is_policy_name};
 use crate::document::body::DocumentBody;
 use crate::snapshot::SnapshotView;
 use crate::{Error, NodePath, Result, Snapshot, Subtree};
@@ -20,10 +23,7 @@ impl Snapshot {
         if self.unrestricted().node(path)?.is_some() {
             return Ok(self.node(path)?.is_some());
         }
-        let (primary_type, privileges) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
-        let item = AccessedItem { path: path.as_str(), property: None, primary_type };
-        Ok(gate.can_see(path, primary_type)
-            && gate.granted_privileges(&item, privileges).contains(privileges))
+        Ok(gate.can_see(path, "nt:unstructured") && can_manage_versions(gate, path))
     }
 
     /// Decodes the visible part of a version.
@@ -41,14 +41,52 @@ impl Snapshot {
         if !self.can_see_versions(&document)? {
             return Ok(None);
         }
+        let top = document.clone();
         for _ in 0..version.stored_version.inner_depth {
             document = document.parent().unwrap_or_else(NodePath::root);
         }
-        Ok(match gate.compute_mask(&document, body, RecordExtent::All) {
+        let visible = match gate.compute_mask(&document, body, RecordExtent::All) {
             None => Some(body.subtree(at)),
             Some(mask) => mask.is_visible(at).then(|| mask.visible_subtree(body, at)),
-        })
+        };
+        let Some(mut visible) = visible else { return Ok(None) };
+        if body.has_guarded_name() {
+            self.remove_formerly_closed(&top, &body.subtree(at), &mut visible)?;
+        }
+        Ok(Some(visible))
     }
+
+    /// Removes from the visible part of a version the nodes that had a policy and are deleted since, unless the viewer
+    /// may manage versions there.
+    pub(super) fn remove_formerly_closed(
+        &self,
+        path: &NodePath,
+        version: &Subtree,
+        visible: &mut Subtree,
+    ) -> Result<()> {
+        let Some(gate) = self.1.as_ref().filter(|gate| !gate.is_unrestricted()) else {
+            return Ok(());
+        };
+        for child in &version.children {
+            let child_path = path.child_unchecked(&child.name);
+            let has_policy = child.children.iter().any(|inner| is_policy_name(&inner.name));
+            if has_policy
+                && !can_manage_versions(gate, &child_path)
+                && self.unrestricted().node(&child_path)?.is_none()
+            {
+                visible.remove_child(&child.name);
+            } else if let Some(visible) = visible.child_mut(&child.name) {
+                self.remove_formerly_closed(&child_path, child, visible)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn can_manage_versions(gate: &AccessGate, path: &NodePath) -> bool {
+    let (primary_type, privileges) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
+    let item = AccessedItem { path: path.as_str(), property: None, primary_type };
+    gate.granted_privileges(&item, privileges).contains(privileges)
 }
 
 /// Rejects creating, labeling or removing versions if the viewer lacks `jcr:versionManagement`.

@@ -158,14 +158,14 @@ impl World {
         let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("system").unwrap();
         for user in USERS {
-            session.add_user(user, "hash").unwrap();
+            session.accounts().add_user(user, "hash").unwrap();
         }
         for group in GROUPS {
-            session.add_group(group).unwrap();
+            session.accounts().add_group(group).unwrap();
         }
         for (group, members) in &self.members {
             for member in members {
-                session.add_member(group, member).unwrap();
+                session.accounts().add_member(group, member).unwrap();
             }
         }
         session.put_node(&path("/content"), self.tree.clone()).unwrap();
@@ -498,8 +498,8 @@ fn members_of_groups_that_no_policy_names_have_the_sight_of_everybody() {
     assert_ne!(sight(Some("ann")), sight(None), "an author");
     assert_eq!(repository.snapshot().unwrap().access_fingerprint(), None, "the program itself");
     let mut session = repository.session("system").unwrap();
-    session.add_group("club").unwrap();
-    session.add_member("club", "bob").unwrap();
+    session.accounts().add_group("club").unwrap();
+    session.accounts().add_member("club", "bob").unwrap();
     session.commit("join", at()).unwrap();
     assert_eq!(sight(Some("bob")), sight(None));
     put(&repository, "/content/closed/rep:policy", deny("club", &["jcr:read"]));
@@ -521,9 +521,9 @@ fn house() -> Repository {
     assert!(!repository.install_initial_policies(at()).unwrap());
     let mut session = repository.session("system").unwrap();
     for user in ["ann", "bob"] {
-        session.add_user(user, "hash").unwrap();
+        session.accounts().add_user(user, "hash").unwrap();
     }
-    session.add_member("content-authors", "ann").unwrap();
+    session.accounts().add_member("content-authors", "ann").unwrap();
     let page = |name: &str, title: &str| {
         let content = Subtree::new("jcr:content", "nt:unstructured")
             .with_property("jcr:title", Property::text(title))
@@ -880,10 +880,10 @@ fn rights_follow_groups_and_end_with_them() {
         session.commit("change", at()).unwrap();
     };
     change(&|session| {
-        session.add_group("interns").unwrap();
-        session.add_member("content-authors", "interns").unwrap();
-        session.add_member("interns", "content-authors").unwrap();
-        session.add_member("interns", "bob").unwrap();
+        session.accounts().add_group("interns").unwrap();
+        session.accounts().add_member("content-authors", "interns").unwrap();
+        session.accounts().add_member("interns", "content-authors").unwrap();
+        session.accounts().add_member("interns", "bob").unwrap();
     });
     let groups = repository.groups_of_viewer(&viewer).unwrap();
     assert_eq!(groups, ["interns", "content-authors", "everyone"]);
@@ -900,7 +900,7 @@ fn rights_follow_groups_and_end_with_them() {
         "/content/open/jcr:content/par",
         Subtree::new("par", "nt:unstructured").with_property("by", "bob"),
     );
-    change(&|session| session.set_disabled("bob", Some("left")).unwrap());
+    change(&|session| session.accounts().set_disabled("bob", Some("left")).unwrap());
     assert!(!repository.can_log_in("bob").unwrap() && repository.can_log_in("ann").unwrap());
     assert!(!try_edit());
     put(&repository, "/content/closed/rep:policy", deny("everyone", &["jcr:read"]));
@@ -1126,9 +1126,9 @@ fn no_two_accounts_have_one_name() {
     let mut session = repository.session("useradmin").unwrap();
     session.move_node(&path("/home/users/bob"), &path("/home/users/moved")).unwrap();
     session.commit("move", at()).unwrap();
-    session.set_disabled("bob", Some("left")).unwrap();
+    session.accounts().set_disabled("bob", Some("left")).unwrap();
     session.commit("disable", at()).unwrap();
-    session.remove_account("bob").unwrap();
+    session.accounts().remove_account("bob").unwrap();
     session.put_node(&path("/home/users/x"), account("rep:User", "bob", "bob")).unwrap();
     session.commit("again", at()).unwrap();
     let mut twice = repository.session("useradmin").unwrap();
@@ -1148,11 +1148,11 @@ fn a_user_of_a_name_that_was_given_before_is_another_user() {
     for way in ["by name", "by path"] {
         let mut session = repository.session("system").unwrap();
         match way {
-            "by name" => session.remove_account("ann").unwrap(),
+            "by name" => session.accounts().remove_account("ann").unwrap(),
             _ => session.remove_node(&path("/home/users/ann")).unwrap(),
         }
         session.commit("remove", at()).unwrap();
-        session.add_user("ann", "hash").unwrap();
+        session.accounts().add_user("ann", "hash").unwrap();
         session.commit("add", at()).unwrap();
         assert!(!is_author(), "{way}");
         let group = repository.snapshot().unwrap();
@@ -1160,7 +1160,7 @@ fn a_user_of_a_name_that_was_given_before_is_another_user() {
         let members = group.property("rep:members").unwrap();
         let left = if way == "by name" { 0 } else { 1 };
         assert_eq!(members.values().len(), left, "{way}");
-        session.add_member("content-authors", "ann").unwrap();
+        session.accounts().add_member("content-authors", "ann").unwrap();
         session.commit("join", at()).unwrap();
         assert!(is_author());
     }
@@ -1170,9 +1170,9 @@ fn a_user_of_a_name_that_was_given_before_is_another_user() {
 fn users_stand_in_folders_and_are_known_by_their_names_alone() {
     let repository = house();
     let mut session = repository.session("system").unwrap();
-    let place = session.add_user_in("north/berlin", "zoe", "hash").unwrap();
+    let place = session.accounts().add_user_in("north/berlin", "zoe", "hash").unwrap();
     assert_eq!(place, path("/home/users/north/berlin/zoe"));
-    session.add_member_path("content-authors", &place).unwrap();
+    session.accounts().add_member_path("content-authors", &place).unwrap();
     session.commit("add", at()).unwrap();
     assert_eq!(repository.account_path("zoe").unwrap(), Some(place));
     let group = repository.snapshot().unwrap();
@@ -1182,12 +1182,12 @@ fn users_stand_in_folders_and_are_known_by_their_names_alone() {
     for (folder, name) in
         [("", "zoe"), ("south", "zoe"), ("ann", "yves"), ("north/berlin/zoe", "yves")]
     {
-        assert!(session.add_user_in(folder, name, "hash").is_err(), "{folder} {name}");
+        assert!(session.accounts().add_user_in(folder, name, "hash").is_err(), "{folder} {name}");
     }
     for folder in ["../..", "a/./b", "x[1]"] {
-        assert!(session.add_user_in(folder, "yves", "hash").is_err(), "{folder}");
+        assert!(session.accounts().add_user_in(folder, "yves", "hash").is_err(), "{folder}");
     }
-    session.remove_account("zoe").unwrap();
+    session.accounts().remove_account("zoe").unwrap();
     session.commit("remove", at()).unwrap();
     assert_eq!(repository.account_path("zoe").unwrap(), None);
 }

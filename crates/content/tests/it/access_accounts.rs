@@ -34,14 +34,14 @@ fn accounts() -> Repository {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("system").unwrap();
     for user in ["admin", "ann", "bob", "eve"] {
-        session.add_user(user, "the hash of a password").unwrap();
+        session.accounts().add_user(user, "the hash of a password").unwrap();
     }
     for group in ["administrators", "chiefs", "team"] {
-        session.add_group(group).unwrap();
+        session.accounts().add_group(group).unwrap();
     }
-    session.add_member("chiefs", "bob").unwrap();
-    session.add_member("administrators", "chiefs").unwrap();
-    session.add_member("team", "eve").unwrap();
+    session.accounts().add_member("chiefs", "bob").unwrap();
+    session.accounts().add_member("administrators", "chiefs").unwrap();
+    session.accounts().add_member("team", "eve").unwrap();
     session.put_node(&path("/rep:policy"), policy("ann", "rep:GrantACE", &["jcr:all"])).unwrap();
     session.commit("begin", at()).unwrap();
     let administrators = repository.account_path("administrators").unwrap().unwrap();
@@ -82,7 +82,7 @@ fn account(id: &str, kind: &str, principal: &str) -> Subtree {
 /// What nobody but administrators may do, whatever privilege they have.
 const REFUSED: &[(&str, Deed)] = &[
     ("remove admin", |session| session.remove_node(&path("/home/users/admin"))),
-    ("remove a member", |session| session.remove_account("bob")),
+    ("remove a member", |session| session.accounts().remove_account("bob")),
     ("remove the group", |session| session.remove_node(&path("/home/groups/administrators"))),
     ("remove a group in it", |session| session.remove_node(&path("/home/groups/chiefs"))),
     ("remove all", |session| session.remove_node(&path("/home/users"))),
@@ -91,12 +91,12 @@ const REFUSED: &[(&str, Deed)] = &[
     ("set a password", |session| {
         session.set_property(&path("/home/users/bob"), "rep:password", "mine".into())
     }),
-    ("disable", |session| session.set_disabled("bob", Some("x"))),
-    ("join", |session| session.add_member("administrators", "eve")),
-    ("join a group in it", |session| session.add_member("chiefs", "eve")),
-    ("bring a group in", |session| session.add_member("administrators", "team")),
-    ("bring oneself in", |session| session.add_member("chiefs", "ann")),
-    ("take out", |session| session.remove_member("administrators", "chiefs")),
+    ("disable", |session| session.accounts().set_disabled("bob", Some("x"))),
+    ("join", |session| session.accounts().add_member("administrators", "eve")),
+    ("join a group in it", |session| session.accounts().add_member("chiefs", "eve")),
+    ("bring a group in", |session| session.accounts().add_member("administrators", "team")),
+    ("bring oneself in", |session| session.accounts().add_member("chiefs", "ann")),
+    ("take out", |session| session.accounts().remove_member("administrators", "chiefs")),
     ("a group of that principal", |session| {
         let members = references(&[&session
             .snapshot()?
@@ -127,14 +127,14 @@ const REFUSED: &[(&str, Deed)] = &[
 
 /// What whoever looks after accounts may do.
 const DONE: &[(&str, Deed)] = &[
-    ("make a user", |session| session.add_user("new", "x")),
-    ("make a group", |session| session.add_group("new")),
-    ("join another group", |session| session.add_member("team", "ann")),
-    ("leave another group", |session| session.remove_member("team", "eve")),
+    ("make a user", |session| session.accounts().add_user("new", "x")),
+    ("make a group", |session| session.accounts().add_group("new")),
+    ("join another group", |session| session.accounts().add_member("team", "ann")),
+    ("leave another group", |session| session.accounts().remove_member("team", "eve")),
     ("set a password", |session| {
         session.set_property(&path("/home/users/eve"), "rep:password", "new".into())
     }),
-    ("remove a user", |session| session.remove_account("eve")),
+    ("remove a user", |session| session.accounts().remove_account("eve")),
     ("move a user", |session| session.move_node(&path("/home/users/eve"), &path("/home/users/x"))),
     ("a profile of an administrator", |session| {
         session.put_node(&path("/home/users/bob/profile"), Subtree::new("", "nt:unstructured"))

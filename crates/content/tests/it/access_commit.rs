@@ -147,8 +147,8 @@ fn stage() -> Stage {
     let here = Repository::open(store.clone(), blobs.clone()).unwrap();
     let there = Repository::open(inner, blobs).unwrap();
     let mut session = there.session("system").unwrap();
-    session.add_user("ann", "x").unwrap();
-    session.add_group("editors").unwrap();
+    session.accounts().add_user("ann", "x").unwrap();
+    session.accounts().add_group("editors").unwrap();
     session.add_node(&path("/content"), "sling:Folder").unwrap();
     session.add_node(&path("/content/note"), "nt:unstructured").unwrap();
     session.put_node(&path("/content/rep:policy"), policy("rep:GrantACE")).unwrap();
@@ -195,7 +195,7 @@ fn deny(repository: &Repository) {
 
 fn disable(repository: &Repository) {
     let mut session = repository.session("system").unwrap();
-    session.set_disabled("ann", Some("left")).unwrap();
+    session.accounts().set_disabled("ann", Some("left")).unwrap();
     session.commit("disable", at()).unwrap();
 }
 

@@ -77,7 +77,7 @@ fn told_through(filter: &ChangeFilter, edit: impl FnOnce(&mut Session)) -> Vec<S
 }
 
 #[test]
-fn each_kind_of_edit_is_told() {
+fn each_kind_of_edit_is_reported() {
     let text = path("/content/a/jcr:content/text");
     let edited = told(|session| {
         session.set_property(&text, "text", Property::text("new")).unwrap();
@@ -116,7 +116,7 @@ fn each_kind_of_edit_is_told() {
 }
 
 #[test]
-fn moves_are_told_where_an_identifier_shows_them() {
+fn moves_are_reported_where_an_identifier_shows_them() {
     let give = |session: &mut Session| {
         let content = path("/content/a/jcr:content");
         session.set_property(&content, "jcr:uuid", Property::text("u1")).unwrap();
@@ -220,10 +220,10 @@ fn a_cursor_that_leads_nowhere_is_refused_and_says_where_to_begin() {
         &ChangeFilter::default(),
         10,
     ) {
-        Err(Error::CursorLost { reason: fault, newest, root, .. }) => {
-            assert_eq!(newest, repository.newest_cursor().unwrap().to_string());
-            assert_eq!(root, repository.head_root().unwrap());
-            fault
+        Err(Error::CursorLost(lost)) => {
+            assert_eq!(lost.newest, repository.newest_cursor().unwrap().to_string());
+            assert_eq!(lost.root, repository.head_root().unwrap());
+            lost.reason
         }
         other => panic!("{other:?}"),
     };
@@ -431,7 +431,7 @@ fn a_page_inside_a_large_commit_does_not_begin_at_its_start() {
 fn a_cursor_names_no_document_that_its_follower_does_not_see() {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("system").unwrap();
-    session.add_user("eve", "x").unwrap();
+    session.accounts().add_user("eve", "x").unwrap();
     session.put_node(&path("/site"), Subtree::new("site", "sling:OrderedFolder")).unwrap();
     for name in ["a", "hidden-name", "z"] {
         session.add_node(&path("/site").child(name).unwrap(), "nt:unstructured").unwrap();
@@ -461,7 +461,7 @@ fn a_cursor_names_no_document_that_its_follower_does_not_see() {
         let page = repository.changes(&viewer, &cursor, &ChangeFilter::default(), 1).unwrap();
         told.extend(page.revisions.iter().flat_map(|one| one.changes.iter().map(line)));
         cursor = page.next;
-        let hex: String = b"hidden-name".iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex::encode("hidden-name");
         assert!(!cursor.to_string().contains(&hex), "{cursor}");
         if page.is_end {
             break;

@@ -156,7 +156,7 @@ fn an_identifier_that_one_side_gives_twice_is_refused_as_before() {
 }
 
 #[test]
-fn two_sessions_that_move_a_node_apart_are_told_of_the_conflict() {
+fn two_sessions_that_move_a_node_apart_get_a_conflict() {
     let [main, _] = site();
     let mut session = main.session("ann").unwrap();
     session.move_node(&path("/content/a"), &path("/content/b")).unwrap();
@@ -167,7 +167,7 @@ fn two_sessions_that_move_a_node_apart_are_told_of_the_conflict() {
 }
 
 #[test]
-fn a_hidden_place_is_not_told() {
+fn a_hidden_place_is_not_reported() {
     let [main, _] = site();
     let entry = |name: &str, kind: &str, principal: &str, privilege: &str| {
         Subtree::new(name, kind).with_property("rep:principalName", principal).with_property(
@@ -176,7 +176,7 @@ fn a_hidden_place_is_not_told() {
         )
     };
     let mut session = main.session("system").unwrap();
-    session.add_user("eve", "x").unwrap();
+    session.accounts().add_user("eve", "x").unwrap();
     let allow = Subtree::new("rep:policy", "rep:ACL").with_child(entry(
         "allow",
         "rep:GrantACE",

@@ -536,7 +536,7 @@ fn a_move_rewrites_only_what_the_mover_may_write() {
     let link = "<a href='/content/site/target.html'>";
     let repository = rich_site("t", link);
     let mut session = repository.session("ann").unwrap();
-    session.add_user("bob", "x").unwrap();
+    session.accounts().add_user("bob", "x").unwrap();
     for name in ["open", "hidden"] {
         session
             .put_node(&path("/content/site").child(name).unwrap(), page_with(name, "t", link))

@@ -29,7 +29,7 @@ const TWO: Duration = Duration::from_secs(60);
 fn repository() -> Repository {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.register_types(CND).unwrap();
+    session.types().register_types(CND).unwrap();
     session.add_node(&path("/content"), "sling:Folder").unwrap();
     session.commit("begin", ONE).unwrap();
     repository
@@ -234,7 +234,7 @@ fn children_of_closed_types() {
 fn a_mandatory_child_with_a_record_of_its_own() {
     let repository = repository();
     let mut session = repository.session("ann").unwrap();
-    session.register_types("[t:site] mixin + home (cq:Page) mandatory").unwrap();
+    session.types().register_types("[t:site] mixin + home (cq:Page) mandatory").unwrap();
     session.commit("types", ONE).unwrap();
     let lines = ["+ /content/s sling:Folder &t:site", "+ /content/s/home cq:Page"];
     assert_eq!(

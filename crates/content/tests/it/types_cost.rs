@@ -25,7 +25,7 @@ fn reads(pages: usize) -> [u64; 3] {
     let open = || Repository::open(store.clone(), std::sync::Arc::new(MemoryBlobStore::default()));
     let repository = open().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.register_types("[t] - p (string) [u] - p (string)").unwrap();
+    session.types().register_types("[t] - p (string) [u] - p (string)").unwrap();
     session.add_node(&path("/content"), "sling:Folder").unwrap();
     session.put_node(&path("/u"), Subtree::new("u", "u").with_property("p", "x")).unwrap();
     for number in 0..pages {
@@ -52,7 +52,7 @@ fn reads(pages: usize) -> [u64; 3] {
             session.set_property(&content(pages / 3), "weak", dangling.into()).unwrap();
         }),
         // Stricter than before, so that the one node of the type is judged again.
-        measure(&|session| session.register_types("[u] - p (string) < 'x'").unwrap()),
+        measure(&|session| session.types().register_types("[u] - p (string) < 'x'").unwrap()),
     ]
 }
 

@@ -329,7 +329,7 @@ proptest! {
     ) {
         let repository = Repository::in_memory().unwrap();
         let mut session = repository.session("ann").unwrap();
-        session.define_types(&types).unwrap();
+        session.types().define_types(&types).unwrap();
         let at = path("/r");
         if let Some(before) = &before {
             session.put_node(&at, before.clone()).unwrap();

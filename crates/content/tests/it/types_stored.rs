@@ -16,7 +16,7 @@ fn commit(session: &mut Session) -> Result<ChunkId> {
 
 fn register(repository: &Repository, cnd: &str) -> Result<ChunkId> {
     let mut session = repository.session("ann")?;
-    session.register_types(cnd)?;
+    session.types().register_types(cnd)?;
     commit(&mut session)
 }
 
@@ -86,7 +86,7 @@ fn the_stored_form_does_not_tell_in_which_order_types_came() {
         register(&other, cnd).unwrap();
     }
     let mut session = other.session("bob").unwrap();
-    session.remove_types(&["c"]).unwrap();
+    session.types().remove_types(&["c"]).unwrap();
     assert_eq!(commit(&mut session).unwrap(), one.head_root().unwrap());
 }
 
@@ -121,10 +121,10 @@ fn a_type_that_is_used_is_not_removed() {
     let repository = with_node("[t] - p [u] > t");
     let mut session = repository.session("ann").unwrap();
     assert!(
-        refusal(session.remove_types(&["t"]).map(|()| repository.head_root().unwrap()))
+        refusal(session.types().remove_types(&["t"]).map(|()| repository.head_root().unwrap()))
             .contains("`t` of `u`")
     );
-    session.remove_types(&["t", "u"]).unwrap();
+    session.types().remove_types(&["t", "u"]).unwrap();
     assert_eq!(
         violations(commit(&mut session)),
         [(ConstraintViolationKind::UnknownPrimaryType, "/n".into())]
@@ -161,7 +161,7 @@ fn a_change_that_the_content_breaks_is_refused() {
 fn a_type_and_its_first_node_come_in_one_commit() {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.register_types("<'x' = 'http://example.org/x'> [x:t] - x:p (string)").unwrap();
+    session.types().register_types("<'x' = 'http://example.org/x'> [x:t] - x:p (string)").unwrap();
     session
         .put_node(
             &path("/n"),
@@ -186,7 +186,7 @@ fn a_site_can_put_its_own_type_in_the_place_of_a_standard_one() {
         violations(commit(&mut session)),
         [(ConstraintViolationKind::MandatoryProperty, "/tag".into())]
     );
-    session.remove_types(&["cq:Tag"]).unwrap();
+    session.types().remove_types(&["cq:Tag"]).unwrap();
     assert_eq!(violations(commit(&mut session)), []);
     assert_eq!(session.snapshot().unwrap().node_types().unwrap().custom_definitions().count(), 0);
 }
@@ -199,7 +199,7 @@ fn each_branch_and_state_has_its_own_types() {
     assert!(before.node_types().unwrap().find("t").is_none());
     assert!(repository.snapshot().unwrap().node_types().unwrap().find("t").is_some());
     let mut session = repository.session("ann").unwrap();
-    session.register_types("[u]").unwrap();
+    session.types().register_types("[u]").unwrap();
     assert!(session.snapshot().unwrap().node_types().unwrap().find("u").is_some());
     assert!(repository.snapshot().unwrap().node_types().unwrap().find("u").is_none());
 }
@@ -208,11 +208,14 @@ fn each_branch_and_state_has_its_own_types() {
 fn a_prefix_stands_for_one_namespace() {
     let repository = Repository::in_memory().unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.register_namespace("x", "http://example.org/x").unwrap();
-    session.register_namespace("x", "http://example.org/x").unwrap();
-    session.register_namespace("jcr", "http://www.jcp.org/jcr/1.0").unwrap();
+    session.types().register_namespace("x", "http://example.org/x").unwrap();
+    session.types().register_namespace("x", "http://example.org/x").unwrap();
+    session.types().register_namespace("jcr", "http://www.jcp.org/jcr/1.0").unwrap();
     commit(&mut session).unwrap();
-    let mut refused = |prefix: &str, uri: &str| match session.register_namespace(prefix, uri) {
+    let mut refused = |prefix: &str, uri: &str| match session
+        .types()
+        .register_namespace(prefix, uri)
+    {
         Err(Error::InvalidNamespace { reason, .. }) => reason.split(':').next().unwrap().to_owned(),
         other => panic!("{other:?}"),
     };

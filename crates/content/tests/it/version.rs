@@ -144,7 +144,7 @@ fn a_page_is_kept_shown_compared_and_restored() {
     assert_eq!(title_at(&snapshot, PAGE).as_deref(), Some("third"));
 
     let mut session = repository.session("bob").unwrap();
-    session.restore_node(&path(PAGE), "1.0", at(5), CheckOutState::CheckedOut).unwrap();
+    session.versions().restore_node(&path(PAGE), "1.0", at(5), CheckOutState::CheckedOut).unwrap();
     session.commit("restore", at(5)).unwrap();
     assert_eq!(title(&repository, PAGE).as_deref(), Some("first"));
     let content = repository.snapshot().unwrap().node(&path("/content/page/jcr:content")).unwrap();
@@ -188,7 +188,10 @@ fn components_and_pages_below_are_restored_by_themselves() {
     set(&repository, "/content/page/sub/jcr:content", "jcr:title", "later");
 
     let mut session = repository.session("ann").unwrap();
-    let part = session.restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3)).unwrap();
+    let part = session
+        .versions()
+        .restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3))
+        .unwrap();
     assert_eq!(part, path("/content/page/jcr:content/text"));
     session.commit("restore a part", at(3)).unwrap();
     let node = repository.snapshot().unwrap().node(&path("/content/page/jcr:content")).unwrap();
@@ -197,12 +200,13 @@ fn components_and_pages_below_are_restored_by_themselves() {
     assert_eq!(children, ["text", "more"], "in front, as it was");
 
     let mut session = repository.session("ann").unwrap();
-    session.restore_node(&path(PAGE), "1.0", at(4), CheckOutState::CheckedOut).unwrap();
+    session.versions().restore_node(&path(PAGE), "1.0", at(4), CheckOutState::CheckedOut).unwrap();
     session.commit("restore", at(4)).unwrap();
     let snapshot = repository.snapshot().unwrap();
     assert!(snapshot.node(&path("/content/page/jcr:content/more")).unwrap().is_none());
     assert_eq!(title_at(&snapshot, "/content/page/sub").as_deref(), Some("later"), "untouched");
-    let none = session.restore_component(&path(PAGE), "1.0", "jcr:content/absent", at(5));
+    let none =
+        session.versions().restore_component(&path(PAGE), "1.0", "jcr:content/absent", at(5));
     assert!(matches!(none, Err(Error::NodeMissing(_))), "{none:?}");
 }
 
@@ -234,14 +238,14 @@ fn a_deleted_page_comes_back_also_elsewhere() {
     collect(&store);
     assert_eq!(deleted("/content"), ["/content/page 1", "/content/page/jcr:content 1"]);
     assert_eq!(deleted("/content/other"), [""; 0]);
-    session.restore_node(&path(PAGE), "1.0", at(3), CheckOutState::CheckedOut).unwrap();
+    session.versions().restore_node(&path(PAGE), "1.0", at(3), CheckOutState::CheckedOut).unwrap();
     session.commit("undelete", at(3)).unwrap();
     assert_eq!(title(&repository, PAGE).as_deref(), Some("first"));
     assert_eq!(deleted("/content"), [""; 0]);
     // Elsewhere beside the first, it is another node: it gets identifiers of its own and no history.
     let version = repository.snapshot().unwrap().version(&path(PAGE), "1.0").unwrap();
     let copy = path("/content/copy");
-    session.restore_version(&version, &copy, at(4), CheckOutState::CheckedOut).unwrap();
+    session.versions().restore_version(&version, &copy, at(4), CheckOutState::CheckedOut).unwrap();
     session.commit("copy", at(4)).unwrap();
     assert_eq!(uuid(PAGE), own);
     assert_ne!(uuid("/content/copy"), own);
@@ -293,14 +297,18 @@ fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
     let (repository, _) = site();
     let content = path("/content/page/jcr:content");
     let mut session = repository.session("ann").unwrap();
-    let whole = session.check_in(&path(PAGE), &CLOSE);
+    let whole = session.versions().check_in(&path(PAGE), &CLOSE);
     assert!(
         matches!(whole, Err(Error::InvalidEdit { .. })),
         "a page is not versionable, its content is"
     );
-    assert_eq!(session.check_in(&content, &CLOSE).unwrap().name, "1.0");
+    assert_eq!(session.versions().check_in(&content, &CLOSE).unwrap().name, "1.0");
     session.commit("check in", at(1)).unwrap();
-    assert_eq!(session.check_in(&content, &CLOSE).unwrap().name, "1.0", "nothing has changed");
+    assert_eq!(
+        session.versions().check_in(&content, &CLOSE).unwrap().name,
+        "1.0",
+        "nothing has changed"
+    );
     let attempts: [Attempt; 4] = [
         |session| session.set_property(&path("/content/page/jcr:content"), "x", "1".into()),
         |session| session.remove_node(&path("/content/page/jcr:content/text")),
@@ -325,12 +333,12 @@ fn a_checked_in_node_is_read_only_until_it_is_checked_out() {
     session.set_property(&content, "cq:lastReplicatedBy", "ann".into()).unwrap();
     session.put_node(&path("/content/page/sub"), page("sub")).unwrap();
     session.commit("beside", at(3)).unwrap();
-    session.check_out(&content).unwrap();
+    session.versions().check_out(&content).unwrap();
     session.set_property(&content, "x", "1".into()).unwrap();
     session.commit("check out and edit", at(4)).unwrap();
-    session.check_in(&content, &CLOSE).unwrap();
+    session.versions().check_in(&content, &CLOSE).unwrap();
     session.commit("check in", at(5)).unwrap();
-    session.restore_node(&content, "1.0", at(6), CheckOutState::CheckedIn).unwrap();
+    session.versions().restore_node(&content, "1.0", at(6), CheckOutState::CheckedIn).unwrap();
     session.commit("restore", at(6)).unwrap();
     assert_eq!(session.node(&content).unwrap().unwrap().property("x"), None);
     session.set_property(&content, "x", "2".into()).unwrap();
@@ -353,7 +361,7 @@ fn a_checked_in_node_stays_so_where_it_is_moved() {
     session.set_property(&moved, "jcr:title", "changed".into()).unwrap();
     let done = session.commit("move and change", at(3));
     assert!(matches!(&done, Err(Error::InvalidEdit { action: "change", .. })), "{done:?}");
-    session.check_out(&moved).unwrap();
+    session.versions().check_out(&moved).unwrap();
     session.commit("check out", at(4)).unwrap();
     assert_eq!(title(&repository, "/content/again").as_deref(), Some("changed"));
 }
@@ -377,18 +385,18 @@ fn labels_stand_for_one_version_and_move() {
     keep(&repository, PAGE);
     let mut session = repository.session("ann").unwrap();
     let page = path(PAGE);
-    session.add_label(&page, "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
-    let taken = session.add_label(&page, "1.1", "gold", LabelConflictPolicy::Refuse);
+    session.versions().add_label(&page, "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
+    let taken = session.versions().add_label(&page, "1.1", "gold", LabelConflictPolicy::Refuse);
     assert!(matches!(taken, Err(Error::InvalidEdit { .. })), "{taken:?}");
-    session.add_label(&page, "1.1", "gold", LabelConflictPolicy::Move).unwrap();
-    session.add_label(&page, "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
+    session.versions().add_label(&page, "1.1", "gold", LabelConflictPolicy::Move).unwrap();
+    session.versions().add_label(&page, "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(1)).unwrap();
     let snapshot = repository.snapshot().unwrap();
     assert_eq!(snapshot.version(&page, "gold").unwrap().name, "1.1");
     assert_eq!(snapshot.version(&page, "1.0").unwrap().labels, [""; 0]);
-    assert!(session.remove_label(&page, "gold").unwrap());
-    assert!(!session.remove_label(&page, "gold").unwrap());
-    assert!(session.add_label(&page, "1.0", "a/b", LabelConflictPolicy::Move).is_err());
+    assert!(session.versions().remove_label(&page, "gold").unwrap());
+    assert!(!session.versions().remove_label(&page, "gold").unwrap());
+    assert!(session.versions().add_label(&page, "1.0", "a/b", LabelConflictPolicy::Move).is_err());
 }
 
 #[test]
@@ -425,11 +433,11 @@ fn branches_bring_their_versions_along() {
     set_title(&launch, PAGE, "on the branch");
     keep(&launch, PAGE);
     let mut session = launch.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
+    session.versions().add_label(&path(PAGE), "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(1)).unwrap();
     keep(&main, PAGE);
     let mut session = main.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
+    session.versions().add_label(&path(PAGE), "1.1", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(1)).unwrap();
     main.merge_branch("launch", by("merge")).unwrap();
     let snapshot = main.snapshot().unwrap();
@@ -465,7 +473,7 @@ fn equal_versions_have_one_root_and_removing_all_leaves_no_trace() {
         let root = repository.head_root().unwrap();
         for name in order {
             session.refresh().unwrap();
-            session.remove_version(&path(&format!("/content/{name}")), "1.0").unwrap();
+            session.versions().remove_version(&path(&format!("/content/{name}")), "1.0").unwrap();
             session.commit("remove", at(2)).unwrap();
         }
         assert_eq!(repository.head_root().unwrap(), before);
@@ -490,6 +498,62 @@ fn set_policy(repository: &Repository, node: &str, entries: &[(&str, &[&str])]) 
 }
 
 #[test]
+fn a_restored_component_stays_closed() {
+    let (repository, _) = site();
+    let text = "/content/page/jcr:content/text";
+    set_policy(&repository, text, &[("rep:GrantACE", &["jcr:read"])]);
+    keep(&repository, PAGE);
+    set_policy(&repository, text, &[("rep:DenyACE", &["jcr:read"])]);
+    let policy =
+        || repository.snapshot().unwrap().read_subtree(&path(text).child("rep:policy").unwrap());
+    let today = policy().unwrap();
+    let mut session = repository.session("ann").unwrap();
+    session.versions().restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3)).unwrap();
+    session.commit("restore a part", at(3)).unwrap();
+    assert_eq!(policy().unwrap(), today);
+    assert!(
+        today.is_some_and(|policy| policy.child("entry0").unwrap().primary_type() == "rep:DenyACE")
+    );
+}
+
+#[test]
+fn what_was_closed_in_a_version_and_is_gone_is_for_those_who_manage_versions() {
+    let (repository, _) = site();
+    let text = path("/content/page/jcr:content/text");
+    set_policy(&repository, "/content", &[("rep:GrantACE", &["jcr:read", "rep:write"])]);
+    set_policy(&repository, text.as_str(), &[("rep:DenyACE", &["jcr:read"])]);
+    keep(&repository, PAGE);
+    let vic = repository.viewer(Some("vic")).unwrap();
+    let seen = || repository.snapshot().unwrap().as_viewer(&vic);
+    let is_shown = || {
+        let snapshot = seen();
+        let version = snapshot.version(&path(PAGE), "1.0").unwrap();
+        let tree = snapshot.read_version(&version).unwrap();
+        let shown = snapshot.with_version(&path(PAGE), "1.0").unwrap();
+        [tree.find_descendant("jcr:content/text").is_some(), shown.node(&text).unwrap().is_some()]
+    };
+    assert_eq!(is_shown(), [false; 2]);
+    // Its policy goes with it.
+    let mut session = repository.session("system").unwrap();
+    session.remove_node(&text).unwrap();
+    session.commit("remove", at(2)).unwrap();
+    assert_eq!(is_shown(), [false; 2]);
+    let mut session = repository.session_as(&vic).unwrap();
+    let restored =
+        session.versions().restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3));
+    assert!(matches!(restored, Err(Error::NodeMissing(_))), "{restored:?}");
+    let rights = ["jcr:read", "rep:write", "jcr:versionManagement"];
+    set_policy(&repository, "/content", &[("rep:GrantACE", &rights)]);
+    assert_eq!(is_shown(), [true; 2]);
+    let mut session = repository.session_as(&vic).unwrap();
+    session.versions().restore_component(&path(PAGE), "1.0", "jcr:content/text", at(3)).unwrap();
+    session.commit("restore", at(3)).unwrap();
+    // What was opened since is open in its versions, too.
+    set_policy(&repository, "/content", &[("rep:GrantACE", &["jcr:read"])]);
+    assert_eq!(is_shown(), [true; 2]);
+}
+
+#[test]
 fn versions_are_for_those_who_may_see_the_node() {
     let (repository, _) = site();
     let viewer = repository.viewer(Some("vic")).unwrap();
@@ -505,13 +569,13 @@ fn versions_are_for_those_who_may_see_the_node() {
     let shown = snapshot.with_version(&path(PAGE), "1.0").unwrap();
     assert_eq!(title_at(&shown, PAGE).as_deref(), Some("first"));
     let mut session = repository.session_as(&viewer).unwrap();
-    session.check_in(&path(PAGE), &KEEP).unwrap();
+    session.versions().check_in(&path(PAGE), &KEEP).unwrap();
     let done = session.commit("check in", at(2));
     assert!(matches!(&done, Err(Error::AccessDenied { .. })), "{done:?}");
     let rights = ["jcr:read", "jcr:versionManagement"];
     set_policy(&repository, "/content", &[("rep:GrantACE", &rights)]);
     session.refresh().unwrap();
-    session.check_in(&path(PAGE), &KEEP).unwrap();
+    session.versions().check_in(&path(PAGE), &KEEP).unwrap();
     session.commit("check in", at(3)).unwrap();
     // The newest policies count for old states, and for nodes that are gone.
     set_policy(&repository, PAGE, &[("rep:DenyACE", &["jcr:read"])]);
@@ -576,10 +640,10 @@ fn a_label_given_on_a_launch_keeps_a_version_that_main_let_go() {
     repository.create_branch("launch", by("launch")).unwrap();
     let launch = repository.open_branch("launch").unwrap();
     let mut session = launch.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
+    session.versions().add_label(&path(PAGE), "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
     session.commit("label", at(2)).unwrap();
     let mut session = repository.session("ann").unwrap();
-    session.remove_version(&path(PAGE), "1.0").unwrap();
+    session.versions().remove_version(&path(PAGE), "1.0").unwrap();
     session.commit("remove", at(3)).unwrap();
     assert_eq!(names(&repository, PAGE), [""; 0]);
     repository.merge_branch("launch", by("merge")).unwrap();
@@ -597,8 +661,11 @@ fn a_purge_keeps_what_is_labeled_new_or_based_on() {
         bodies.push(repository.check_in("ann", &path(PAGE), &check_in).unwrap().name);
     }
     let mut session = repository.session("ann").unwrap();
-    session.add_label(&path(PAGE), "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
-    session.restore_node(&path(PAGE), "1.2", at(650), CheckOutState::CheckedOut).unwrap();
+    session.versions().add_label(&path(PAGE), "1.0", "gold", LabelConflictPolicy::Refuse).unwrap();
+    session
+        .versions()
+        .restore_node(&path(PAGE), "1.2", at(650), CheckOutState::CheckedOut)
+        .unwrap();
     session.commit("label and restore", at(650)).unwrap();
     let gone =
         repository.snapshot().unwrap().version(&path(PAGE), "1.1").unwrap().body_id().unwrap();
@@ -630,7 +697,7 @@ fn a_purge_keeps_what_is_labeled_new_or_based_on() {
     assert_eq!(predecessors, [None, Some("1.0".to_owned()), Some("1.2".to_owned())]);
     // Of a deleted node the newest stays, until it is too old.
     let mut session = repository.session("ann").unwrap();
-    session.remove_label(&path(PAGE), "gold").unwrap();
+    session.versions().remove_label(&path(PAGE), "gold").unwrap();
     session.remove_node(&path(PAGE)).unwrap();
     session.commit("delete", at(700)).unwrap();
     assert_eq!(purge(Some(1), None, 700), 1);
@@ -712,7 +779,7 @@ impl Model {
                 self.at(*at).unwrap().text = Some(text);
             }
             Step::Keep(at) => {
-                let kept = session.check_in(&place(*at), &KEEP);
+                let kept = session.versions().check_in(&place(*at), &KEEP);
                 let Some(node) = self.at(*at) else {
                     assert!(matches!(kept, Err(Error::NodeMissing(_))));
                     return;
@@ -729,7 +796,10 @@ impl Model {
                 let (label, which) =
                     (format!("l{label}"), usize::from(*which) % node.versions.len());
                 let name = node.versions[which].0.clone();
-                session.add_label(&place(*at), &name, &label, LabelConflictPolicy::Move).unwrap();
+                session
+                    .versions()
+                    .add_label(&place(*at), &name, &label, LabelConflictPolicy::Move)
+                    .unwrap();
                 node.versions
                     .iter_mut()
                     .for_each(|(.., labels)| labels.retain(|one| *one != label));
@@ -743,6 +813,7 @@ impl Model {
                 let (name, text, _) =
                     node.versions[usize::from(*which) % node.versions.len()].clone();
                 session
+                    .versions()
                     .restore_node(&place(*at), &name, at_now(), CheckOutState::CheckedOut)
                     .unwrap();
                 node.text = Some(text).filter(|text| !text.is_empty());
@@ -754,7 +825,7 @@ impl Model {
                 };
                 let which = usize::from(*which) % node.versions.len();
                 let (name, ..) = node.versions.remove(which);
-                session.remove_version(&place(*at), &name).unwrap();
+                session.versions().remove_version(&place(*at), &name).unwrap();
                 if node.base == name {
                     let left = session.snapshot().unwrap().versions(&place(*at)).unwrap();
                     node.base = left

@@ -4,6 +4,7 @@
 
 pub(crate) mod cacheability;
 pub(crate) mod export;
+pub(crate) mod export_target;
 pub(crate) mod file_response;
 pub(crate) mod freshness;
 pub(crate) mod negative_cache;
@@ -17,7 +18,6 @@ pub(crate) mod surrogate_key;
 pub(crate) mod tar_archive;
 pub(crate) mod ttl;
 pub(crate) mod variant_limiter;
-mod variant_refusal;
 
 mod confined_open;
 mod deletion;

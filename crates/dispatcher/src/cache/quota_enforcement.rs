@@ -177,12 +177,12 @@ impl DispatcherState {
             let keeper = DiskQuotaEnforcer {
                 root,
                 farms,
-                all_farms: self.farms.iter().map(|state| Arc::clone(&state.config)).collect(),
+                all_farms: self.parts.farms.iter().map(|state| Arc::clone(&state.config)).collect(),
                 quota: bounds,
-                fetches: Arc::clone(&self.fetch_coalescer),
-                memory: Arc::clone(&self.response_memory),
-                clock: self.runtime.clock.clone(),
-                log: self.runtime.log.clone(),
+                fetches: Arc::clone(&self.parts.fetch_coalescer),
+                memory: Arc::clone(&self.parts.response_memory),
+                clock: self.parts.runtime.clock.clone(),
+                log: self.parts.runtime.log.clone(),
                 is_stopped: AtomicBool::new(false),
             };
             runtime.spawn(enforce_quota(Arc::new(keeper)))
@@ -193,7 +193,7 @@ impl DispatcherState {
     /// Returns the distinct document roots.
     pub(crate) fn document_roots(&self) -> Vec<&Arc<DocrootState>> {
         let mut roots: Vec<&Arc<DocrootState>> = Vec::new();
-        for root in self.farms.iter().filter_map(|farm| farm.docroot.as_ref()) {
+        for root in self.parts.farms.iter().filter_map(|farm| farm.docroot.as_ref()) {
             if !roots.iter().any(|listed_root| Arc::ptr_eq(listed_root, root)) {
                 roots.push(root);
             }
@@ -205,7 +205,7 @@ impl DispatcherState {
         let is_there = |state: &&Arc<FarmState>| {
             state.docroot.as_ref().is_some_and(|own| Arc::ptr_eq(own, root))
         };
-        self.farms.iter().filter(is_there).map(|state| Arc::clone(&state.config)).collect()
+        self.parts.farms.iter().filter(is_there).map(|state| Arc::clone(&state.config)).collect()
     }
 
     /// Returns the disk usage of document roots in Prometheus' text format.
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_gets_some_room_whatever_the_file_system_says() {
+    fn a_full_disk_gets_some_space_whatever_the_file_system_says() {
         let bounds = DiskQuota { min_free: Some(0), ..DiskQuota::default() };
         let full = DiskUsageState {
             is_full: true,

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_room_that_nobody_makes() {
+    fn nobody_waits_for_space_that_nobody_frees() {
         let usage = DocrootUsage::default();
         assert!(!usage.wait_for_disk_space(Duration::from_secs(3600)));
         assert!(usage.take_disk_full() && !usage.take_disk_full());

@@ -69,14 +69,14 @@ impl CountedVariants {
 
 /// A page's name, and the text that distinguishes the variant.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct RequestedVariant<'a> {
+pub(crate) struct RequestedVariant<'a> {
     page: &'a str,
     extra: (&'a str, Option<&'a str>),
 }
 
 impl<'a> RequestedVariant<'a> {
     /// Returns the variant that a request asks for; `None` for the page itself.
-    pub(super) fn from_request(view: &'a RequestView) -> Option<Self> {
+    pub(crate) fn from_request(view: &'a RequestView) -> Option<Self> {
         let path = view.path.as_str();
         let parts = read_page_path(path);
         let query = view.query.as_deref();
@@ -134,7 +134,7 @@ impl VariantLimiter {
     ///
     /// # Errors
     /// Returns the time to wait if it is over the limit.
-    pub(super) fn charge_variant(
+    pub(crate) fn charge_variant(
         &self,
         client: IpAddr,
         view: &RequestView,

@@ -89,7 +89,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_cannot_be_read_is_told_after_all_else() {
+    fn what_cannot_be_read_is_reported_after_all_else() {
         let root = tempfile::tempdir().unwrap();
         let docroot = Docroot::open(root.path(), 0o755, Arc::default()).unwrap();
         for name in ["a/one.html", "z/two.html"] {

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tympan_notation::ByteSize;
+
 use super::access_list::{AccessList, RuleVerdict, read_access_list};
-use super::disk_quota::{DiskQuota, parse_size};
+use super::disk_quota::DiskQuota;
 use super::reader::{ConfigEntry, ConfigReader};
 use crate::cache::freshness::GracePeriod;
 use crate::config::any_syntax::ConfigBlock;
@@ -352,7 +354,7 @@ fn read_negative_ttls(reader: &mut ConfigReader, block: &ConfigBlock) -> BTreeMa
 
 fn read_size(reader: &mut ConfigReader, entry: &ConfigEntry<'_>) -> Option<u64> {
     let text = reader.read_value(entry)?;
-    let size = parse_size(&text.text);
+    let size = text.text.parse().ok().map(ByteSize::as_bytes);
     if size.is_none() {
         let message =
             format!("`/{}` must be a size such as `20 GiB`, not `{}`", entry.name(), text.text);

@@ -437,7 +437,7 @@ fn sample_match_of_glob(glob: &str) -> String {
 mod tests {
     use super::{sample_match_of_glob, sample_matches_of};
     use crate::config::any_syntax::{ConfigText, QuoteStyle, SourcePosition};
-    use crate::config::glob::Glob;
+    use crate::config::glob::DispatcherGlob;
     use crate::config::pattern::{BrokenPatternPolicy, RulePattern};
     use std::path::Path;
 
@@ -454,7 +454,7 @@ mod tests {
         ] {
             let sample = sample_match_of_glob(glob);
             assert_eq!(sample, expected, "{glob}");
-            assert!(Glob::new(glob).matches(&sample), "{glob}");
+            assert!(DispatcherGlob::new(glob).matches(&sample), "{glob}");
         }
     }
 

@@ -64,7 +64,7 @@ impl DispatcherSettings {
             sends_raw_url: self.no_canon_url,
             uses_forwarded_host: self.use_forwarded_host,
             restricts_uncacheable_content: self.restrict_uncacheable_content,
-            keep_alive: self.keep_alive_timeout,
+            keep_alive: self.keep_alive_timeout.map(|timeout| timeout.0),
             replaced_errors: parse_statuses(self.pass_error.as_deref().unwrap_or("0"))?,
             error_documents: parse_error_documents(&self.error_documents)?,
             routes: HostRoutes::compile(&self.host, self.use_processed_url.unwrap_or(true))?,

@@ -12,7 +12,7 @@ use super::render::{RenderConfig, read_renders};
 use super::variant_limit::{VariantLimit, read_variant_limit};
 use super::virtual_host::VirtualHostPattern;
 use crate::config::any_syntax::{ConfigBlock, ConfigKey, ConfigValue, SourcePosition};
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 
 /// The request headers that are forwarded to the renders.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct StatisticsCategory {
     /// Its label.
     pub name: String,
     /// The paths that belong to it.
-    pub glob: Glob,
+    pub glob: DispatcherGlob,
 }
 
 /// Folders whose visitors stay with one render.
@@ -541,7 +541,7 @@ fn read_statistics(
                 match (entry.name(), reader.read_value(&entry)) {
                     ("glob", Some(text)) => categories.push(StatisticsCategory {
                         name: item.name().unwrap_or_default().to_owned(),
-                        glob: Glob::new(&text.text),
+                        glob: DispatcherGlob::new(&text.text),
                     }),
                     ("glob", None) => {}
                     _ => reader.warn_of_unknown_key(&entry, &["glob"]),

@@ -6,7 +6,7 @@
 
 /// A compiled glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Glob {
+pub struct DispatcherGlob {
     source: String,
     parts: Option<Vec<GlobPart>>,
 }
@@ -19,7 +19,7 @@ enum GlobPart {
     Class { is_negated: bool, ranges: Vec<(char, char)> },
 }
 
-impl Glob {
+impl DispatcherGlob {
     /// Compiles `source`; every text is a valid glob.
     #[must_use]
     pub fn new(source: &str) -> Self {

@@ -3,13 +3,13 @@
 use regex::Regex;
 
 use crate::config::any_syntax::{ConfigText, QuoteStyle};
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]
 pub enum RulePattern {
     /// `"…"` or a bare word.
-    Glob(Glob),
+    Glob(DispatcherGlob),
     /// `'…'`, matching the whole text.
     Regex(Regex),
     /// A regular expression that cannot be compiled, or a missing pattern.
@@ -23,7 +23,9 @@ impl RulePattern {
     /// Returns the reason why a regular expression cannot be compiled; use [`RulePattern::Invalid`] then.
     pub fn parse(text: &ConfigText) -> Result<Self, String> {
         match text.quote {
-            QuoteStyle::Double | QuoteStyle::Bare => Ok(Self::Glob(Glob::new(&text.text))),
+            QuoteStyle::Double | QuoteStyle::Bare => {
+                Ok(Self::Glob(DispatcherGlob::new(&text.text)))
+            }
             QuoteStyle::Single => compile_posix_regex(&text.text).map(Self::Regex),
         }
     }

@@ -8,12 +8,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use tympan_notation::DurationText;
 
 use crate::config::front_settings::{CertificateSettings, FrontSettings};
-use crate::config::setting_text::parse_duration;
 use crate::request::https_redirect::HttpsRedirectSettings;
 
 /// `[dispatcher]`.
@@ -38,8 +37,7 @@ pub struct DispatcherSettings {
     /// default none. The dispatcher's own errors always get theirs.
     pub pass_error: Option<String>,
     /// The time for which an idle connection to a render is kept open; default 60 s, `"0s"` for none.
-    #[serde(deserialize_with = "deserialize_duration")]
-    pub keep_alive_timeout: Option<Duration>,
+    pub keep_alive_timeout: Option<DurationText>,
     /// The responses to errors, by status: a path that is served through the farm, a URL to redirect to, or a text.
     pub error_documents: BTreeMap<String, String>,
     /// The connections that are accepted, and their limits.
@@ -216,14 +214,4 @@ pub struct ConditionSettings {
     pub ignore_case: bool,
     /// If true, it is sufficient that this condition or the next one holds.
     pub or: bool,
-}
-
-/// Parses a duration such as `"30s"`.
-fn deserialize_duration<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_duration(&text).map(Some).ok_or_else(|| {
-        serde::de::Error::custom(format!("`{text}` is not a duration; write \"30s\""))
-    })
 }

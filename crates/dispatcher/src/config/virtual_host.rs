@@ -1,6 +1,6 @@
 //! Entries of `/virtualhosts`: `[scheme://]host[:port][/uri]`.
 
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,13 +8,13 @@ pub struct VirtualHostPattern {
     /// The entry as written in the file.
     pub source: String,
     /// `https`, if the entry names a scheme.
-    pub scheme: Option<Glob>,
+    pub scheme: Option<DispatcherGlob>,
     /// The host's name, in lower case.
-    pub host: Glob,
+    pub host: DispatcherGlob,
     /// The port, if the entry names one; otherwise any port matches.
-    pub port: Option<Glob>,
+    pub port: Option<DispatcherGlob>,
     /// The path prefix, if the entry names one.
-    pub path_prefix: Option<Glob>,
+    pub path_prefix: Option<DispatcherGlob>,
 }
 
 impl VirtualHostPattern {
@@ -34,10 +34,11 @@ impl VirtualHostPattern {
         let host = if host.is_empty() { "*" } else { &host };
         Self {
             source: source.to_owned(),
-            scheme: scheme.map(|scheme| Glob::new(&scheme.to_ascii_lowercase())),
-            host: Glob::new(host),
-            port: port.map(Glob::new),
-            path_prefix: (!uri.is_empty() && uri != "/*").then(|| Glob::new(&prefix_glob(uri))),
+            scheme: scheme.map(|scheme| DispatcherGlob::new(&scheme.to_ascii_lowercase())),
+            host: DispatcherGlob::new(host),
+            port: port.map(DispatcherGlob::new),
+            path_prefix: (!uri.is_empty() && uri != "/*")
+                .then(|| DispatcherGlob::new(&prefix_glob(uri))),
         }
     }
 

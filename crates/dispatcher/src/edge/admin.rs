@@ -28,7 +28,7 @@ const MAX_SHARE_BODY_BYTES: usize = 64;
 impl Dispatcher {
     pub(crate) async fn answer_admin(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let inner = self.current_state();
-        let token = inner.settings.admin_token.as_deref();
+        let token = inner.parts.settings.admin_token.as_deref();
         let has_token = token.is_some_and(|token| has_admin_token(request.headers(), token));
         let path = request.uri().path().to_owned();
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);

@@ -96,9 +96,7 @@ fn touch_session_file(file: &std::path::Path, now: SystemTime) -> std::io::Resul
 /// Returns the visitor's session file; `None` if it sent no credentials.
 fn session_file(sessions: &SessionManagementConfig, view: &RequestView) -> Option<PathBuf> {
     let credentials = session_credentials(&sessions.header, view)?;
-    let name: String =
-        Sha256::digest(credentials).iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(sessions.directory.join(name))
+    Some(sessions.directory.join(hex::encode(Sha256::digest(credentials))))
 }
 
 /// Returns the value that `HTTP:name` or `Cookie:name` refers to.

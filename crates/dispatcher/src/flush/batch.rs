@@ -17,22 +17,48 @@ use tokio::sync::oneshot;
 use tympan_web::flush_message::{FlushAction, FlushMessage, FlushNumbering, FlushScope};
 
 use crate::cache::freshness::flush_window_end;
+use crate::cache::response_memory::ResponseMemory;
 use crate::cache::{Docroot, DocrootState, FileFlushAction, FileFlushResult, FileFlushTarget};
 use crate::config::{CacheConfig, FlushMode};
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::farm_state::FarmState;
 use crate::flush::batch_queue::{DocrootFlush, WaitingFlush};
 use crate::flush::numbering::{FlushNumbers, FlushOrder};
 use crate::flush::propagation::FlushEvent;
+use crate::flush::propagation::recording::FlushRecorder;
 use crate::observe::log::LogLevel;
-use crate::observe::metrics::DispatcherCounter;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::upstream::request_coalescing::FetchCoalescer;
 
 /// The longest pause between two batches.
 const MAX_BATCH_PAUSE: Duration = Duration::from_millis(100);
 /// Batches shorter than this are not followed by a pause.
 const MIN_BATCH_DURATION_FOR_PAUSE: Duration = Duration::from_millis(2);
 
-impl DispatcherState {
+/// Updates the files of document roots after flushes.
+#[derive(Debug)]
+pub(crate) struct FlushBatcher {
+    farms: Arc<[Arc<FarmState>]>,
+    recorder: FlushRecorder,
+    runtime: Arc<DispatcherRuntime>,
+    fetch_coalescer: Arc<FetchCoalescer>,
+    response_memory: Arc<ResponseMemory>,
+    metrics: Arc<DispatcherMetrics>,
+}
+
+impl FlushBatcher {
+    pub(crate) fn new(parts: &DispatcherParts) -> Self {
+        Self {
+            farms: Arc::clone(&parts.farms),
+            recorder: FlushRecorder::new(parts),
+            runtime: Arc::clone(&parts.runtime),
+            fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
+            response_memory: Arc::clone(&parts.response_memory),
+            metrics: Arc::clone(&parts.metrics),
+        }
+    }
+
     /// Updates the files of a flush, together with those of other waiting flushes.
     pub(crate) async fn apply_batched(
         self: &Arc<Self>,
@@ -86,7 +112,7 @@ impl DispatcherState {
         let change = || self.apply_flushes_to_files(docroot, cache, &flushes, is_doubtful);
         let mut done = self.fetch_coalescer.with_stores_blocked(change);
         if is_doubtful && done.first_error.is_none() {
-            done.record_outcome(self.record_for_siblings(farm, FlushEvent::Stats));
+            done.record_outcome(self.recorder.record_for_siblings(farm, FlushEvent::Stats));
         }
         if let Some(batch_numbers) = batch_numbers {
             // A flush that failed is not recorded as received, and is sent again.
@@ -128,7 +154,7 @@ impl DispatcherState {
             if order.is_doubtful() {
                 tracing::warn!(farm = %farm.config.name, agent = source, reason = order.name(),
                     "flushes may have been missed; invalidating all pages");
-                self.log(LogLevel::Warn, || {
+                self.runtime.write_log(LogLevel::Warn, || {
                     format!(
                         "Flushes of {source} may have been missed ({}): touched all stat files",
                         order.name()
@@ -197,7 +223,7 @@ impl DispatcherState {
             }
         }
         for file in &touched {
-            self.log(LogLevel::Debug, || format!("Touched {}", file.display()));
+            self.runtime.write_log(LogLevel::Debug, || format!("Touched {}", file.display()));
         }
         let named = flushes.iter().flat_map(|flush| {
             let handles = flush.handles.iter().chain(&flush.variant_handles);

@@ -5,9 +5,10 @@
 //! flush applies to all of them. Below a path that looks like a page, as in `a.jpg/jcr:content`, the files are in a
 //! folder of suffix pages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tympan_web::cache_path::CanonicalPath;
+use tympan_web::flush_message::FlushAction;
 
 use crate::cache::suffix_folder;
 
@@ -41,6 +42,29 @@ fn encode_prefixed_names(path: &str) -> String {
         _ => name.to_owned(),
     };
     path.split('/').map(name_in_url).collect::<Vec<_>>().join("/")
+}
+
+/// Returns true if a flush of `handle` names `file`; mirrors the removal in `cache::deletion`.
+pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) -> bool {
+    let is_gone = matches!(action, FlushAction::Deactivate | FlushAction::Delete);
+    if is_gone && file.starts_with(handle) {
+        return true;
+    }
+    let Some(last) = handle.file_name().and_then(|last| last.to_str()) else {
+        return false;
+    };
+    let parent = handle.parent().unwrap_or(Path::new(""));
+    let Ok(below) = file.strip_prefix(parent) else {
+        return false;
+    };
+    if file == handle || file.starts_with(handle.join("_jcr_content")) {
+        return true;
+    }
+    let first = below.components().next();
+    first
+        .and_then(|first| first.as_os_str().to_str())
+        .and_then(|first| first.strip_prefix(last))
+        .is_some_and(|rest| rest.starts_with('.'))
 }
 
 #[cfg(test)]

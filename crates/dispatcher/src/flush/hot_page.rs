@@ -9,6 +9,7 @@
 //!   flushes list.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tympan_web::flush_message::{FlushAction, FlushMessage};
@@ -16,18 +17,32 @@ use tympan_web::flush_message::{FlushAction, FlushMessage};
 use crate::cache::CacheFileLookup;
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness};
 use crate::cache::page_variant::is_variant_file;
-use crate::cache::response_memory::CachedResponse;
+use crate::cache::response_memory::{CachedResponse, ResponseMemory};
 use crate::config::CacheConfig;
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::farm_state::FarmState;
-use crate::flush::flush_names_file;
-use crate::flush::handle::candidate_paths;
+use crate::flush::handle::{candidate_paths, flush_names_file};
 use crate::request::view::encode_path;
 
 /// The number of cached pages checked for staleness per wanted page.
 const CHECKED_PER_WANTED: usize = 16;
 
-impl DispatcherState {
+/// Finds the most requested pages among those that flushes concern.
+#[derive(Debug)]
+pub(crate) struct HotPageFinder {
+    response_memory: Arc<ResponseMemory>,
+    runtime: Arc<DispatcherRuntime>,
+}
+
+impl HotPageFinder {
+    pub(crate) fn new(parts: &DispatcherParts) -> Self {
+        Self {
+            response_memory: Arc::clone(&parts.response_memory),
+            runtime: Arc::clone(&parts.runtime),
+        }
+    }
+
     /// Returns the hot pages among those that a flush would delete.
     pub(crate) fn hot_deleted_pages(
         &self,

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_told_apart() {
+    fn orders_are_distinguished() {
         let mut numbers = FlushNumbers::default();
         for (run, count, sequence, expected) in [
             ("a", 1, 10, FlushOrder::First),

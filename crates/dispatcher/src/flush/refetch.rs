@@ -12,27 +12,30 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, header};
+use parking_lot::RwLock;
 use tokio::time::Instant;
 use tympan_web::flush_message::FlushMessage;
 
 use crate::cache::cacheability::check_request_cacheable;
 use crate::cache::page_variant;
-use crate::config::glob::Glob;
+use crate::cache::response_memory::ResponseMemory;
+use crate::config::glob::DispatcherGlob;
 use crate::config::{FarmConfig, is_literal_pattern};
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::farm_state::FarmState;
 use crate::flush::refetch_queue::RefetchItem;
 use crate::flush::visit_address::{ListenerPorts, VisitAddress};
 use crate::observe::log::LogLevel;
-use crate::observe::metrics::DispatcherCounter;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::request::view::RequestView;
 use crate::upstream::header_forwarding::{ForwardPurpose, request_headers};
-use crate::upstream::page_fetch::{FetchResult, PageFetch, is_outdated_response, spawn_fetch};
-use crate::upstream::request_coalescing::{FetchOutcome, FetchRole, PendingFetch};
+use crate::upstream::page_fetch::{FetchResult, PageFetch, PageFetcher, is_outdated_response};
+use crate::upstream::request_coalescing::{FetchCoalescer, FetchOutcome, FetchRole, PendingFetch};
 use crate::upstream::{UpstreamRequest, VisitorBody};
 
 /// The maximum number of attempts for a page.
@@ -82,9 +85,10 @@ pub(crate) fn parse_refetch_target(
 fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress> {
     let entry = farm.virtual_hosts.iter().find(|entry| entry.is_literal_host())?;
     let name = entry.host.source();
-    let port = entry.port.as_ref().map(Glob::source).filter(|port| is_literal_pattern(port));
+    let port =
+        entry.port.as_ref().map(DispatcherGlob::source).filter(|port| is_literal_pattern(port));
     let host = port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"));
-    let is_tls = match entry.scheme.as_ref().map(Glob::source) {
+    let is_tls = match entry.scheme.as_ref().map(DispatcherGlob::source) {
         Some("https") => true,
         Some("http") => false,
         _ => doors.is_tls_only(),
@@ -92,13 +96,60 @@ fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress>
     Some(VisitAddress::direct(HeaderValue::from_str(&host).ok()?, is_tls))
 }
 
-impl DispatcherState {
+/// Fetches flushed pages again in the background.
+#[derive(Debug)]
+pub(crate) struct PageRefetcher {
+    fetcher: Arc<PageFetcher>,
+    farms: Arc<[Arc<FarmState>]>,
+    runtime: Arc<DispatcherRuntime>,
+    fetch_coalescer: Arc<FetchCoalescer>,
+    response_memory: Arc<ResponseMemory>,
+    metrics: Arc<DispatcherMetrics>,
+    listener_ports: Arc<ListenerPorts>,
+    /// The refetcher of the configuration in use since the last reload, shared with those of earlier configurations.
+    successor: Arc<RwLock<Weak<PageRefetcher>>>,
+}
+
+impl PageRefetcher {
+    /// Creates the refetcher of a configuration; `old` is that of the previous one.
+    pub(crate) fn new(
+        parts: &DispatcherParts,
+        fetcher: Arc<PageFetcher>,
+        old: Option<&Self>,
+    ) -> Self {
+        Self {
+            fetcher,
+            farms: Arc::clone(&parts.farms),
+            runtime: Arc::clone(&parts.runtime),
+            fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
+            response_memory: Arc::clone(&parts.response_memory),
+            metrics: Arc::clone(&parts.metrics),
+            listener_ports: Arc::clone(&parts.listener_ports),
+            successor: old.map(|old| Arc::clone(&old.successor)).unwrap_or_default(),
+        }
+    }
+
+    /// Takes over the pages that wait in the queues of the previous configuration.
+    pub(crate) fn take_over_queues(self: &Arc<Self>) {
+        *self.successor.write() = Arc::downgrade(self);
+    }
+
+    /// Returns the refetcher and the farm that process a farm's queue since the last reload.
+    fn successor_for(&self, farm: &FarmState) -> Option<(Arc<Self>, Arc<FarmState>)> {
+        let successor = self.successor.read().upgrade()?;
+        let has_same_queue =
+            |own: &&Arc<FarmState>| Arc::ptr_eq(&own.refetch_queue, &farm.refetch_queue);
+        let farm = Arc::clone(successor.farms.iter().find(has_same_queue)?);
+        Some((successor, farm))
+    }
+
     /// Queues the pages that `message` lists.
     pub(crate) fn queue_refetches(self: &Arc<Self>, farm: &Arc<FarmState>, message: &FlushMessage) {
         let workers = max_refetch_workers(farm);
         for uri in &message.refetch {
             let Some((view, file)) = parse_refetch_target(farm, uri, &self.listener_ports) else {
-                self.log(LogLevel::Debug, || format!("nothing to re-fetch for [{uri}]"));
+                self.runtime
+                    .write_log(LogLevel::Debug, || format!("nothing to re-fetch for [{uri}]"));
                 continue;
             };
             let item = RefetchItem { view, file, sequence: message.sequence, retry_deadline: None };
@@ -115,15 +166,16 @@ impl DispatcherState {
         Box::pin(async move {
             while let Some(item) = farm.refetch_queue.take_next() {
                 // The queue outlives a reload, and its farm may have other renders and rules since then.
-                let newer = farm.refetch_queue.successor();
-                let (inner, farm) = newer.unwrap_or_else(|| (Arc::clone(&self), Arc::clone(&farm)));
+                let newer = self.successor_for(&farm);
+                let (refetcher, farm) =
+                    newer.unwrap_or_else(|| (Arc::clone(&self), Arc::clone(&farm)));
                 if check_request_cacheable(&farm.config, &item.view)
                     .is_ok_and(|file| file == item.file)
                 {
-                    inner.refetch_item(&farm, item).await;
+                    refetcher.refetch_item(&farm, item).await;
                 } else {
                     farm.refetch_queue.mark_done(&item.file);
-                    inner.response_memory.record_change();
+                    refetcher.response_memory.record_change();
                 }
             }
         })
@@ -223,7 +275,7 @@ impl DispatcherState {
                     min_sequence: item.sequence,
                     cache_info: "caching",
                 };
-                spawn_fetch(self, farm, ticket, fetch).await
+                self.fetcher.spawn_fetch(farm, ticket, fetch).await
             }
         };
         match first {

@@ -5,13 +5,11 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::dispatcher_state::DispatcherState;
-use crate::farm_state::FarmState;
 use crate::request::view::RequestView;
 
 /// The maximum number of waiting pages; further ones are left to visitors.
@@ -34,8 +32,6 @@ struct RefetchQueueState {
     /// Files that flushes are about to queue, with the number of these flushes; see [`AnnouncedRefetch`].
     announced_files: HashMap<PathBuf, usize>,
     worker_count: u32,
-    /// The dispatcher and farm that process the queue since the last reload.
-    successor: Option<(Weak<DispatcherState>, Weak<FarmState>)>,
 }
 
 #[derive(Debug)]
@@ -158,24 +154,12 @@ impl RefetchQueue {
         self.0.lock().running_files.remove(file);
     }
 
-    /// Hands over the waiting pages to another configuration.
-    pub(crate) fn hand_over(&self, inner: &Arc<DispatcherState>, farm: &Arc<FarmState>) {
-        self.0.lock().successor = Some((Arc::downgrade(inner), Arc::downgrade(farm)));
-    }
-
     /// Drops the waiting pages, as their farm no longer exists.
     pub(crate) fn clear(&self) {
         let mut state = self.0.lock();
         state.waiting_items.clear();
         state.postponed_items.clear();
         state.waiting_files.clear();
-    }
-
-    /// Returns the dispatcher and the farm of the last reload.
-    pub(super) fn successor(&self) -> Option<(Arc<DispatcherState>, Arc<FarmState>)> {
-        let state = self.0.lock();
-        let (inner, farm) = state.successor.as_ref()?;
-        Some((inner.upgrade()?, farm.upgrade()?))
     }
 }
 

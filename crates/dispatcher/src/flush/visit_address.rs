@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatcher_is_encrypted_if_all_its_doors_are() {
+    fn a_dispatcher_is_encrypted_if_all_its_listeners_are() {
         let doors = ListenerPorts::default();
         assert!(!doors.is_tls_only());
         doors.add(443, true);

@@ -33,7 +33,7 @@ use crate::request::decision::{RequestAction, decide_request_among};
 use crate::request::host_routing::RouteOutcome;
 use crate::request::view::RequestView;
 use crate::upstream::header_forwarding::{ForwardPurpose, request_headers};
-use crate::upstream::page_fetch::{FetchResult, PageFetch, spawn_fetch};
+use crate::upstream::page_fetch::{FetchResult, PageFetch};
 use crate::upstream::request_coalescing::{FetchOutcome, FetchRole};
 use crate::upstream::{UpstreamRequest, VisitorBody};
 
@@ -99,7 +99,7 @@ enum WarmUpOutcome {
 impl Dispatcher {
     /// Runs the warm-up according to the settings.
     pub(crate) async fn run_warm_up(self) {
-        let settings = self.current_state().settings.warm_up.clone();
+        let settings = self.current_state().parts.settings.warm_up.clone();
         let Some(file) = settings.url_file.clone() else { return };
         let (named, max_pages) = (file.clone(), settings.max_pages);
         let read = tokio::task::spawn_blocking(move || read_urls(&named, max_pages)).await;
@@ -118,7 +118,7 @@ impl Dispatcher {
             let inner = self.current_state();
             async move {
                 if failures.load(Ordering::Relaxed) >= MAX_CONSECUTIVE_FAILURES
-                    || inner.fetch_coalescer.has_stopped_storing()
+                    || inner.parts.fetch_coalescer.has_stopped_storing()
                 {
                     return;
                 }
@@ -128,11 +128,11 @@ impl Dispatcher {
                 }
                 match warmed {
                     WarmUpOutcome::Failed => {
-                        inner.metrics.increment(DispatcherCounter::WarmUpFailures);
+                        inner.parts.metrics.increment(DispatcherCounter::WarmUpFailures);
                         failures.fetch_add(1, Ordering::Relaxed);
                     }
                     WarmUpOutcome::Fetched => {
-                        inner.metrics.increment(DispatcherCounter::WarmedUp);
+                        inner.parts.metrics.increment(DispatcherCounter::WarmedUp);
                         failures.store(0, Ordering::Relaxed);
                     }
                     WarmUpOutcome::Fresh | WarmUpOutcome::Uncacheable => {}
@@ -161,7 +161,7 @@ impl DispatcherState {
         };
         match docroot.look_up_file(&file, cache.enable_ttl) {
             Ok(CacheFileLookup::File(copy)) => {
-                let now = self.runtime.clock.now();
+                let now = self.parts.runtime.clock.now();
                 let facts = docroot.freshness_facts(cache, (&file, view.path.as_str()), &copy, now);
                 if assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid {
                     return WarmUpOutcome::Fresh;
@@ -170,7 +170,7 @@ impl DispatcherState {
             Ok(CacheFileLookup::Absent) => {}
             Ok(CacheFileLookup::Directory) | Err(_) => return WarmUpOutcome::Uncacheable,
         }
-        let ticket = match self.fetch_coalescer.join_or_lead(&farm.absolute_path(&file)) {
+        let ticket = match self.parts.fetch_coalescer.join_or_lead(&farm.absolute_path(&file)) {
             FetchRole::Lead(ticket) => ticket,
             FetchRole::Join(pending_fetch) => {
                 return match pending_fetch.wait_for_outcome().await {
@@ -198,7 +198,7 @@ impl DispatcherState {
             min_sequence: None,
             cache_info: "caching",
         };
-        match spawn_fetch(self, farm, ticket, fetch).await {
+        match self.fetcher.spawn_fetch(farm, ticket, fetch).await {
             Ok(FetchResult::Page(_)) => WarmUpOutcome::Fetched,
             Ok(FetchResult::Uncached(response, ..)) if !response.status().is_server_error() => {
                 WarmUpOutcome::Uncacheable
@@ -219,7 +219,7 @@ impl DispatcherState {
             headers.insert(header::HOST, host);
         }
         let view = RequestView::from_url(Method::GET, url, headers).ok()?;
-        let view = match self.settings.routes.route_request(&view) {
+        let view = match self.parts.settings.routes.route_request(&view) {
             RouteOutcome::Serve(rewritten) => rewritten.map_or(view, |rewritten| *rewritten),
             RouteOutcome::Redirect(..) | RouteOutcome::Respond(_) | RouteOutcome::Proxy(_) => {
                 return None;
@@ -229,7 +229,8 @@ impl DispatcherState {
         let decision =
             decide_request_among(&self.config, &view, |farm| farm.visitor_share.is_none())?;
         let RequestAction::Cache(file) = decision.action else { return None };
-        let state = self.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm))?;
+        let state =
+            self.parts.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm))?;
         let is_private =
             state.config.auth_checker.is_some() || state.config.session_management.is_some();
         (!is_private).then_some((view, state, file))

@@ -150,29 +150,29 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     ),
     (
         DispatcherCounter::MemoryHits,
-        "kept_hits",
+        "memory_hits",
         "Hits that were answered from memory, without file access; a rise is good.",
     ),
     (
         DispatcherCounter::FastPathHits,
-        "lane_hits",
+        "fast_path_hits",
         "Memory hits that bypassed the HTTP server; few mean unusual headers or methods.",
     ),
     (
         DispatcherCounter::FastPathRefusals,
-        "lane_refusals",
+        "fast_path_refusals",
         "Connections for which the kernel refused to notify the fast path; the HTTP server handled them. A \
          rise means a limit of the kernel, such as `fs.epoll.max_user_watches`.",
     ),
     (
         DispatcherCounter::ResponsesAbandoned,
-        "answers_given_up",
+        "responses_abandoned",
         "Responses of the fast path that their clients read too slowly or not at all; many mean malicious \
          clients, or an unreliable network.",
     ),
     (
         DispatcherCounter::Revalidated,
-        "renewed",
+        "revalidated",
         "Copies that their render confirmed with 304 (`/x-revalidate`); a rise saves load on the network and \
          the render.",
     ),
@@ -199,24 +199,28 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     ),
     (
         DispatcherCounter::SiblingQueries,
-        "siblings_asked",
+        "sibling_queries",
         "Missing pages that siblings were asked for (`/x-siblings`).",
     ),
     (
         DispatcherCounter::SiblingHits,
-        "sibling_fills",
+        "sibling_hits",
         "Pages that a sibling had, so that no render was needed; few of those requested mean that siblings \
          are cold, too.",
     ),
-    (DispatcherCounter::SiblingCopiesServed, "siblings_served", "Cached copies sent to siblings."),
+    (
+        DispatcherCounter::SiblingCopiesServed,
+        "sibling_copies_served",
+        "Cached copies sent to siblings.",
+    ),
     (
         DispatcherCounter::ShadowMatches,
-        "shadow_same",
+        "shadow_matches",
         "Pages for which a shadow (`/x-shadow`) gave the same response as the render.",
     ),
     (
         DispatcherCounter::ShadowDifferences,
-        "shadow_different",
+        "shadow_differences",
         "Pages for which a shadow gave a different response; the log says which, and what differs.",
     ),
     (
@@ -231,10 +235,14 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     ),
     (
         DispatcherCounter::FlushesForwarded,
-        "flushes_passed",
+        "flushes_forwarded",
         "Flushes that siblings have received and applied (`/x-passFlushes`), counted per sibling.",
     ),
-    (DispatcherCounter::SiblingFlushes, "flushes_heard", "Flushes of siblings that were applied."),
+    (
+        DispatcherCounter::SiblingFlushes,
+        "sibling_flushes",
+        "Flushes of siblings that were applied.",
+    ),
     (
         DispatcherCounter::SiblingResets,
         "sibling_resets",
@@ -255,19 +263,19 @@ pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     ),
     (
         DispatcherCounter::CoalescingFailures,
-        "collapsed_in_vain",
+        "collapse_timeouts",
         "Requests that waited for another request's fetch and were answered with 503, as it took too long; \
          check the renders.",
     ),
     (
         DispatcherCounter::CookiesOmitted,
-        "cookies_left_out",
+        "cookies_omitted",
         "Pages that were stored without the cookies that their render set; let the render forbid caching of \
          those that are for one visitor.",
     ),
     (
         DispatcherCounter::VariesOmitted,
-        "varies_left_out",
+        "varies_omitted",
         "Pages that were stored although their `Vary` allows different responses for one URL; only the URL \
          distinguishes cached pages.",
     ),

@@ -90,17 +90,17 @@ const MAX_LISTED_ITEMS: usize = 20;
 impl DispatcherState {
     pub(crate) fn collect_status(&self, uptime: Duration) -> DispatcherStatus {
         let farms: Vec<FarmStatus> =
-            self.farms.iter().map(|farm| self.collect_farm_status(farm)).collect();
+            self.parts.farms.iter().map(|farm| self.collect_farm_status(farm)).collect();
         let is_well = |farm: &FarmStatus| {
             farm.renders.is_empty() || farm.renders.iter().any(RenderReport::is_answering)
         };
         DispatcherStatus {
             uptime: uptime.as_secs(),
-            in_flight: self.metrics.in_flight(),
-            hit_ratio: self.metrics.hit_ratio(),
-            refused: self.metrics.value(DispatcherCounter::Refused),
-            rate_limited: self.metrics.value(DispatcherCounter::RateLimited),
-            fetches: self.fetch_coalescer.pending_count() as u64,
+            in_flight: self.parts.metrics.in_flight(),
+            hit_ratio: self.parts.metrics.hit_ratio(),
+            refused: self.parts.metrics.value(DispatcherCounter::Refused),
+            rate_limited: self.parts.metrics.value(DispatcherCounter::RateLimited),
+            fetches: self.parts.fetch_coalescer.pending_count() as u64,
             is_well: farms.iter().all(is_well),
             farms,
         }

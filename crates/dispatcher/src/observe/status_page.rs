@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use tympan_notation::escape_html;
+
 use crate::observe::status::{DispatcherStatus, FarmStatus};
 
 const STATUS_PAGE_STYLE: &str = "body{font:14px/1.4 system-ui,sans-serif;margin:2em;max-width:70em}\
@@ -145,22 +147,6 @@ fn text_cell(text: &str) -> String {
 
 fn number_cell(number: impl Display) -> String {
     format!("<td class=\"n\">{number}</td>")
-}
-
-/// Escapes text chosen by visitors and renders, such as paths.
-fn escape_html(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            char if char.is_control() => escaped.push('\u{fffd}'),
-            char => escaped.push(char),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode
 use regex::{Captures, Regex, RegexBuilder};
 
 use crate::Error;
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 use crate::config::setting_text::parse_error_documents;
 use crate::config::setting_text::parse_headers;
 use crate::config::setting_text::settings_error;
@@ -38,7 +38,7 @@ pub(crate) struct HostRoutes {
 /// The rules of one host.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteHost {
-    names: Vec<Glob>,
+    names: Vec<DispatcherGlob>,
     document_root: Option<PathBuf>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) error_documents: BTreeMap<u16, String>,
@@ -393,7 +393,7 @@ impl RouteHost {
                 .names
                 .iter()
                 .map(|name| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase())
-                .map(|name| Glob::new(&name))
+                .map(|name| DispatcherGlob::new(&name))
                 .collect(),
             document_root: settings.document_root.clone(),
             headers: parse_headers(&settings.headers)?,

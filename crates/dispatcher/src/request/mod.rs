@@ -7,6 +7,7 @@ pub(crate) mod farm_selection;
 pub(crate) mod filter;
 pub(crate) mod host_routing;
 pub(crate) mod https_redirect;
+pub(crate) mod rate_limit;
 pub(crate) mod sticky_cookie;
 pub(crate) mod traffic_share;
 pub(crate) mod vanity_list;

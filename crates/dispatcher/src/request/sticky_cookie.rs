@@ -1,8 +1,7 @@
 //! Sticky cookies: visitors of certain folders stay with one render.
 
-use http::{HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, header};
 
-use crate::edge::response_body::ResponseBody;
 use crate::request::exchange::RequestExchange;
 
 /// The cookie that names a render.
@@ -10,7 +9,7 @@ pub(crate) const STICKY_COOKIE: &str = "renderid";
 
 /// Adds the cookie to a response from `render`, if the path is sticky and the visitor has no such cookie.
 pub(crate) fn add_sticky_cookie(
-    response: &mut Response<ResponseBody>,
+    headers: &mut HeaderMap,
     exchange: &RequestExchange<'_>,
     render: &str,
 ) {
@@ -31,7 +30,7 @@ pub(crate) fn add_sticky_cookie(
         cookie.push_str("; Secure");
     }
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().append(header::SET_COOKIE, cookie);
+        headers.append(header::SET_COOKIE, cookie);
     }
 }
 

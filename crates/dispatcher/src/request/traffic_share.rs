@@ -9,11 +9,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use http::{HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, header};
 use parking_lot::RwLock;
 
 use crate::config::{DispatcherConfig, FarmConfig};
-use crate::edge::response_body::ResponseBody;
 use crate::request::view::RequestView;
 
 /// The cookie that holds a lot.
@@ -80,13 +79,13 @@ pub(crate) fn has_shares(config: &DispatcherConfig) -> bool {
 }
 
 /// Adds the lot cookie to a response.
-pub(crate) fn add_lot_cookie(response: &mut Response<ResponseBody>, view: &RequestView, lot: u32) {
+pub(crate) fn add_lot_cookie(headers: &mut HeaderMap, view: &RequestView, lot: u32) {
     let secure = if view.is_tls { "; Secure" } else { "" };
     let cookie = format!(
         "{LOT_COOKIE}={lot}; Path=/; Max-Age={LOT_COOKIE_MAX_AGE}; HttpOnly; SameSite=Lax{secure}"
     );
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().append(header::SET_COOKIE, cookie);
+        headers.append(header::SET_COOKIE, cookie);
     }
 }
 

@@ -14,6 +14,9 @@ use crate::config::{ClientHeaderPolicy, FarmConfig};
 use crate::request::filter;
 use crate::request::view::RequestView;
 
+/// The header in which a render names the addresses that its body includes, separated by spaces.
+pub(crate) const INCLUDE_HEADER: HeaderName = HeaderName::from_static("x-tympan-include");
+
 /// The headers with conditions on a different page.
 pub(crate) const CONDITIONAL_HEADERS: [HeaderName; 6] =
     [RANGE, IF_RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];

@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
+use tympan_web::body_limit::MinReadRate;
 
 use crate::cache::cacheability::check_response_cacheable;
 use crate::cache::file_response::{
@@ -23,13 +24,15 @@ use crate::cache::file_response::{
 };
 use crate::cache::negative_cache::{self, CachedError};
 use crate::cache::not_cacheable_reason::NotCacheableReason;
+use crate::cache::response_memory::ResponseMemory;
 use crate::cache::surrogate_key::{STORED_KEYS_HEADER, SURROGATE_KEY_HEADER, surrogate_keys};
 use crate::cache::ttl::{STORED_LENIENCE_HEADER, StaleLenience, response_expiry};
 use crate::cache::{
     CacheFileLookup, CacheFileStamp, DocrootState, NewCacheFile, OpenCacheFile, TemporaryCacheFile,
 };
 use crate::config::{FarmConfig, RevalidateMode};
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::response_body::{
     FetchedBody, FetchedPage, FileWriteProgress, GrowingFile, MAX_BUFFERED_BODY_BYTES,
     ResponseBody, boxed_body, full_body, read_file_at,
@@ -37,9 +40,8 @@ use crate::edge::response_body::{
 use crate::farm_state::FarmState;
 use crate::flush::visit_address::VisitAddress;
 use crate::observe::log::LogLevel;
-use crate::observe::metrics::DispatcherCounter;
-use crate::upstream::header_forwarding::clean_response_headers;
-use crate::upstream::page_include;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::upstream::header_forwarding::{INCLUDE_HEADER, clean_response_headers};
 use crate::upstream::request_coalescing::{FetchOutcome, FetchTicket};
 use crate::upstream::revalidation::{RevalidationRequest, store_validators};
 use crate::upstream::shadow::{ShadowVerdict, ShadowedPage};
@@ -90,26 +92,77 @@ pub(crate) fn is_outdated_response(min_sequence: Option<u64>, headers: &HeaderMa
 /// The headers that are the same in every request for a page to be stored.
 const CONSTANT_REQUEST_HEADERS: [&[u8]; 2] = [b"accept-encoding", b"surrogate-capability"];
 
-/// Starts the fetch in its own task, which continues if no visitor waits any more.
-pub(crate) fn spawn_fetch(
-    inner: &Arc<DispatcherState>,
-    farm: &Arc<FarmState>,
-    ticket: FetchTicket,
-    fetch: PageFetch,
-) -> oneshot::Receiver<FetchResult> {
-    let (first, wait) = oneshot::channel();
-    let lead = FetchTask {
-        dispatcher_state: Arc::clone(inner),
-        farm: Arc::clone(farm),
-        fetch,
-        result_sender: Some(first),
-    };
-    tokio::spawn(lead.run_fetch(ticket));
-    wait
+/// Fetches pages from renders and stores them.
+#[derive(Debug)]
+pub(crate) struct PageFetcher {
+    runtime: Arc<DispatcherRuntime>,
+    metrics: Arc<DispatcherMetrics>,
+    response_memory: Arc<ResponseMemory>,
+    /// The minimum rate of responses that are to be stored.
+    min_render_rate: Option<MinReadRate>,
+}
+
+impl PageFetcher {
+    pub(crate) fn new(parts: &DispatcherParts) -> Self {
+        Self {
+            runtime: Arc::clone(&parts.runtime),
+            metrics: Arc::clone(&parts.metrics),
+            response_memory: Arc::clone(&parts.response_memory),
+            min_render_rate: parts.settings.min_render_rate,
+        }
+    }
+
+    /// Starts the fetch in its own task, which continues if no visitor waits any more.
+    pub(crate) fn spawn_fetch(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        ticket: FetchTicket,
+        fetch: PageFetch,
+    ) -> oneshot::Receiver<FetchResult> {
+        let (first, wait) = oneshot::channel();
+        let lead = FetchTask {
+            fetcher: Arc::clone(self),
+            farm: Arc::clone(farm),
+            fetch,
+            result_sender: Some(first),
+        };
+        tokio::spawn(lead.run_fetch(ticket));
+        wait
+    }
+
+    /// Requests a page from the shadow of a farm, if it is in the sample.
+    fn send_to_shadow(
+        self: &Arc<Self>,
+        farm: &Arc<FarmState>,
+        fetched: impl FnOnce() -> ShadowedPage,
+    ) {
+        let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next_sampled()) else {
+            return;
+        };
+        let Some(permit) = shadow.try_acquire_permit() else {
+            return self.metrics.increment(DispatcherCounter::ShadowsSkipped);
+        };
+        let (fetcher, farm, fetched) = (Arc::clone(self), Arc::clone(farm), fetched());
+        tokio::spawn(async move {
+            let _place = permit;
+            let target = fetched.target.clone();
+            let Some(shadow) = &farm.shadow else { return };
+            fetcher.metrics.increment(match shadow.compare_response(fetched).await {
+                ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
+                ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
+                ShadowVerdict::Different(how) => {
+                    tracing::info!(farm = %farm.config.name, path = target, reason = how, "shadow response \
+                        differs");
+                    fetcher.runtime.write_log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
+                    DispatcherCounter::ShadowDifferences
+                }
+            });
+        });
+    }
 }
 
 struct FetchTask {
-    dispatcher_state: Arc<DispatcherState>,
+    fetcher: Arc<PageFetcher>,
     farm: Arc<FarmState>,
     fetch: PageFetch,
     result_sender: Option<oneshot::Sender<FetchResult>>,
@@ -134,7 +187,7 @@ impl FetchTask {
         let plain = self.fetch.call.headers.clone();
         self.fetch.call.headers.extend(revalidation.conditions.clone());
         let epoch = self.fetch_epoch();
-        let fetched = self.dispatcher_state.runtime.clock.tick();
+        let fetched = self.fetcher.runtime.clock.tick();
         let response = self.farm.upstream.send(&self.fetch.call).await;
         self.fetch.call.headers = plain;
         let ticket = match response {
@@ -153,7 +206,7 @@ impl FetchTask {
     /// Requests the whole page.
     async fn fetch_whole_page(self, ticket: FetchTicket) {
         let epoch = self.fetch_epoch();
-        let fetched = self.dispatcher_state.runtime.clock.tick();
+        let fetched = self.fetcher.runtime.clock.tick();
         let response = self.farm.upstream.send(&self.fetch.call).await;
         self.handle_response(ticket, response, (fetched, epoch)).await;
     }
@@ -167,7 +220,7 @@ impl FetchTask {
         match response {
             Ok(response) => self.receive_response(ticket, response, sent).await,
             Err(failure) => {
-                self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+                self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
                 ticket.finish_fetch(FetchOutcome::Failed(failure));
                 self.send_result(FetchResult::Failed(failure));
             }
@@ -187,8 +240,8 @@ impl FetchTask {
         if root.docroot_for_reading().exists(&self.fetch.file) {
             return Some(ticket);
         }
-        self.dispatcher_state.metrics.increment(DispatcherCounter::SiblingQueries);
-        let sent = self.dispatcher_state.runtime.clock.tick();
+        self.fetcher.metrics.increment(DispatcherCounter::SiblingQueries);
+        let sent = self.fetcher.runtime.clock.tick();
         let (target, host) = (&self.fetch.call.target, self.fetch.host.as_ref());
         let Some(copy) = sibling_copy::fetch_sibling_copy(&farm, target, host, sent).await else {
             return Some(ticket);
@@ -231,7 +284,7 @@ impl FetchTask {
             }
         };
         self.record_store_result(Ok(()), copy.body.len() as u64);
-        self.dispatcher_state.metrics.increment(DispatcherCounter::SiblingHits);
+        self.fetcher.metrics.increment(DispatcherCounter::SiblingHits);
         let page = self.new_page(&head, FetchedBody::Buffered(copy.body), None);
         ticket.finish_fetch(FetchOutcome::Shared(Arc::clone(&page)));
         self.send_result(FetchResult::Page(page));
@@ -257,7 +310,7 @@ impl FetchTask {
         else {
             return None;
         };
-        let now = self.dispatcher_state.runtime.clock.now();
+        let now = self.fetcher.runtime.clock.now();
         let facts =
             docroot.freshness_facts(cache, (&self.fetch.file, &self.fetch.path), &copy, now);
         RevalidationRequest::for_copy(&copy, (facts, cache.stale_limits()), cache.revalidate)
@@ -307,9 +360,9 @@ impl FetchTask {
                 return None;
             }
         };
-        self.dispatcher_state.response_memory.record_change();
-        self.dispatcher_state.metrics.increment(DispatcherCounter::Revalidated);
-        self.dispatcher_state.log(LogLevel::Debug, || {
+        self.fetcher.response_memory.record_change();
+        self.fetcher.metrics.increment(DispatcherCounter::Revalidated);
+        self.fetcher.runtime.write_log(LogLevel::Debug, || {
             format!("Cache file renewed: {}", self.farm.absolute_path(&self.fetch.file).display())
         });
         let page = self.new_page(&head, body, None);
@@ -340,7 +393,7 @@ impl FetchTask {
             }
             if let Some(time) = self.negative_ttl(status, upstream_response.response.headers()) {
                 return self
-                    .receive_negative(ticket, upstream_response, (fetched, epoch, time))
+                    .receive_negative(ticket, upstream_response, fetched, epoch, time)
                     .await;
             }
             ticket.finish_fetch(FetchOutcome::Unshared(reason));
@@ -355,7 +408,7 @@ impl FetchTask {
         let length = upstream_response.response.body().size_hint().exact();
         let (mut parts, mut body) = upstream_response.response.into_parts();
         // Other visitors wait for it, and an endless stream would never be complete.
-        body.enforce_min_rate(self.dispatcher_state.settings.min_render_rate);
+        body.enforce_min_rate(self.fetcher.min_render_rate);
         clean_response_headers(&mut parts.headers);
         let head = StorableHead {
             headers: parts.headers,
@@ -379,11 +432,13 @@ impl FetchTask {
         mut self,
         ticket: FetchTicket,
         upstream_response: UpstreamResponse,
-        (fetched, epoch, time): (SystemTime, u64, Duration),
+        fetched: SystemTime,
+        epoch: u64,
+        time: Duration,
     ) {
         let render = upstream_response.render;
         let (mut parts, mut body) = upstream_response.response.into_parts();
-        body.enforce_min_rate(self.dispatcher_state.settings.min_render_rate);
+        body.enforce_min_rate(self.fetcher.min_render_rate);
         clean_response_headers(&mut parts.headers);
         let mut bytes = BytesMut::new();
         let is_whole = loop {
@@ -395,7 +450,7 @@ impl FetchTask {
                     }
                 }
                 Some(Err(_broken)) => {
-                    self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+                    self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
                     ticket.finish_fetch(FetchOutcome::Failed(UpstreamFailure::ConnectionBroken));
                     return self
                         .send_result(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
@@ -407,7 +462,7 @@ impl FetchTask {
         };
         let bytes = bytes.freeze();
         let mut response = if is_whole {
-            self.store_negative(&ticket, &parts, bytes.clone(), (fetched, epoch, time));
+            self.store_negative(&ticket, &parts, bytes.clone(), fetched, epoch, time);
             let mut response = Response::new(full_body(bytes));
             *response.headers_mut() = parts.headers;
             response
@@ -427,7 +482,9 @@ impl FetchTask {
         ticket: &FetchTicket,
         parts: &http::response::Parts,
         body: Bytes,
-        (fetched, epoch, time): (SystemTime, u64, Duration),
+        fetched: SystemTime,
+        epoch: u64,
+        time: Duration,
     ) {
         let Some(root) = &self.farm.docroot else { return };
         let mut headers = self.stored_headers(&parts.headers);
@@ -470,7 +527,7 @@ impl FetchTask {
         };
         // After a flush, that flush handles the file.
         ticket.store_unless_flushed(removal).ok();
-        self.dispatcher_state.response_memory.record_change();
+        self.fetcher.response_memory.record_change();
     }
 
     /// Reads a body into memory, and above a size limit into a file.
@@ -485,7 +542,7 @@ impl FetchTask {
                     }
                 }
                 Some(Err(error)) => {
-                    self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+                    self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
                     tracing::debug!(farm = %self.farm.config.name, reason = %error, "response of a render \
                         incomplete");
                     // Nothing was sent to visitors yet, so an error is better than half a page.
@@ -499,7 +556,7 @@ impl FetchTask {
             }
         }
         let bytes = bytes.freeze();
-        self.dispatcher_state.send_to_shadow(&self.farm, || ShadowedPage {
+        self.fetcher.send_to_shadow(&self.farm, || ShadowedPage {
             target: self.fetch.call.target.clone(),
             request_headers: self.fetch.call.headers.clone(),
             content_type: head.headers.get(header::CONTENT_TYPE).cloned(),
@@ -549,24 +606,24 @@ impl FetchTask {
         let path = self.farm.absolute_path(&self.fetch.file);
         match stored {
             Ok(()) => {
-                self.dispatcher_state.response_memory.record_change();
+                self.fetcher.response_memory.record_change();
                 if let (Some(root), Some(visit)) = (&self.farm.docroot, &self.fetch.visit) {
                     root.visits.record_visit(&self.fetch.file, visit);
                 }
-                self.dispatcher_state.metrics.increment(DispatcherCounter::Stored);
-                self.dispatcher_state.metrics.add(DispatcherCounter::BytesStored, size);
-                self.dispatcher_state.log(LogLevel::Debug, || {
+                self.fetcher.metrics.increment(DispatcherCounter::Stored);
+                self.fetcher.metrics.add(DispatcherCounter::BytesStored, size);
+                self.fetcher.runtime.write_log(LogLevel::Debug, || {
                     format!("Cache file successfully created: {}", path.display())
                 });
             }
             Err(NotCacheableReason::Unwritable) => {
-                self.dispatcher_state.metrics.increment(DispatcherCounter::StoreFailures);
-                self.dispatcher_state.log(LogLevel::Error, || {
+                self.fetcher.metrics.increment(DispatcherCounter::StoreFailures);
+                self.fetcher.runtime.write_log(LogLevel::Error, || {
                     format!("Unable to create cache file {}", path.display())
                 });
             }
             Err(NotCacheableReason::ParentIsFile) => {
-                self.dispatcher_state.log(LogLevel::Warn, || {
+                self.fetcher.runtime.write_log(LogLevel::Warn, || {
                     let parent = path.parent().unwrap_or(&path).display();
                     format!("Unable to create parent directory {parent}: Not a directory")
                 })
@@ -594,7 +651,7 @@ impl FetchTask {
         });
         let Ok(Ok((temporary, reader))) = spill.await else {
             // The disk is full: this visitor gets the rest as it arrives, and the others send their own requests.
-            self.dispatcher_state.metrics.increment(DispatcherCounter::StoreFailures);
+            self.fetcher.metrics.increment(DispatcherCounter::StoreFailures);
             ticket.finish_fetch(FetchOutcome::Unshared(NotCacheableReason::Unwritable));
             let response = streamed_response(&head, bytes, body);
             return self.send_result(FetchResult::Uncached(
@@ -625,7 +682,7 @@ impl FetchTask {
         while let Some(frame) = body.frame().await {
             let Some(data) = frame.ok().map(|frame| frame.into_data().unwrap_or_default()) else {
                 progress.send_replace(FileWriteProgress::Failed(written));
-                return self.dispatcher_state.metrics.increment(DispatcherCounter::RenderFailures);
+                return self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
             };
             let size = data.len() as u64;
             let appended =
@@ -671,12 +728,13 @@ impl FetchTask {
             if !is_there {
                 continue;
             }
-            self.dispatcher_state.metrics.increment(counter);
+            self.fetcher.metrics.increment(counter);
             if let Some(pattern) = self.farm.farm_metrics.first_warning(name, &self.fetch.path) {
                 tracing::warn!(farm = %self.farm.config.name, path = %pattern, reason = name,
                     "pages cached for everyone despite a header of their render");
-                self.dispatcher_state
-                    .log(LogLevel::Warn, || format!("Stored despite its {name} header: {pattern}"));
+                self.fetcher.runtime.write_log(LogLevel::Warn, || {
+                    format!("Stored despite its {name} header: {pattern}")
+                });
             }
         }
     }
@@ -708,7 +766,7 @@ impl FetchTask {
             // A cookie belongs to one visitor; a length or date would contradict the file's.
             let is_own = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE].contains(name);
             // Needed when the file is served later, to find its includes.
-            if (is_named || *name == page_include::INCLUDE_HEADER) && !is_own {
+            if (is_named || *name == INCLUDE_HEADER) && !is_own {
                 stored.append(name, value.clone());
             }
         }
@@ -915,36 +973,4 @@ fn streamed_response(
     let mut response = Response::new(boxed_body(StreamBody::new(begin.chain(rest))));
     *response.headers_mut() = head.headers.clone();
     response
-}
-
-impl DispatcherState {
-    /// Requests a page from the shadow of a farm, if it is in the sample.
-    fn send_to_shadow(
-        self: &Arc<Self>,
-        farm: &Arc<FarmState>,
-        fetched: impl FnOnce() -> ShadowedPage,
-    ) {
-        let Some(shadow) = farm.shadow.as_ref().filter(|shadow| shadow.is_next_sampled()) else {
-            return;
-        };
-        let Some(permit) = shadow.try_acquire_permit() else {
-            return self.metrics.increment(DispatcherCounter::ShadowsSkipped);
-        };
-        let (inner, farm, fetched) = (Arc::clone(self), Arc::clone(farm), fetched());
-        tokio::spawn(async move {
-            let _place = permit;
-            let target = fetched.target.clone();
-            let Some(shadow) = &farm.shadow else { return };
-            inner.metrics.increment(match shadow.compare_response(fetched).await {
-                ShadowVerdict::Identical => DispatcherCounter::ShadowMatches,
-                ShadowVerdict::Failed => DispatcherCounter::ShadowFailures,
-                ShadowVerdict::Different(how) => {
-                    tracing::info!(farm = %farm.config.name, path = target, reason = how, "shadow response \
-                        differs");
-                    inner.log(LogLevel::Warn, || format!("Shadow differs for [{target}]: {how}"));
-                    DispatcherCounter::ShadowDifferences
-                }
-            });
-        });
-    }
 }

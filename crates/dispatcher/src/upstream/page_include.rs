@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join_all;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
@@ -33,22 +33,21 @@ use tokio::time::Instant;
 use crate::cache::cacheability::check_response_cacheable;
 use crate::cache::not_cacheable_reason::NotCacheableReason;
 use crate::cache::outcome::CacheOutcome;
-use crate::cache::response_memory::CacheableResponse;
+use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::surrogate_key::SURROGATE_KEY_HEADER;
 use crate::cache::ttl::{cache_directive_seconds, has_cache_directive};
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::{ResponseBody, full_body};
-use crate::observe::metrics::DispatcherCounter;
+use crate::edge::response_body::{ResponseBody, empty_body, full_body};
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::page_cache::PageCache;
+use crate::request::auth_check::needs_permission;
 use crate::request::decision::{RequestAction, decide_in_farm, decide_source};
 use crate::request::exchange::RequestExchange;
 use crate::request::sticky_cookie;
 use crate::request::view::RequestView;
 use crate::upstream::VisitorBody;
-use crate::upstream::header_forwarding::CONDITIONAL_HEADERS;
-
-/// The header in which a render names the addresses that its body includes, separated by spaces.
-pub(crate) const INCLUDE_HEADER: HeaderName = HeaderName::from_static("x-tympan-include");
+use crate::upstream::header_forwarding::{CONDITIONAL_HEADERS, INCLUDE_HEADER};
 
 /// The maximum nesting depth of parts.
 const MAX_INCLUDE_DEPTH: usize = 3;
@@ -67,7 +66,7 @@ const PAGE_INCLUDES_TIMEOUT: Duration = Duration::from_secs(20);
 const INCLUDE_PLACEHOLDER: &[u8] = b"<!-- this part cannot be shown -->";
 
 /// Returns true if a response has includes.
-pub(crate) fn has_includes(response: &Response<ResponseBody>) -> bool {
+pub(crate) fn has_includes(response: &DispatcherResponse) -> bool {
     response.headers().contains_key(INCLUDE_HEADER)
 }
 
@@ -161,15 +160,24 @@ struct IncludeBudget<'a> {
     deadline: Instant,
 }
 
-impl DispatcherState {
+/// Fills the includes of pages.
+#[derive(Debug)]
+pub(crate) struct IncludeFiller {
+    page_cache: Arc<PageCache>,
+    metrics: Arc<DispatcherMetrics>,
+}
+
+impl IncludeFiller {
+    pub(crate) fn new(parts: &DispatcherParts, page_cache: Arc<PageCache>) -> Self {
+        Self { page_cache, metrics: Arc::clone(&parts.metrics) }
+    }
+
     /// Fills the includes of a response.
     pub(crate) async fn fill_includes(
-        self: &Arc<Self>,
+        &self,
         exchange: &RequestExchange<'_>,
-        mut response: Response<ResponseBody>,
-    ) -> Response<ResponseBody> {
-        // The filled page belongs to this visitor and must not be stored in memory.
-        response.extensions_mut().remove::<CacheableResponse>();
+        response: DispatcherResponse,
+    ) -> DispatcherResponse {
         let left = AtomicUsize::new(MAX_INCLUDED_PARTS);
         let deadline = Instant::now() + PAGE_INCLUDES_TIMEOUT;
         let render = Mutex::new(exchange.render.clone());
@@ -179,11 +187,11 @@ impl DispatcherState {
     }
 
     async fn fill_includes_within(
-        self: &Arc<Self>,
+        &self,
         exchange: &RequestExchange<'_>,
-        mut response: Response<ResponseBody>,
+        mut response: DispatcherResponse,
         budget: &IncludeBudget<'_>,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         if exchange.view.method == Method::HEAD {
             remove_entity_headers(response.headers_mut());
             response.headers_mut().remove(INCLUDE_HEADER);
@@ -193,12 +201,12 @@ impl DispatcherState {
             // The visitor's conditions and ranges refer to the bytes of a different page.
             response = self.request_whole_page(exchange).await;
         }
-        let (mut parts, body) = response.into_parts();
+        let body = response.replace_body(empty_body());
         let named: Vec<HeaderValue> =
-            parts.headers.get_all(INCLUDE_HEADER).iter().cloned().collect();
+            response.headers().get_all(INCLUDE_HEADER).iter().cloned().collect();
         let named = named.iter().filter_map(|value| value.to_str().ok());
         let named: Vec<&str> = named.flat_map(str::split_ascii_whitespace).collect();
-        parts.headers.remove(INCLUDE_HEADER);
+        response.headers_mut().remove(INCLUDE_HEADER);
         let bytes = match read_whole_body(body).await {
             Ok(bytes) => bytes,
             Err(reason) => {
@@ -214,16 +222,17 @@ impl DispatcherState {
         let addresses: Vec<&str> = addresses.collect();
         let included_parts = self.fetch_parts(exchange, &addresses, budget).await;
         if !addresses.is_empty() {
-            merge_part_headers(&mut parts.headers, &included_parts);
+            merge_part_headers(response.headers_mut(), &included_parts);
         }
         let filled = join_parts(&pieces, &included_parts);
-        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(filled.len()));
-        Response::from_parts(parts, full_body(filled))
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(filled.len()));
+        response.replace_body(full_body(filled));
+        response
     }
 
     /// Fetches the parts for some addresses, in order.
     async fn fetch_parts(
-        self: &Arc<Self>,
+        &self,
         exchange: &RequestExchange<'_>,
         addresses: &[&str],
         budget: &IncludeBudget<'_>,
@@ -260,7 +269,7 @@ impl DispatcherState {
 
     /// Fetches the part at an address on behalf of the page's visitor.
     fn fetch_part<'a>(
-        self: &'a Arc<Self>,
+        &'a self,
         exchange: &'a RequestExchange<'_>,
         address: &'a str,
         budget: &'a IncludeBudget<'_>,
@@ -296,47 +305,46 @@ impl DispatcherState {
                 let within = IncludeBudget { depth: budget.depth + 1, ..*budget };
                 response = self.fill_includes_within(&inner, response, &within).await;
             }
-            let (parts, body) = response.into_parts();
-            if parts.status != StatusCode::OK {
+            let status = response.status();
+            if status != StatusCode::OK {
                 return Err("its status is not 200");
             }
-            let bytes = read_whole_body(body).await?;
+            let bytes = read_whole_body(response.replace_body(empty_body())).await?;
+            let headers = std::mem::take(response.headers_mut());
             // A part requested for one visitor is private unless the render says otherwise.
             let is_own = matches!(inner.outcome, CacheOutcome::Pass(_))
-                && !parts.headers.contains_key(header::CACHE_CONTROL);
+                && !headers.contains_key(header::CACHE_CONTROL);
             let is_private = is_own
-                || parts.headers.contains_key(header::SET_COOKIE)
-                || self.needs_permission(&inner)
-                || check_response_cacheable(parts.status, &parts.headers).is_err();
-            Ok(IncludedPart { bytes, is_private, headers: parts.headers })
+                || headers.contains_key(header::SET_COOKIE)
+                || needs_permission(&inner)
+                || check_response_cacheable(status, &headers).is_err();
+            Ok(IncludedPart { bytes, is_private, headers })
         })
     }
 
     /// Requests a permitted page again, without the visitor's conditions.
-    async fn request_whole_page(
-        self: &Arc<Self>,
-        exchange: &RequestExchange<'_>,
-    ) -> Response<ResponseBody> {
+    async fn request_whole_page(&self, exchange: &RequestExchange<'_>) -> DispatcherResponse {
         let view = unconditional_get(exchange.view.clone());
         let mut inner = RequestExchange::new(exchange.farm, &view);
         self.request_part(&mut inner, decide_source(&exchange.farm.config, &view)).await
     }
 
     async fn request_part(
-        self: &Arc<Self>,
+        &self,
         exchange: &mut RequestExchange<'_>,
         action: RequestAction<'_>,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         match action {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
-                self.serve_from_cache(exchange, &file).await
+                self.page_cache.serve_from_cache(exchange, &file).await
             }
             RequestAction::Cache(_) => {
-                self.forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
+                self.page_cache
+                    .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
                     .await
             }
             RequestAction::Pass(reason) => {
-                self.forward_uncached(exchange, VisitorBody::empty(), reason).await
+                self.page_cache.forward_uncached(exchange, VisitorBody::empty(), reason).await
             }
             _ => own_response(StatusCode::NOT_FOUND),
         }
@@ -379,7 +387,7 @@ fn unconditional_get(mut view: RequestView) -> RequestView {
 }
 
 /// Returns true if a body is that of the page, and can be read.
-fn is_complete_page(response: &Response<ResponseBody>) -> bool {
+fn is_complete_page(response: &DispatcherResponse) -> bool {
     let is_part = matches!(response.status().as_u16(), 206 | 304 | 412 | 416);
     let encoding = response.headers().get(header::CONTENT_ENCODING);
     !is_part && encoding.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_within_its_own_second_is_not_kept() {
+    fn a_date_within_its_own_second_is_not_stored() {
         let check = |response_headers: &[_], expected: &[(&'static str, &'static str)]| {
             let mut stored = HeaderMap::new();
             store_validators(&mut stored, &headers(response_headers));

@@ -26,17 +26,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use http_body_util::BodyExt;
 
 use crate::cache::freshness::{CacheFileFreshness, assess_freshness};
+use crate::cache::response_memory::DispatcherResponse;
 use crate::cache::{CacheFileLookup, StoredHeaders};
 use crate::config::FarmConfig;
+use crate::dispatcher_parts::DispatcherParts;
 use crate::dispatcher_runtime::DispatcherRuntime;
-use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::{MAX_BUFFERED_BODY_BYTES, ResponseBody, full_body, read_file_at};
+use crate::edge::response_body::{MAX_BUFFERED_BODY_BYTES, full_body, read_file_at};
 use crate::farm_state::FarmState;
 use crate::flush::authorization::{FlushKeys, is_equal_constant_time, is_flush_allowed};
-use crate::observe::metrics::DispatcherCounter;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::request::exchange::RequestExchange;
 use crate::request::view::RequestView;
+use crate::upstream::request_coalescing::FetchCoalescer;
 use crate::upstream::{Upstream, UpstreamRequest, VisitorBody};
 
 /// The header of a request from one dispatcher to another; the value is the farm's `/x-flushToken`, or any value
@@ -160,13 +162,29 @@ fn may_request_copies(keys: &FlushKeys, farm: &FarmState, view: &RequestView) ->
     has_token || is_flush_allowed(keys, &farm.config, view)
 }
 
-impl DispatcherState {
+/// Serves copies of cached pages to other dispatchers.
+#[derive(Debug)]
+pub(crate) struct SiblingCopyServer {
+    runtime: Arc<DispatcherRuntime>,
+    fetch_coalescer: Arc<FetchCoalescer>,
+    metrics: Arc<DispatcherMetrics>,
+}
+
+impl SiblingCopyServer {
+    pub(crate) fn new(parts: &DispatcherParts) -> Self {
+        Self {
+            runtime: Arc::clone(&parts.runtime),
+            fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
+            metrics: Arc::clone(&parts.metrics),
+        }
+    }
+
     /// Responds to another dispatcher with a copy that is fresh here.
     pub(crate) fn serve_sibling_copy(
         &self,
         exchange: &mut RequestExchange<'_>,
         file: &std::path::Path,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         exchange.cache_label = "sibling";
         if !may_request_copies(&self.runtime.flush_keys, exchange.farm, exchange.view) {
             return own_response(StatusCode::FORBIDDEN);
@@ -182,7 +200,7 @@ impl DispatcherState {
         &self,
         exchange: &RequestExchange<'_>,
         file: &std::path::Path,
-    ) -> Option<Response<ResponseBody>> {
+    ) -> Option<DispatcherResponse> {
         let farm = &exchange.farm.config;
         let (cache, root) = (farm.cache.as_ref()?, exchange.farm.docroot.as_ref()?);
         let is_private = farm.auth_checker.is_some() || farm.session_management.is_some();
@@ -226,6 +244,6 @@ impl DispatcherState {
             headers.insert(COPY_LIFETIME_HEADER, left);
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        Some(response)
+        Some(response.into())
     }
 }

@@ -117,7 +117,7 @@ fn ca68_credentials_are_cached_where_it_is_allowed() {
 }
 
 #[test]
-fn ca73_the_visitors_wish_for_a_new_copy_does_not_count() {
+fn ca73_the_visitors_request_for_a_new_copy_does_not_count() {
     let origin = html();
     let front = front(&origin, "");
     let headers = [("Cache-Control", "no-cache"), ("Pragma", "no-cache")];
@@ -161,9 +161,8 @@ fn pages_that_are_stored_in_spite_of_a_header_are_counted() {
         let front = front(&origin, "");
         front.get("/a.html");
         front.wait_for("stored_total", 1);
-        front.wait_for("cookies_left_out_total", expected.0);
-        let counted =
-            (front.metric("cookies_left_out_total"), front.metric("varies_left_out_total"));
+        front.wait_for("cookies_omitted_total", expected.0);
+        let counted = (front.metric("cookies_omitted_total"), front.metric("varies_omitted_total"));
         assert_eq!(counted, expected, "{answer:?}");
     };
     let page = || OriginResponse::html("page");
@@ -255,7 +254,7 @@ fn ca80_the_render_still_sees_ignored_parameters() {
 }
 
 #[test]
-fn a_page_that_everyone_gets_is_drawn_without_what_one_visitor_added() {
+fn a_page_that_everyone_gets_is_rendered_without_what_one_visitor_added() {
     let origin = html();
     let front = front(
         &origin,
@@ -288,7 +287,7 @@ fn ca82_a_cookie_reaches_its_visitor_and_nobody_else() {
 }
 
 #[test]
-fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
+fn ca83_named_headers_are_cached_with_repeats_and_others_not() {
     let origin = OriginServer::start_constant(
         OriginResponse::html("page")
             .with_header("X-Kept", "1")
@@ -308,7 +307,7 @@ fn ca83_named_headers_are_kept_with_repeats_and_others_not() {
 }
 
 #[test]
-fn headers_that_protect_visitors_are_kept_whatever_the_farm_names() {
+fn headers_that_protect_visitors_are_cached_whatever_the_farm_names() {
     let protecting = [
         ("content-security-policy", "sandbox"),
         ("content-security-policy-report-only", "default-src 'self'"),
@@ -359,7 +358,7 @@ fn what_has_path_parameters_is_not_cached() {
 }
 
 #[test]
-fn ca83_a_type_that_the_name_does_not_tell_is_kept() {
+fn ca83_a_type_that_the_name_does_not_tell_is_cached() {
     let typed = |kind: &'static str| {
         OriginServer::start(move |_| {
             OriginResponse::with_status(200).with_body("page").with_header("Content-Type", kind)

@@ -128,7 +128,7 @@ fn each_kind_of_difference_shows_in_the_requests_that_it_concerns() {
 }
 
 #[test]
-fn rules_in_another_order_are_told_as_such() {
+fn rules_in_another_order_are_reported_as_such() {
     let rules = "/0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /url \"/a*\" }";
     let swapped = "/1 { /type \"allow\" /url \"/a*\" } /0 { /type \"deny\" /url \"*\" }";
     let comparison = run(&farm(rules, ""), &farm(swapped, ""), ["", ""], &[]);

@@ -122,7 +122,7 @@ fn cf05_numbers_and_words_need_no_quotes() {
 }
 
 #[test]
-fn a_port_that_nothing_can_have_is_told() {
+fn a_port_that_nothing_can_have_is_reported() {
     for port in ["0", "65536", "99999"] {
         let render = format!("/renders {{ /hostname \"h\" /port \"{port}\" }}");
         let loaded = load(&format!("/farms {{ /f {{ /virtualhosts {{ \"*\" }} {render} }} }}"));

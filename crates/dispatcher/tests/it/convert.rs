@@ -5,9 +5,10 @@ use std::path::Path;
 use tympan_dispatcher::{
     ConvertedConfig, Dispatcher, DispatcherRuntime, DispatcherSettings, convert_httpd_config,
 };
+use tympan_testkit::fixture_folder::fixture_folder;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
-use crate::corpus::{files_below, fixtures};
+use crate::corpus::files_below;
 use crate::front::{Front, Setup, load};
 
 /// Converts one file, and checks that the result can be used.
@@ -179,7 +180,7 @@ DispatcherKeepAliveTimeout 30
 }
 
 #[test]
-fn broken_files_are_told_by_line() {
+fn broken_files_are_reported_by_line() {
     let (converted, _) = converted("<VirtualHost *>\n</Directory>\n<VirtualHost *>\n");
     let found = findings(&converted);
     assert!(
@@ -191,7 +192,7 @@ fn broken_files_are_told_by_line() {
 
 #[test]
 fn every_public_vhost_gives_settings_that_can_be_used() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("dispatcher") else { return };
     let mut files = Vec::new();
     files_below(&folder, &mut files);
     files.sort();
@@ -374,7 +375,7 @@ fn rules_lead_past_what_httpd_closes_only_where_they_do_in_httpd() {
 }
 
 #[test]
-fn paths_that_httpd_asks_itself_for_are_told_where_locations_are_closed() {
+fn paths_that_httpd_asks_itself_for_are_reported_where_locations_are_closed() {
     let host = |more: &str| {
         format!(
             "<VirtualHost *:80>\n{more}RewriteEngine On\nRewriteRule ^/a /b [P]\n</VirtualHost>\n"
@@ -520,7 +521,7 @@ fn folders_of_a_host_without_a_root_close_nothing_else() {
 }
 
 #[test]
-fn folders_that_nobody_knows_are_told_where_they_let_visitors_in() {
+fn folders_that_nobody_knows_are_reported_where_they_let_visitors_in() {
     let check = |folder: &str| {
         let (converted, _) = converted(&format!(
             "<Directory />\nRequire all denied\n</Directory>\n\
@@ -538,7 +539,7 @@ fn folders_that_nobody_knows_are_told_where_they_let_visitors_in() {
 }
 
 #[test]
-fn hosts_of_one_name_are_told_apart_by_their_port() {
+fn hosts_of_one_name_are_distinguished_by_their_port() {
     let (converted, section) = converted(
         r#"
 DispatcherUseProcessedURL On
@@ -760,7 +761,7 @@ fn tables_and_patterns_that_rules_do_not_know_are_errors() {
 }
 
 #[test]
-fn rules_outside_hosts_are_written_or_told() {
+fn rules_outside_hosts_are_written_or_reported() {
     // A file of rules for an `Include`.
     let (alone, section) = converted("RewriteRule ^/a$ /b [L]\nProxyPass /p http://h/p\n");
     assert_eq!(findings(&alone), Vec::<String>::new());

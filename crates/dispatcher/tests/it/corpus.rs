@@ -1,30 +1,10 @@
 //! Real configuration files: each one is read, none panics, and only broken ones have errors.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use tympan_dispatcher::any_syntax::{ConfigSources, DiagnosticSeverity, parse_file};
 use tympan_dispatcher::config::DispatcherConfig;
-
-/// Returns the folder of public configuration files, if this machine has it.
-pub(crate) fn fixtures() -> Option<PathBuf> {
-    let folder = match std::env::var_os("TYMPAN_FIXTURES") {
-        Some(folder) => PathBuf::from(folder),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures"),
-    };
-    let folder = folder.join("dispatcher");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    // Past the capture of the test runner, so that the gap is seen.
-    let skipped = format!(
-        "skipped: no configuration files at `{}`; set TYMPAN_FIXTURES
-",
-        folder.display()
-    );
-    std::io::stderr().write_all(skipped.as_bytes()).unwrap();
-    None
-}
+use tympan_testkit::fixture_folder::fixture_folder;
 
 pub(crate) fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -48,7 +28,7 @@ fn is_broken(file: &Path) -> bool {
 
 #[test]
 fn cf20_every_public_file_is_read() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("dispatcher") else { return };
     let mut files = Vec::new();
     files_below(&folder, &mut files);
     files.sort();
@@ -79,7 +59,7 @@ fn cf20_every_public_file_is_read() {
 /// that it includes. What stays an error is a file that the collection does not hold.
 #[test]
 fn parts_are_checked_as_parts() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("dispatcher") else { return };
     let mut files = Vec::new();
     files_below(&folder, &mut files);
     let mut parts = 0;
@@ -120,7 +100,7 @@ const EXPECTED: &[&str] = &[
 
 #[test]
 fn a_copy_of_a_servers_files_is_checked_with_its_own_root() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("dispatcher") else { return };
     let root = folder.join("adobe__aem-dispatcher-docker/ams/2.6");
     let file = root.join("etc/httpd/conf.dispatcher.d/available_farms/002_ams_publish_farm.any");
     let messages = |root: Option<PathBuf>| {
@@ -168,8 +148,8 @@ fn findings_of_oracle(folder: &Path, project: &str, farm: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_projects_of_the_optimizer_are_told_apart() {
-    let Some(folder) = fixtures() else { return };
+fn the_projects_of_the_optimizer_are_distinguished() {
+    let Some(folder) = fixture_folder("dispatcher") else { return };
     let check = |farms: [(&str, &str); 2], expected: &[&str]| {
         let [failing, passing] =
             farms.map(|(project, farm)| findings_of_oracle(&folder, project, farm));
@@ -221,7 +201,7 @@ const BROKEN: [&str; 13] = [
 
 #[test]
 fn the_configuration_of_the_published_experiments_is_understood() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("dispatcher") else { return };
     let file = folder.join(
         "adobe__aem-dispatcher-experiments/dispatcher-config-basic/private/etc/apache2/conf/dispatcher.any",
     );

@@ -4,9 +4,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tympan_dispatcher::any_syntax::{ConfigEnvironment, ConfigSources};
 use tympan_dispatcher::config::DispatcherConfig;
 use tympan_dispatcher::{FarmMatch, RequestAction, RequestView, decide_request};
+use tympan_testkit::fixture_folder::fixture_folder;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
-use crate::corpus::fixtures;
 use crate::front::{Front, Setup, load};
 
 fn request(method: &str, url: &str) -> Option<RequestView> {
@@ -277,7 +277,7 @@ fn fi45_a_refusal_is_not_found_and_reaches_no_render() {
 
 #[test]
 fn fi60_a_public_cloud_filter_holds_off_the_documented_attacks() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("dispatcher") else { return };
     let file = folder.join(
         "adobe__aem-project-archetype/src/main/archetype/dispatcher.cloud/src/conf.dispatcher.d/filters/filters.any",
     );
@@ -358,7 +358,7 @@ fn a_flush_is_known_by_its_headers_and_method() {
 }
 
 #[test]
-fn the_render_is_told_which_readings_the_filter_refuses() {
+fn the_render_gets_the_readings_that_the_filter_refuses() {
     let origin = OriginServer::start(|seen| {
         OriginResponse::html(seen.header("x-tympan-refused-readings").unwrap_or("none").to_owned())
     });

@@ -345,7 +345,7 @@ fn fl113_refetched_pages_stay_until_their_replacement_is_there() {
 }
 
 #[test]
-fn fl113_refetched_pages_are_drawn_as_for_their_visitors() {
+fn fl113_refetched_pages_are_rendered_as_for_their_visitors() {
     let origin = OriginServer::start(|seen| {
         let told = ["host", "x-forwarded-proto", "x-forwarded-port", "x-forwarded-ssl"];
         let told = told.map(|name| seen.header(name).unwrap_or("-"));
@@ -402,7 +402,7 @@ fn fl113_refetched_pages_are_drawn_as_for_their_visitors() {
 }
 
 #[test]
-fn fl113_new_pages_are_drawn_for_the_host_that_is_written_out() {
+fn fl113_new_pages_are_rendered_for_the_host_that_is_written_out() {
     let origin = OriginServer::start(|seen| {
         OriginResponse::html(seen.header("host").unwrap_or("-").to_owned())
     });
@@ -418,7 +418,7 @@ fn fl113_new_pages_are_drawn_for_the_host_that_is_written_out() {
 }
 
 #[test]
-fn fl113_new_pages_are_drawn_for_the_port_at_which_visitors_come() {
+fn fl113_new_pages_are_rendered_for_the_port_at_which_visitors_come() {
     let origin = OriginServer::start(|seen| {
         let told = ["host", "x-forwarded-port", "x-forwarded-ssl"];
         OriginResponse::html(told.map(|name| seen.header(name).unwrap_or("-")).join(" "))

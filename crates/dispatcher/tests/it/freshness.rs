@@ -422,7 +422,7 @@ fn fr99_whoever_comes_after_the_flush_does_not_join_the_fetch_before_it() {
 }
 
 #[test]
-fn fr100_unfinished_files_are_neither_served_nor_kept() {
+fn fr100_unfinished_files_are_neither_served_nor_stored() {
     let origin = counting();
     let first = front(&origin, "");
     first.get("/a.html");

@@ -14,6 +14,7 @@ use tympan_dispatcher::log::DispatcherLog;
 use tympan_dispatcher::{
     Dispatcher, DispatcherClock, DispatcherRuntime, DispatcherSettings, FlushKeys,
 };
+use tympan_testkit::condition_wait::{wait_for, wait_until};
 use tympan_testkit::origin_server::{OriginGate, OriginServer, exchange_bytes};
 use tympan_web::listen::{ListenerLimits, ListenerOptions, PortReuse, bind_listener};
 use tympan_web::tls::TlsTrust;
@@ -356,11 +357,9 @@ impl Front {
     /// Makes the threads of the lane wait, and returns when `count` of them do.
     pub(crate) fn hold_lane(&self, count: usize) {
         self.hold.gate.close();
-        let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
-        while self.hold.waiting.load(Ordering::SeqCst) < count {
-            assert!(std::time::Instant::now() < deadline, "no thread of the lane waits");
-            std::thread::yield_now();
-        }
+        wait_until("threads of the lane wait", || {
+            self.hold.waiting.load(Ordering::SeqCst) >= count
+        });
     }
 
     pub(crate) fn release_lane(&self) {
@@ -377,15 +376,10 @@ impl Front {
 
     /// Waits until a counter or gauge has a value.
     pub(crate) fn wait_for(&self, name: &str, wanted: u64) {
-        let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
-        while self.metric(name) != wanted {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "waited in vain for {name} = {wanted}, it is {}",
-                self.metric(name)
-            );
-            std::thread::yield_now();
-        }
+        wait_for(|| match self.metric(name) {
+            value if value == wanted => Ok(()),
+            value => Err(format!("{name} is {value}, not {wanted}")),
+        });
     }
 
     /// Stops the dispatcher and returns its document root.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use tempfile::TempDir;
 use tympan_dispatcher::Dispatcher;
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT, exchange_bytes};
 use tympan_web::listen::{PortReuse, bind_listener};
 
@@ -165,7 +166,7 @@ fn nothing_goes_in_a_circle() {
     }
     for front in mesh.running() {
         front.wait_for(
-            "flushes_heard_total",
+            "sibling_flushes_total",
             if front.addr == mesh.addresses[2] {
                 5
             } else {
@@ -175,7 +176,7 @@ fn nothing_goes_in_a_circle() {
     }
     // A sender counts a flush once its sibling has answered, which is after the sibling counted it.
     for (front, passed) in mesh.running().zip([6, 4, 0]) {
-        front.wait_for("flushes_passed_total", passed);
+        front.wait_for("flushes_forwarded_total", passed);
     }
     assert!(
         (0..3).all(|index| mesh.siblings(index, "behind") == [0, 0]),
@@ -201,14 +202,14 @@ fn who_was_away_catches_up() {
         !bodies.contains(&"version 1".to_owned()) && !bodies.contains(&"version 2".to_owned()),
         "{bodies:?}"
     );
-    assert_eq!((back.metric("flushes_heard_total"), back.metric("sibling_resets_total")), (2, 0));
+    assert_eq!((back.metric("sibling_flushes_total"), back.metric("sibling_resets_total")), (2, 0));
     // And what comes now, it is told.
     mesh.wait_for_contact(0, 2);
     mesh.fill(&[PAGE]);
     mesh.advance();
     mesh.at(0).flush("Activate", "/content/a", &[]);
     assert!(mesh.running().all(|front| !front.has(FILE)));
-    assert_eq!(mesh.at(1).metric("flushes_heard_total"), 3);
+    assert_eq!(mesh.at(1).metric("sibling_flushes_total"), 3);
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn what_was_not_passed_on_yet_outlives_a_restart() {
     mesh.restart(1, away);
     assert!(mesh.at(1).has(FILE), "nobody could tell");
     mesh.restart(0, told);
-    mesh.at(1).wait_for("flushes_heard_total", 1);
+    mesh.at(1).wait_for("sibling_flushes_total", 1);
     assert!(!mesh.at(1).has(FILE));
     assert_eq!(mesh.at(1).metric("sibling_resets_total"), 0);
 }
@@ -273,7 +274,7 @@ fn a_log_that_is_lost_or_restored_makes_everything_out_of_date() {
         let old = std::fs::read_to_string(log(root.path())).unwrap();
         mesh.restart(0, root);
         mesh.at(0).flush("Activate", "/content/none", &[]);
-        mesh.at(1).wait_for("flushes_heard_total", 2);
+        mesh.at(1).wait_for("sibling_flushes_total", 2);
         let root = mesh.stop(0);
         change(&log(root.path()), &old);
         mesh.restart(0, root);
@@ -330,11 +331,11 @@ fn what_a_publisher_lost_is_doubtful_at_all() {
         );
     };
     flush(1);
-    mesh.at(1).wait_for("flushes_heard_total", 1);
+    mesh.at(1).wait_for("sibling_flushes_total", 1);
     mesh.advance();
     assert!(mesh.at(1).get(PAGE).is_hit());
     flush(3);
-    mesh.at(1).wait_for("flushes_heard_total", 3);
+    mesh.at(1).wait_for("sibling_flushes_total", 3);
     mesh.advance();
     assert!(!mesh.at(1).get(PAGE).is_hit());
 }
@@ -379,7 +380,7 @@ fn messages_that_come_twice_or_in_another_order_change_nothing() {
     front.get(PAGE);
     assert_eq!(tell(&front, &[], (2, 3), PAGE).status, 409);
     assert!(front.has(FILE));
-    assert_eq!(front.metric("flushes_heard_total"), 0);
+    assert_eq!(front.metric("sibling_flushes_total"), 0);
     // Emptying the cache does not forget it.
     front.flush("Delete", "/", &[]);
     assert_eq!(tell(&front, &[], (0, 1), PAGE).status, 409);
@@ -475,11 +476,9 @@ fn a_sibling_that_takes_no_long_messages_takes_everything_for_out_of_date() {
     let long: Vec<String> = (0..5000).map(|n| format!("/content/none/{n:020}/x")).collect();
     let long: Vec<&str> = long.iter().map(String::as_str).collect();
     front.flush("Activate", "/content/a", &long);
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while !taken.lock().unwrap().as_ref().is_some_and(|body| body.contains(r#""events":["all"]"#)) {
-        assert!(Instant::now() < deadline, "it is told nothing that it can take");
-        std::thread::yield_now();
-    }
+    wait_until("the sibling is told to drop everything", || {
+        taken.lock().unwrap().as_ref().is_some_and(|body| body.contains(r#""events":["all"]"#))
+    });
 }
 
 #[test]
@@ -506,7 +505,7 @@ fn siblings_that_answer_nonsense_do_no_harm() {
         assert!(!front.has(FILE));
         if answer.headers.iter().all(|(name, _)| name != "X-Tympan-Passed") {
             // Whoever that is has carried nothing out.
-            assert_eq!(front.metric("flushes_passed_total"), 0, "{answer:?}");
+            assert_eq!(front.metric("flushes_forwarded_total"), 0, "{answer:?}");
             let text = front.dispatcher.prometheus_metrics();
             let behind = "tympan_dispatcher_sibling_behind{farm=\"site\",sibling=\"o\"} 1\n";
             assert!(text.contains(behind), "{answer:?} {text}");
@@ -573,7 +572,7 @@ fn a_sibling_that_tells_by_itself_is_asked_on_for_the_rest() {
     let front = Front::start_on(&before(&sibling, &origin), earlier.stop(), listener);
     let reply = front.get(PAGE);
     assert!(!reply.is_hit() && reply.body != "version 1", "{} {}", reply.info(), reply.body);
-    assert_eq!(front.metric("flushes_heard_total"), 2);
+    assert_eq!(front.metric("sibling_flushes_total"), 2);
     assert_eq!(front.read(".tympan-heard"), "tympan-heard 1\no r 2\n");
 }
 

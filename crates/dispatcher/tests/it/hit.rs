@@ -29,7 +29,7 @@ fn a_hit_tells_its_type_age_and_version() {
 }
 
 #[test]
-fn nothing_is_kept_in_memory_for_a_url_that_is_too_long_to_be_usual() {
+fn nothing_is_cached_in_memory_for_an_unusually_long_url() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "/ignoreUrlParams { /0 { /type \"allow\" /glob \"*\" } }");
     for (length, kept) in [(1, 1), (1900, 2), (2048, 2), (20_000, 2)] {
@@ -37,7 +37,7 @@ fn nothing_is_kept_in_memory_for_a_url_that_is_too_long_to_be_usual() {
         for _ in 0..3 {
             assert_eq!(front.get(&url).body, "page");
         }
-        assert_eq!(front.metric("kept_answers"), kept, "{length}");
+        assert_eq!(front.metric("memory_responses"), kept, "{length}");
     }
     assert_eq!(origin.request_count(), 1);
 }

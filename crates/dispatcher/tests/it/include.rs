@@ -93,7 +93,7 @@ fn a_page_and_its_parts_come_from_one_render_by_one_cookie() {
 }
 
 #[test]
-fn a_filled_page_as_long_as_its_file_is_not_kept_in_memory() {
+fn a_filled_page_as_long_as_its_file_is_not_cached_in_memory() {
     const DIRECTIVE: &str = "<!--#include virtual=\"/turn.html\" -->";
     let turns = AtomicUsize::new(0);
     let origin = OriginServer::start(move |seen: &OriginRequest| match seen.target.as_str() {

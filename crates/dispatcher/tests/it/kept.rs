@@ -1,8 +1,8 @@
 //! What is kept in memory is what everybody gets: whatever a step did to somebody's answer, the next visitor's is the same as
 //! from a dispatcher that remembers nothing.
 //!
-//! A step that changes a body must take the mark away by which the memory keeps answers. One that forgets it fails here, if
-//! its feature is in the list: whoever adds a step adds what it does.
+//! The type of the response, `DispatcherResponse`, takes the permission to store it away with every change. The requests in
+//! the list pass through every step that changes a response: whoever adds a step adds a request for it.
 
 use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
 
@@ -91,5 +91,5 @@ fn no_step_leaves_its_change_to_the_next_visitor() {
             }
         }
     }
-    assert!(front.metric("kept_answers") > 0, "the memory took part");
+    assert!(front.metric("memory_responses") > 0, "the memory took part");
 }

@@ -59,7 +59,7 @@ fn keys_are_known_after_a_restart() {
 }
 
 #[test]
-fn a_page_whose_key_is_flushed_while_it_is_drawn_is_not_stored() {
+fn a_page_whose_key_is_flushed_while_it_is_rendered_is_not_stored() {
     let (is_held, is_drawing) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
     let (held, drawing) = (Arc::clone(&is_held), Arc::clone(&is_drawing));
     let origin = OriginServer::start(move |_| {

@@ -45,7 +45,7 @@ fn comparable(reply: &Reply) -> (u16, Vec<(String, String)>, String) {
 
 /// How many answers are kept.
 fn kept(front: &Front) -> u64 {
-    front.metric("kept_answers")
+    front.metric("memory_responses")
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_second_hit_is_answered_from_memory_alike() {
         }
     }
     assert!(kept(&front) >= 2, "GET and HEAD are kept");
-    assert!(front.metric("lane_hits_total") > 20, "the lane took part");
+    assert!(front.metric("fast_path_hits_total") > 20, "the lane took part");
     assert_eq!(origin.request_count(), 1);
 }
 
@@ -87,7 +87,7 @@ fn large_bodies_are_sent_from_their_file() {
     for _ in 0..4 {
         assert_eq!(ask(&front, &plain("GET", "/a.html", "")).body, body);
     }
-    assert!(front.metric("lane_hits_total") >= 2, "the lane took part");
+    assert!(front.metric("fast_path_hits_total") >= 2, "the lane took part");
     let part = ask(&front, &plain("GET", "/a.html", "Range: bytes=100000-299999\r\n"));
     assert_eq!((part.status, part.body.as_str()), (206, &body[100_000..300_000]));
 }
@@ -211,7 +211,7 @@ fn changes_below_a_folder_that_moved_are_seen_at_once() {
 }
 
 #[test]
-fn a_reload_forgets_what_was_kept() {
+fn a_reload_forgets_what_was_cached() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let front = front(&origin, "");
     let head = plain("GET", "/a.html", "");
@@ -404,7 +404,7 @@ fn both_lanes_answer_alike_whatever_happens() {
                     Step::Reload(setup) => front.reload(&setups[setup]),
                 }
             }
-            total.fetch_add(front.metric("kept_hits_total"), Ordering::SeqCst);
+            total.fetch_add(front.metric("memory_hits_total"), Ordering::SeqCst);
             Ok(())
         })
         .unwrap();
@@ -466,7 +466,7 @@ fn encodings_are_chosen_alike_on_both_ways_from_memory() {
 }
 
 #[test]
-fn no_visitor_of_the_lane_sees_a_page_older_than_a_flush() {
+fn no_visitor_of_the_fast_path_sees_a_page_older_than_a_flush() {
     let current = Arc::new(AtomicU64::new(1));
     let drawn = Arc::clone(&current);
     let origin = OriginServer::start(move |_| {
@@ -553,13 +553,17 @@ fn old_pages_are_given_from_memory_until_the_new_one_is_there() {
         origin.wait_for_requests(2);
         assert_eq!(comparable(&get()), comparable(&first), "{settings}");
         assert_eq!(first.body, "version 1");
-        let (quick, old) = (front.metric("lane_hits_total"), front.metric("stale_total"));
+        let (quick, old) = (front.metric("fast_path_hits_total"), front.metric("stale_total"));
         for more in ["", "Range: bytes=2-4\r\n", "If-None-Match: *\r\n"] {
             let head = plain("GET", "/a.html", more);
             let (quick, full) = (ask(&front, &head), ask_fully(&front, &head));
             assert_eq!(comparable(&quick), comparable(&full), "{head}");
         }
-        assert_eq!(front.metric("lane_hits_total") - quick, 3, "{settings}: the lane took part");
+        assert_eq!(
+            front.metric("fast_path_hits_total") - quick,
+            3,
+            "{settings}: the lane took part"
+        );
         assert_eq!(front.metric("stale_total") - old, 6, "{settings}");
         gate.open();
         while get().body == "version 1" {
@@ -595,7 +599,7 @@ fn old_pages_do_not_outlive_the_fetch_that_was_to_replace_them() {
         }
     }
     assert_eq!(get().body, "new");
-    assert!(front.metric("lane_hits_total") > 0, "the lane took part");
+    assert!(front.metric("fast_path_hits_total") > 0, "the lane took part");
 }
 
 /// Sixty visitors keep connections to kept pages and to others, and fifty have room.
@@ -618,7 +622,7 @@ fn more_visitors_than_places_take_turns() {
 }
 
 #[test]
-fn who_has_asked_nothing_for_longest_leaves_the_lane_for_a_new_visitor() {
+fn the_longest_idle_connection_leaves_the_fast_path_for_a_new_one() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     let limits = ListenerLimits { max_connections: 8, ..limits() };
     let setup = Setup { renders: vec![origin.addr()], limits: Some(limits), ..Setup::default() };

@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, WAIT_TIMEOUT};
 use tympan_web::listen::ListenerLimits;
 
@@ -22,7 +23,7 @@ fn front_with(origin: &OriginServer, limits: ListenerLimits, settings: &str) -> 
         settings: settings.to_owned(),
         ..Setup::default()
     });
-    while front.metric("lane_hits_total") == 0 {
+    while front.metric("fast_path_hits_total") == 0 {
         let answer = tympan_testkit::origin_server::exchange_bytes(front.addr, LAST.as_bytes());
         assert!(answer.starts_with(b"HTTP/1.1 200"));
     }
@@ -128,7 +129,7 @@ fn large_answers_come_whole_in_many_turns() {
             });
         }
     });
-    assert!(front.metric("lane_hits_total") >= 12, "the lane took part");
+    assert!(front.metric("fast_path_hits_total") >= 12, "the lane took part");
 }
 
 #[test]
@@ -263,8 +264,9 @@ fn what_arrived_while_the_server_was_late_counts() {
     // Its thread looks at the clock once a second, and stands still there.
     front.hold_lane(1);
     stream.write_all(PAGE.as_bytes()).unwrap();
-    // As long as a client may take.
-    std::thread::sleep(timeout * 2);
+    // Longer than a client may take.
+    let written = Instant::now();
+    wait_until("the time of the client is over", || written.elapsed() > timeout * 2);
     front.release_lane();
     read_answer(&mut stream, 4);
 }

@@ -320,8 +320,8 @@ fn a_host_without_a_farm_is_warned_of_at_each_request() {
             }
         }
     }
-    assert!(front.metric("lane_hits_total") >= 2, "the lane took part");
-    assert!(front.metric("kept_hits_total") > front.metric("lane_hits_total"));
+    assert!(front.metric("fast_path_hits_total") >= 2, "the lane took part");
+    assert!(front.metric("memory_hits_total") > front.metric("fast_path_hits_total"));
     drop(front);
     log.file.unwrap().flush();
     let text = std::fs::read_to_string(&file).unwrap();

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
-use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, WAIT_TIMEOUT};
+use tympan_testkit::condition_wait::wait_until;
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer};
 
 use crate::front::{Front, Setup, front};
 
@@ -210,11 +210,7 @@ fn a_page_that_waits_for_a_late_render_takes_the_number_of_the_newest_flush() {
     origin.wait_for_requests(asked + 2);
     assert!(!front.has("content/a.html"), "8 is still too old");
     sequence.store(9, Ordering::SeqCst);
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while !front.has("content/a.html") {
-        assert!(Instant::now() < deadline, "it is not fetched again");
-        std::thread::yield_now();
-    }
+    wait_until("the page is fetched again", || front.has("content/a.html"));
     assert_eq!(front.read("content/a.html"), "version 9");
 }
 
@@ -276,11 +272,9 @@ fn a_visitor_s_page_of_a_late_render_is_not_what_was_to_be_fetched_again() {
     let visitor = std::thread::spawn(move || {
         asking.send("GET", "/content/a.html", &[("Cookie", "slow=1")], "").body
     });
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while !origin.requests().iter().any(|seen| seen.header("cookie").is_some()) {
-        assert!(Instant::now() < deadline, "the visitor's fetch never comes");
-        std::thread::yield_now();
-    }
+    wait_until("the visitor's fetch comes", || {
+        origin.requests().iter().any(|seen| seen.header("cookie").is_some())
+    });
     // The page is tried again, and waits for the visitor's fetch.
     front.wait_for("refetch_queue", 0);
     gate.open();

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tympan_dispatcher::any_syntax::{ConfigText, QuoteStyle, SourcePosition};
-use tympan_dispatcher::{BrokenPatternPolicy, Glob, RulePattern};
+use tympan_dispatcher::{BrokenPatternPolicy, DispatcherGlob, RulePattern};
 
 const WOMEN: &str = "GET /content/geometrixx-outdoors/en/women.html";
 const MEN: &str = "GET /content/geometrixx-outdoors/en/men.html";
 
 fn check(glob: &str, text: &str, expected: bool) {
-    assert_eq!(Glob::new(glob).matches(text), expected, "{glob} {text}");
+    assert_eq!(DispatcherGlob::new(glob).matches(text), expected, "{glob} {text}");
 }
 
 #[test]
@@ -123,12 +123,12 @@ proptest! {
     #[test]
     fn globs_agree_with_the_model(glob in "[ab*?]{0,8}", text in "[abc]{0,8}") {
         let chars = |text: &str| text.chars().collect::<Vec<_>>();
-        prop_assert_eq!(Glob::new(&glob).matches(&text), model(&chars(&glob), &chars(&text)));
+        prop_assert_eq!(DispatcherGlob::new(&glob).matches(&text), model(&chars(&glob), &chars(&text)));
     }
 
     #[test]
     fn no_glob_panics(glob in any::<String>(), text in any::<String>()) {
-        let _ = Glob::new(&glob).matches(&text);
+        let _ = DispatcherGlob::new(&glob).matches(&text);
     }
 }
 

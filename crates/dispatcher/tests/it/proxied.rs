@@ -1,5 +1,6 @@
 //! Who a visitor is, behind proxies and in front of renders, and how much one may ask.
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer, exchange_bytes};
 
 use crate::front::{Front, Reply, Setup};
@@ -177,11 +178,7 @@ fn a_client_has_no_more_connections_than_it_may() {
     assert!(held.iter().all(Option::is_some));
     assert!(hold().is_none());
     drop(held);
-    let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
-    while hold().is_none() {
-        assert!(std::time::Instant::now() < deadline, "places are given back");
-        std::thread::yield_now();
-    }
+    wait_until("places are given back", || hold().is_some());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tympan_dispatcher::DispatcherSettings;
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, exchange_bytes};
 use tympan_testkit::tls_proxy::{CertificateAuthority, TlsProxy};
 use tympan_web::tls::TlsTrust;
@@ -30,7 +31,7 @@ fn the_next_request_obeys_the_new_configuration_and_the_cache_stays() {
 }
 
 #[test]
-fn a_configuration_that_lets_answers_be_kept_opens_the_lane_for_them() {
+fn a_configuration_that_lets_responses_be_cached_opens_the_fast_path_for_them() {
     let origin = OriginServer::start_constant(OriginResponse::html("page"));
     // Who comes through a proxy is told by headers, which no kept answer knows.
     let closed = Setup {
@@ -44,13 +45,13 @@ fn a_configuration_that_lets_answers_be_kept_opens_the_lane_for_them() {
         assert_eq!(Reply::parse(&exchange_bytes(front.addr, request), false).body, "page");
     };
     (0..3).for_each(|_| ask());
-    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (0, 0));
+    assert_eq!((front.metric("memory_hits_total"), front.metric("fast_path_hits_total")), (0, 0));
     front.reload(&Setup { settings: String::new(), ..closed.clone() });
     (0..3).for_each(|_| ask());
-    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (2, 2));
+    assert_eq!((front.metric("memory_hits_total"), front.metric("fast_path_hits_total")), (2, 2));
     front.reload(&closed);
     (0..3).for_each(|_| ask());
-    assert_eq!((front.metric("kept_hits_total"), front.metric("lane_hits_total")), (2, 2));
+    assert_eq!((front.metric("memory_hits_total"), front.metric("fast_path_hits_total")), (2, 2));
 }
 
 #[test]
@@ -160,10 +161,6 @@ fn vanity_urls_that_come_with_a_reload_are_loaded() {
         "/filter { /0 { /type \"deny\" /url \"*\" } } /vanity_urls { /url \"/list\" /delay 300 }";
     front.reload(&Setup { farm, ..setup });
     origin.wait_for_requests(1);
-    let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
-    while front.get("/short").status == 404 {
-        assert!(std::time::Instant::now() < deadline, "the list never came");
-        std::thread::yield_now();
-    }
+    wait_until("the list comes", || front.get("/short").status != 404);
     assert_eq!(front.get("/short").body, "page /short");
 }

@@ -54,7 +54,7 @@ fn a_confirmed_copy_is_fresh_again_as_long_as_the_render_says() {
         assert_eq!(origin.request_count(), 1 + round);
         front.advance(1);
     }
-    assert_eq!(front.metric("renewed_total"), 3);
+    assert_eq!(front.metric("revalidated_total"), 3);
     assert_eq!(front.files(), ["a.html", "a.html.h", "a.html.ttl"]);
     let seen = origin.requests();
     assert_eq!(seen[1].header("if-none-match"), Some("\"tag\""));
@@ -128,7 +128,7 @@ fn a_304_that_fits_badly_has_the_page_asked_for_as_a_whole() {
         assert!(front.get("/a.html").is_hit(), "{index}");
         let asked: Vec<bool> = origin.requests().iter().map(has_condition).collect();
         assert_eq!(asked, [false, true, false], "{index}");
-        assert_eq!(front.metric("renewed_total"), 0, "{index}");
+        assert_eq!(front.metric("revalidated_total"), 0, "{index}");
     }
 }
 
@@ -162,7 +162,7 @@ fn a_flush_wins_over_a_304_that_it_met() {
         };
         let (front, origin, first) = while_it_is_asked(cache, act);
         assert_eq!(first, "version 3", "{cache}");
-        assert_eq!(front.metric("renewed_total"), 0, "{cache}");
+        assert_eq!(front.metric("revalidated_total"), 0, "{cache}");
         front.advance(1);
         let later = front.get("/content/a.html");
         assert!(!later.is_hit() || cache.contains("soft"), "{cache}");
@@ -219,7 +219,7 @@ fn a_key_that_is_flushed_meanwhile_keeps_the_copy_from_being_renewed() {
     // A renewed copy keeps its keys.
     front.advance(61);
     assert_eq!(front.get("/a.html").body, "version 3");
-    assert_eq!(front.metric("renewed_total"), 1);
+    assert_eq!(front.metric("revalidated_total"), 1);
     front.send("PURGE", "/x.html", &[("Surrogate-Key", "teaser")], "");
     assert!(!front.has("a.html"));
 }
@@ -240,7 +240,7 @@ fn a_marked_copy_is_confirmed_in_the_background() {
     front.get("/a.html");
     front.flush("Activate", "/a", &[]);
     assert_eq!(front.get("/a.html").body, "version 1");
-    front.wait_for("renewed_total", 1);
+    front.wait_for("revalidated_total", 1);
     front.wait_for("fetches", 0);
     let reply = front.get("/a.html");
     assert!(reply.is_hit());
@@ -248,7 +248,7 @@ fn a_marked_copy_is_confirmed_in_the_background() {
     // And so are pages that a flush lists.
     front.flush("Activate", "/a", &["/a.html"]);
     front.wait_for("refetches_total", 1);
-    assert_eq!(front.metric("renewed_total"), 2);
+    assert_eq!(front.metric("revalidated_total"), 2);
     assert_eq!(origin.request_count(), 3);
 }
 
@@ -277,7 +277,7 @@ fn a_render_that_is_behind_confirms_nothing() {
     front.send("POST", "/dispatcher/invalidate.cache", &headers, "/a.html\n");
     front.wait_for("refetches_total", 1);
     assert_eq!(front.get("/a.html").body, "version 3");
-    assert_eq!(front.metric("renewed_total"), 0);
+    assert_eq!(front.metric("revalidated_total"), 0);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_large_copy_is_renewed_byte_for_byte() {
     front.advance(61);
     let reply = front.get("/a.bin");
     assert!(reply.is_complete && reply.body == whole);
-    assert_eq!(front.metric("renewed_total"), 1);
+    assert_eq!(front.metric("revalidated_total"), 1);
     assert!(front.read("a.bin") == whole);
     let hit = front.get("/a.bin");
     assert!(hit.is_hit() && hit.body == whole);
@@ -368,12 +368,12 @@ fn each_level_of_stat_files_makes_copies_out_of_date_as_ever() {
         front.flush("Activate", "/content/de/y", &[]);
         front.flush("Activate", "/content/en/y", &[]);
         assert_eq!(front.get("/content/en/a.html").body, "version 2", "{cache}");
-        assert_eq!(front.metric("renewed_total"), 1, "{cache}");
+        assert_eq!(front.metric("revalidated_total"), 1, "{cache}");
         assert!(front.get("/content/en/a.html").is_hit(), "{cache}");
         front.flush("Activate", handle, &[]);
         assert_eq!(front.get("/content/en/a.html").is_hit(), !is_concerned, "{cache} {handle}");
         let renewed = 1 + u64::from(is_concerned);
-        assert_eq!(front.metric("renewed_total"), renewed, "{cache} {handle}");
+        assert_eq!(front.metric("revalidated_total"), renewed, "{cache} {handle}");
     }
 }
 
@@ -400,5 +400,5 @@ fn a_crowd_at_an_expired_page_has_its_copy_confirmed_once() {
     for visitor in visitors {
         assert_eq!(visitor.join().unwrap(), "version 1");
     }
-    assert_eq!((origin.request_count(), front.metric("renewed_total")), (2, 1));
+    assert_eq!((origin.request_count(), front.metric("revalidated_total")), (2, 1));
 }

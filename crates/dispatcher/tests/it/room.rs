@@ -5,12 +5,10 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use tempfile::TempDir;
-use tympan_testkit::origin_server::{
-    OriginGate, OriginResponse, OriginServer, ResponseDelivery, WAIT_TIMEOUT,
-};
+use tympan_testkit::condition_wait::wait_until;
+use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, ResponseDelivery};
 
 use crate::front::{Front, Setup, front};
 
@@ -24,14 +22,6 @@ fn origin() -> OriginServer {
 }
 
 const KEEPS: &str = "/headers { \"X-Kept\" } /enableTTL 1 ";
-
-fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + WAIT_TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// Everything below the root but the folder for unfinished files: files, links, folders.
 fn entries(front: &Front) -> Vec<PathBuf> {
@@ -101,14 +91,14 @@ fn a_flood_evicts_itself_and_pages_in_use_stay() {
         front.advance(1);
     }
     // The root itself counts as a folder.
-    wait("the bound to hold", || entries(&front).len() < 120);
+    wait_until("the bound to hold", || entries(&front).len() < 120);
     assert!(evicted(&front) > 0);
     for page in &real {
         assert!(front.has(&page[1..]), "{page} was in use");
     }
     assert_eq!(origin.request_count_for(&real[0]), 1, "visitors noticed nothing");
     // What is left belongs together, and no folder is empty, once the last round has ended.
-    wait("files to belong together", || entries(&front).iter().all(|entry| belongs(entry)));
+    wait_until("files to belong together", || entries(&front).iter().all(|entry| belongs(entry)));
     // What was evicted is fetched again.
     assert_eq!(front.get("/content/x.html/0/s.html").status, 200);
 }
@@ -136,7 +126,7 @@ fn what_is_not_the_caches_own_is_neither_counted_nor_evicted() {
         assert_eq!(front.get(&format!("/content/p{number}.html")).status, 200);
         front.advance(1);
     }
-    wait("the flood to go", || {
+    wait_until("the flood to go", || {
         let left = entries(&front);
         left.iter().filter(|path| path.to_str().unwrap().contains("/content/p")).count() <= 12
     });
@@ -181,7 +171,7 @@ fn what_is_named_in_another_way_is_neither_evicted_nor_counted_twice() {
         ask(["one.example", "two.example"][number % 2], &format!("/content/p{number}.html"));
     }
     let pages = || std::fs::read_dir(folder.path().join("real/content")).unwrap().count();
-    wait("the flood to go", || pages() <= 12);
+    wait_until("the flood to go", || pages() <= 12);
     assert!(named.is_file(), "the other farm keeps it there");
     let text = front.dispatcher.prometheus_metrics();
     let roots = text.lines().filter(|line| line.starts_with("tympan_dispatcher_cache_files{"));
@@ -202,12 +192,12 @@ fn other_users_files_stay() {
         front.get(&format!("/content/p{number}.html"));
         front.advance(1);
     }
-    wait("the bound to hold", || entries(&front).len() <= 11);
+    wait_until("the bound to hold", || entries(&front).len() <= 11);
     assert_eq!(front.read("content/theirs.html"), "theirs");
 }
 
 #[test]
-fn bytes_are_bounded_over_a_restart_and_told() {
+fn bytes_are_bounded_over_a_restart_and_reported() {
     let origin = OriginServer::start(|_| OriginResponse::html("x".repeat(40_000)));
     let setup =
         Setup { cache: "/x-maxSize \"1 MiB\"", renders: vec![origin.addr()], ..Setup::default() };
@@ -224,9 +214,9 @@ fn bytes_are_bounded_over_a_restart_and_told() {
         let lengths = files.iter().filter_map(|name| std::fs::metadata(front.file(name)).ok());
         lengths.map(|metadata| metadata.len()).sum::<u64>()
     };
-    wait("the bound to hold", || bytes(&front) <= 1 << 20);
+    wait_until("the bound to hold", || bytes(&front) <= 1 << 20);
     assert!(bytes(&front) > 800_000, "no more than needed goes");
-    wait("the end of the round", || evicted(&front) > 0);
+    wait_until("the end of the round", || evicted(&front) > 0);
     let told = front.metric(&format!("cache_bytes{{docroot=\"{}\"}}", docroot(&front)));
     assert!(told <= 1 << 20 && told > 800_000, "{told}");
     let status = serde_json::to_value(front.dispatcher.status()).unwrap();
@@ -239,12 +229,15 @@ fn bytes_are_bounded_over_a_restart_and_told() {
 #[test]
 fn sizes_without_a_unit_are_refused() {
     let text = |cache| Setup { cache, ..Setup::default() }.text("/".as_ref());
-    for wrong in ["/x-maxSize \"20\"", "/x-minFree \"much\"", "/x-maxSize \"1 MB\""] {
+    for wrong in ["/x-maxSize \"20\"", "/x-minFree \"much\"", "/x-maxSize \"1 M\""] {
         assert!(crate::front::load(&text(wrong)).has_errors(), "{wrong}");
     }
-    let right = "/x-maxSize \"20 GiB\" /x-maxFiles 1000000 /x-minFree \"0\"";
-    let found = crate::front::load(&text(right)).diagnostics;
-    assert!(!found.iter().any(|finding| finding.message.contains("/x-")), "{found:?}");
+    for right in
+        ["/x-maxSize \"20 GiB\" /x-maxFiles 1000000 /x-minFree \"0\"", "/x-maxSize \"1 MB\""]
+    {
+        let found = crate::front::load(&text(right)).diagnostics;
+        assert!(!found.iter().any(|finding| finding.message.contains("/x-")), "{found:?}");
+    }
 }
 
 /// A small file system; dropping it unmounts it.
@@ -308,7 +301,7 @@ fn a_full_disk_costs_no_visitor_a_page_and_leaves_no_half_file() {
     assert!(full(&front) > 0);
     // The cache gives way by itself, so that new pages are kept again.
     let mut number = 100;
-    wait("a page to be kept", || {
+    wait_until("a page to be kept", || {
         number += 1;
         let page = format!("/content/p{number}.html");
         front.get(&page);
@@ -332,7 +325,7 @@ fn a_full_disk_costs_no_visitor_a_page_and_leaves_no_half_file() {
 }
 
 #[test]
-fn a_page_that_grows_waits_for_room() {
+fn a_page_that_grows_waits_for_space() {
     const LENGTH: usize = 1_500_000;
     const PIECES: usize = 15;
     let Some(small) = Small::mount("4m") else { return };
@@ -365,7 +358,7 @@ fn a_page_that_grows_waits_for_room() {
             let entries = std::fs::read_dir(&temporary).into_iter().flatten().flatten();
             entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum::<u64>()
         };
-        wait("the page to grow", || size() > 1 << 20);
+        wait_until("the page to grow", || size() > 1 << 20);
         // Cache files that may be evicted, until nothing more fits.
         std::fs::create_dir_all(small.0.path().join("content")).unwrap();
         let mut number = 0;
@@ -404,7 +397,7 @@ fn a_flush_on_a_full_disk_is_carried_out_or_refused() {
     for number in 0..30 {
         let page = format!("/content/p{number}.html");
         let before = front.get(&page).body;
-        wait("the flush", || {
+        wait_until("the flush", || {
             let status = front.flush("Activate", &format!("/content/p{number}"), &[]).status;
             assert!(status == 200 || status == 500, "{status}");
             status == 200
@@ -415,7 +408,7 @@ fn a_flush_on_a_full_disk_is_carried_out_or_refused() {
 }
 
 #[test]
-fn a_flush_that_cannot_be_written_down_makes_room() {
+fn a_flush_that_cannot_be_recorded_frees_space() {
     // Few files rather than few bytes, so that there is no place for a new one.
     let Some(small) = Small::mount("1m,nr_inodes=40") else { return };
     let (origin, sibling) =
@@ -437,13 +430,13 @@ fn a_flush_that_cannot_be_written_down_makes_room() {
         files.find(|file| file.to_str().unwrap().contains(".tympan-passed-"))
     };
     // It is there before the first flush.
-    wait("the log", || log().is_some());
+    wait_until("the log", || log().is_some());
     std::fs::create_dir(small.0.path().join("content")).unwrap();
     std::fs::remove_file(log().unwrap()).unwrap();
     let place = |number: u32| small.0.path().join(format!("content/f{number}.html"));
     let count = (0..100).take_while(|number| std::fs::write(place(*number), "x").is_ok()).count();
     assert!(count < 40, "{count}");
-    wait("the flush", || front.flush("Activate", "/content/f0", &[]).status == 200);
+    wait_until("the flush", || front.flush("Activate", "/content/f0", &[]).status == 200);
     assert!(log().is_some());
     drop(front);
 }

@@ -165,13 +165,13 @@ fn a_dot_behind_a_name_leads_to_the_same_rules() {
     for host in ["www.example.com", "www.example.com.", "WWW.example.com.:80"] {
         let ask = |path| front.send("GET", path, &[("Host", host)], "").status;
         assert_eq!([ask("/closed"), ask("/open"), ask("/open")], [403, 200, 200], "{host}");
-        assert_eq!(front.metric("kept_answers"), 0, "{host}");
+        assert_eq!(front.metric("memory_responses"), 0, "{host}");
     }
     assert_eq!(front.send("GET", "/closed", &[("Host", "www.example.com..")], "").status, 400);
 }
 
 #[test]
-fn answers_are_not_kept_for_all_where_access_depends_on_who_asks() {
+fn responses_are_not_cached_for_all_where_access_depends_on_the_viewer() {
     let origin = echo();
     for (test, kept) in [("%{REMOTE_ADDR}", 0), ("%{HTTPS}", 1)] {
         let access =
@@ -179,7 +179,7 @@ fn answers_are_not_kept_for_all_where_access_depends_on_who_asks() {
         let front = start(&origin, &access);
         assert_eq!(front.get("/a.html").status, 200);
         assert_eq!(front.get("/a.html").status, 200);
-        assert_eq!(front.metric("kept_answers"), kept, "{test}");
+        assert_eq!(front.metric("memory_responses"), kept, "{test}");
     }
 }
 
@@ -282,7 +282,7 @@ fn another_server_answers_behind_a_proxy_rule_and_its_redirects_come_back() {
 }
 
 #[test]
-fn a_proxied_server_is_told_the_host_of_its_visitor() {
+fn a_proxied_server_gets_the_host_of_its_visitor() {
     let render = echo();
     let portal = OriginServer::start(|seen| {
         let host = seen.header("host").unwrap_or("-");

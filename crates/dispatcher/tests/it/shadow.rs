@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::origin_server::{OriginGate, OriginResponse, OriginServer, refusing_addr};
 
 use crate::front::{Front, Setup};
@@ -44,8 +45,8 @@ fn a_shadow_is_compared_and_seen_by_nobody() {
         assert_eq!(shadow.request_count(), 0);
         assert_eq!(front.send("GET", "/a.html", &[("X-Visitor", "1")], "").body, "page");
         shadow.wait_for_requests(1);
-        front.wait_for("shadow_same_total", same);
-        front.wait_for("shadow_different_total", different);
+        front.wait_for("shadow_matches_total", same);
+        front.wait_for("shadow_differences_total", different);
         front.wait_for("shadow_failures_total", failed);
         let seen = &shadow.requests()[0];
         assert_eq!((seen.target.as_str(), seen.header("x-visitor")), ("/a.html", Some("1")));
@@ -68,12 +69,10 @@ fn a_share_is_spread_evenly_and_a_slow_shadow_holds_nobody_up() {
         front.get(&format!("/{number}.html"));
     }
     let skipped = || front.metric("shadow_skipped_total");
-    let deadline = std::time::Instant::now() + tympan_testkit::origin_server::WAIT_TIMEOUT;
-    while front.metric("shadow_same_total") + skipped() < 10 {
-        assert!(std::time::Instant::now() < deadline, "ten of forty are compared");
-        std::thread::yield_now();
-    }
-    assert_eq!(front.metric("shadow_same_total") + skipped(), 10);
+    wait_until("ten of forty are compared", || {
+        front.metric("shadow_matches_total") + skipped() >= 10
+    });
+    assert_eq!(front.metric("shadow_matches_total") + skipped(), 10);
 
     let gate = OriginGate::default();
     let door = gate.clone();

@@ -63,8 +63,8 @@ fn a_cold_dispatcher_takes_what_its_sibling_has() {
     let age: u64 = hit.header("age").unwrap().parse().unwrap();
     assert!((4..=5).contains(&age), "it is as old as the sibling's, not {age} s");
     assert_eq!(origin.request_count(), 1);
-    assert_eq!(cold.metric("sibling_fills_total"), 1);
-    assert_eq!(warm.metric("siblings_served_total"), 1);
+    assert_eq!(cold.metric("sibling_hits_total"), 1);
+    assert_eq!(warm.metric("sibling_copies_served_total"), 1);
     // Its keys came with it.
     cold.send("PURGE", "/x.html", &[("Surrogate-Key", "teaser")], "");
     assert!(!cold.has("content/a.html"));
@@ -94,13 +94,13 @@ fn no_copy_is_taken_that_is_older_than_a_flush() {
         flush(&quick);
         advance([&slow, &quick], 10);
         assert_eq!(quick.get("/content/a.html").body, "version 4", "{number}");
-        assert_eq!(quick.metric("sibling_fills_total"), 0, "{number}");
+        assert_eq!(quick.metric("sibling_hits_total"), 0, "{number}");
         // Once it has, what it fetched since is as good as a render's.
         slow.flush("Activate", "/content/b", &[]);
         assert_eq!(slow.get("/content/b.html").body, "version 5", "{number}");
         advance([&slow, &quick], 1);
         assert_eq!(quick.get("/content/b.html").body, "version 5", "{number}");
-        assert_eq!(quick.metric("sibling_fills_total"), 1, "{number}");
+        assert_eq!(quick.metric("sibling_hits_total"), 1, "{number}");
         // And it does not send what is out of date.
         assert_eq!(quick.get("/content/c.html").body, "version 6", "{number}");
     }
@@ -134,7 +134,7 @@ fn a_flush_wins_over_a_copy_that_is_on_its_way() {
         front.wait_for("fetches", 0);
         let later = front.get("/content/a.html").body;
         assert_ne!(later, "of the sibling", "{handle}");
-        assert_eq!(front.metric("sibling_fills_total"), 0, "{handle}");
+        assert_eq!(front.metric("sibling_hits_total"), 0, "{handle}");
     }
 }
 
@@ -235,7 +235,7 @@ fn a_copy_ends_when_it_would_have_ended_there() {
     warm.get("/a.html");
     advance([&warm, &cold], 40);
     assert_eq!(cold.get("/a.html").body, "page");
-    assert_eq!((origin.request_count(), cold.metric("sibling_fills_total")), (1, 1));
+    assert_eq!((origin.request_count(), cold.metric("sibling_hits_total")), (1, 1));
     cold.advance(19);
     assert!(cold.get("/a.html").is_hit());
     cold.advance(2);

@@ -76,7 +76,7 @@ impl Site {
     }
 
     fn hits(&self) -> u64 {
-        self.front.metric("lane_hits_total")
+        self.front.metric("fast_path_hits_total")
     }
 
     /// Sends frames behind the greeting, and returns what comes until the connection ends.
@@ -418,7 +418,7 @@ fn an_answer_for_which_no_window_opens_is_given_up_whatever_else_is_asked() {
             }
             assert_eq!(taken, 16, "{path}");
         }
-        assert_eq!(site.front.metric("answers_given_up_total"), 2);
+        assert_eq!(site.front.metric("responses_abandoned_total"), 2);
     });
 }
 

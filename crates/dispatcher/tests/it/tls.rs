@@ -182,7 +182,7 @@ fn visitors_of_both_versions_get_the_same() {
 }
 
 #[test]
-fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
+fn the_fast_path_and_the_full_path_alternate_on_an_encrypted_connection() {
     let (folder, large) = (Folder::new(), "x".repeat(700_000));
     let text = large.clone();
     let origin = OriginServer::start(move |seen| match &*seen.target {
@@ -204,7 +204,7 @@ fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
         let all: String = pages.iter().map(|page| request(page, "")).collect();
         converse(&front, &folder, format!("{all}{close}").as_bytes());
     }
-    let (drawn, quick) = (origin.request_count(), front.metric("lane_hits_total"));
+    let (drawn, quick) = (origin.request_count(), front.metric("fast_path_hits_total"));
     // More than the sockets hold, among it what only the full way answers.
     let mut asked = Vec::new();
     for round in 0..6 {
@@ -221,7 +221,7 @@ fn the_lane_and_the_full_way_take_turns_on_an_encrypted_connection() {
         let expected = if target == "/large.html" { &large } else { &format!("page {target}") };
         assert!(body == expected, "{target}: {} bytes", body.len());
     }
-    assert_eq!(front.metric("lane_hits_total") - quick, 13, "the lane took part");
+    assert_eq!(front.metric("fast_path_hits_total") - quick, 13, "the lane took part");
     assert_eq!(origin.request_count() - drawn, 6, "what has a query is asked for");
 }
 
@@ -274,11 +274,11 @@ fn answers_from_memory_that_tls_takes_in_parts_come_whole() {
         flate2::read::GzDecoder::new(&*encoded).read_to_string(&mut decoded).unwrap();
         assert!(decoded == text, "{target}");
     }
-    assert!(front.metric("lane_hits_total") >= 6, "the lane took part");
+    assert!(front.metric("fast_path_hits_total") >= 6, "the lane took part");
 }
 
 #[test]
-fn the_end_of_an_encrypted_connection_is_told() {
+fn the_end_of_an_encrypted_connection_is_reported() {
     let (folder, origin) = (Folder::new(), telling());
     let front = Front::start(&Setup {
         renders: vec![origin.addr()],
@@ -292,7 +292,7 @@ fn the_end_of_an_encrypted_connection_is_told() {
             converse(&front, &folder, format!("{head}Connection: close\r\n\r\n").as_bytes());
         assert_eq!(split(&answers)[0].1, "www.example.com on 443 -");
     }
-    assert!(front.metric("lane_hits_total") >= 1, "the lane took part");
+    assert!(front.metric("fast_path_hits_total") >= 1, "the lane took part");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn get(front: &Front, query: &str) -> String {
 }
 
 #[test]
-fn each_variant_is_kept_and_found_by_its_parameters() {
+fn each_variant_is_cached_and_found_by_its_parameters() {
     let origin = origin();
     let front = front(&origin, KEYS);
     for query in ["", "?page=1", "?page=2", "?page=2&sort=a", "?page=2&page=1", "?page=1&page=2"] {
@@ -99,7 +99,7 @@ fn whatever_forgets_a_page_forgets_its_variants() {
 }
 
 #[test]
-fn a_variant_that_was_flushed_while_it_was_drawn_is_not_kept() {
+fn a_variant_that_was_flushed_while_it_was_rendered_is_not_cached() {
     let gate = OriginGate::default();
     let held = gate.clone();
     let origin = OriginServer::start(move |seen| {

@@ -11,8 +11,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tracing::{info, warn};
 use tympan_content::{ChunkId, Repository};
+use tympan_notation::error_chain_text;
 
-use crate::error::format_error_chain;
 use crate::follower_loop::FollowerLoop;
 use crate::osgi_config::{OsgiConfigs, can_change_configs};
 use crate::{JobWorker, Result};
@@ -124,7 +124,7 @@ impl OsgiConfigWatcher {
             rounds
                 .finish_round(match refreshed {
                     Ok(Ok(_)) => Ok(POLL_INTERVAL),
-                    Ok(Err(error)) => Err(format_error_chain(&error)),
+                    Ok(Err(error)) => Err(error_chain_text(&error)),
                     Err(error) => Err(error.to_string()),
                 })
                 .await;

@@ -250,49 +250,6 @@ impl JobQueues {
         Ok(ids)
     }
 
-    /// Stores jobs that wait for [`JobQueues::release_held`], all or none. The work that they announce is done in
-    /// between. An ordered queue waits for them. After a crash [`JobQueues::release_all_claims`] releases them
-    /// unchanged.
-    ///
-    /// # Errors
-    /// As [`JobQueues::add_job`].
-    pub async fn add_held_jobs(&self, jobs: Vec<NewJob>, now: SystemTime) -> Result<Vec<JobId>> {
-        let action = "hold jobs";
-        for job in &jobs {
-            check_new_job(job)?;
-        }
-        let jobs: Vec<(NewJob, SystemTime)> = jobs.into_iter().map(|job| (job, now)).collect();
-        let mut transaction = self.begin_write(action).await?;
-        let ids = self.insert_jobs(&mut transaction, &jobs, Some(JobState::Held)).await?;
-        transaction.commit().await.map_err(database_error(action))?;
-        self.remember_topics(&jobs);
-        Ok(ids)
-    }
-
-    /// Makes held jobs claimable, with their final properties, all or none.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn release_held(&self, jobs: &[(JobId, Value)], now: SystemTime) -> Result<()> {
-        let action = "release held jobs";
-        let mut transaction = self.begin_write(action).await?;
-        for (id, properties) in jobs {
-            sqlx::query(
-                "UPDATE job SET state = 'QUEUED', payload = $1, run_at = $2, lease_until = NULL \
-                 WHERE id = $3 AND state = 'HELD'",
-            )
-            .bind(properties.to_string())
-            .bind(to_epoch_millis(now))
-            .bind(id.0)
-            .execute(&mut *transaction)
-            .await
-            .map_err(database_error(action))?;
-        }
-        transaction.commit().await.map_err(database_error(action))?;
-        self.wake_job_workers();
-        Ok(())
-    }
-
     /// Replaces the properties of a job that is not running. Returns true if there was one.
     ///
     /// # Errors
@@ -303,126 +260,6 @@ impl JobQueues {
         );
         let query = query.bind(properties.to_string()).bind(id.0);
         Ok(self.execute_write("change a job's properties", query).await? > 0)
-    }
-
-    /// Removes held jobs whose work was not done.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn discard_held(&self, jobs: &[JobId]) -> Result<()> {
-        for id in jobs {
-            let query = sqlx::query("DELETE FROM job WHERE id = $1 AND state = 'HELD'").bind(id.0);
-            self.execute_write("discard held jobs", query).await?;
-        }
-        Ok(())
-    }
-
-    /// Returns the root that a follower has processed, if it has begun.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn follower_root(&self, follower: &str) -> Result<Option<String>> {
-        let action = "read a follower's root";
-        let row = sqlx::query("SELECT root FROM follower WHERE name = $1")
-            .bind(follower)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(database_error(action))?;
-        row.map(|row| row.try_get(0)).transpose().map_err(database_error(action))
-    }
-
-    /// Returns the roots that followers have processed. They will compare the next state with these roots.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn follower_roots(&self) -> Result<Vec<String>> {
-        let action = "read the followers' roots";
-        let rows = sqlx::query("SELECT root FROM follower").fetch_all(&self.pool).await;
-        let rows = rows.map_err(database_error(action))?;
-        rows.iter()
-            .map(|row| row.try_get(0))
-            .collect::<Result<_, _>>()
-            .map_err(database_error(action))
-    }
-
-    /// Transfers the position of one follower to several that replace it, and removes the former, all or none.
-    /// Followers that have a position keep it. Returns true if there was a position to transfer.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn split_follower(&self, follower: &str, into: &[String]) -> Result<bool> {
-        let action = "split a follower";
-        let mut transaction = self.begin_write(action).await?;
-        let row = sqlx::query("DELETE FROM follower WHERE name = $1 RETURNING root")
-            .bind(follower)
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(database_error(action))?;
-        let Some(row) = row else { return Ok(false) };
-        let root: String = row.try_get(0).map_err(database_error(action))?;
-        for name in into {
-            sqlx::query(
-                "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
-            )
-            .bind(&root)
-            .bind(name)
-            .execute(&mut *transaction)
-            .await
-            .map_err(database_error(action))?;
-        }
-        transaction.commit().await.map_err(database_error(action))?;
-        Ok(true)
-    }
-
-    /// Removes the position of a deleted follower, so that its root need not be retained.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub async fn remove_follower(&self, follower: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM follower WHERE name = $1").bind(follower);
-        self.execute_write("remove a follower", query).await.map(drop)
-    }
-
-    /// Advances a follower from one root to the next and stores the jobs that follow from the difference, all or none.
-    /// Returns true if the follower was still at the first root; otherwise nothing is stored.
-    ///
-    /// # Errors
-    /// As [`JobQueues::add_job`].
-    pub async fn advance_follower(
-        &self,
-        follower: &str,
-        (from, to): (Option<&str>, &str),
-        jobs: Vec<NewJob>,
-        now: SystemTime,
-    ) -> Result<bool> {
-        let action = "advance a follower";
-        let mut transaction = self.begin_write(action).await?;
-        let moved = match from {
-            Some(from) => {
-                sqlx::query("UPDATE follower SET root = $1 WHERE name = $2 AND root = $3")
-                    .bind(to)
-                    .bind(follower)
-                    .bind(from)
-            }
-            None => sqlx::query(
-                "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
-            )
-            .bind(to)
-            .bind(follower),
-        };
-        let moved = moved.execute(&mut *transaction).await.map_err(database_error(action))?;
-        if moved.rows_affected() == 0 {
-            return Ok(false);
-        }
-        for job in &jobs {
-            check_new_job(job)?;
-        }
-        let jobs: Vec<(NewJob, SystemTime)> = jobs.into_iter().map(|job| (job, now)).collect();
-        self.insert_jobs(&mut transaction, &jobs, None).await?;
-        transaction.commit().await.map_err(database_error(action))?;
-        self.remember_topics(&jobs);
-        self.wake_job_workers();
-        Ok(true)
     }
 
     /// Inserts jobs inside a transaction. Without a given state, the state of each depends on its delay.
@@ -468,7 +305,7 @@ impl JobQueues {
     }
 
     /// Records topics as stored, after the transaction has committed.
-    fn remember_topics(&self, jobs: &[(NewJob, SystemTime)]) {
+    pub(crate) fn remember_topics(&self, jobs: &[(NewJob, SystemTime)]) {
         let mut stored_topics = self.shared.stored_topics.lock();
         // The set is cleared occasionally, because it only saves a statement.
         if stored_topics.len() > 10_000 {
@@ -482,7 +319,7 @@ impl JobQueues {
     }
 }
 
-fn check_new_job(job: &NewJob) -> Result<()> {
+pub(crate) fn check_new_job(job: &NewJob) -> Result<()> {
     check_topic(&job.topic)?;
     // An estimate that avoids serialization: large properties consist mostly of texts.
     let bytes = job.properties.to_string().len();

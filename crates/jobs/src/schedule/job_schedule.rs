@@ -47,18 +47,26 @@ impl JobSchedule {
     }
 }
 
+/// The schedules of queues.
+#[derive(Debug, Clone)]
+pub struct JobSchedules {
+    queues: JobQueues,
+}
+
 impl JobQueues {
+    /// Returns the schedules.
+    #[must_use]
+    pub fn schedules(&self) -> JobSchedules {
+        JobSchedules { queues: self.clone() }
+    }
+}
+
+impl JobSchedules {
     /// Stores a schedule, or replaces the one of this name; an unchanged schedule keeps its next time.
     ///
     /// # Errors
     /// [`Error::InvalidSchedule`] if the rule is invalid or never fires; errors of the database.
-    pub async fn add_schedule(
-        &self,
-        name: &str,
-        rule: &str,
-        job: &NewJob,
-        now: SystemTime,
-    ) -> Result<()> {
+    pub async fn add(&self, name: &str, rule: &str, job: &NewJob, now: SystemTime) -> Result<()> {
         crate::queue::topic::check_topic(&job.topic)?;
         let refused = |reason: String| Error::InvalidSchedule { name: name.to_owned(), reason };
         let parsed = ScheduleRule::parse(rule).map_err(refused)?;
@@ -78,10 +86,10 @@ impl JobQueues {
         .bind(to_epoch_millis(next))
         .bind(job.tenant.as_str())
         .bind(job.user.as_str())
-        .execute(&self.pool)
+        .execute(&self.queues.pool)
         .await
         .map_err(database_error("store a schedule"))?;
-        self.wake_job_workers();
+        self.queues.wake_job_workers();
         Ok(())
     }
 
@@ -89,10 +97,10 @@ impl JobQueues {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn remove_schedule(&self, name: &str) -> Result<bool> {
+    pub async fn remove(&self, name: &str) -> Result<bool> {
         let done = sqlx::query("DELETE FROM job_schedule WHERE name = $1")
             .bind(name)
-            .execute(&self.pool)
+            .execute(&self.queues.pool)
             .await
             .map_err(database_error("remove a schedule"))?;
         Ok(done.rows_affected() > 0)
@@ -103,32 +111,28 @@ impl JobQueues {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn run_schedule_now(
-        &self,
-        name: &str,
-        user: &str,
-        now: SystemTime,
-    ) -> Result<Option<JobId>> {
-        let row = sqlx::query(SELECT_SCHEDULE_SQL).bind(name).fetch_optional(&self.pool).await;
+    pub async fn run_now(&self, name: &str, user: &str, now: SystemTime) -> Result<Option<JobId>> {
+        let row =
+            sqlx::query(SELECT_SCHEDULE_SQL).bind(name).fetch_optional(&self.queues.pool).await;
         let Some(row) = row.map_err(database_error(READ_SCHEDULES_ACTION))? else {
             return Ok(None);
         };
         let schedule = JobSchedule { user: user.to_owned(), ..schedule_from_row(&row)? };
-        Ok(Some(self.add_job(schedule.into_job(), now).await?))
+        Ok(Some(self.queues.add_job(schedule.into_job(), now).await?))
     }
 
     /// Pauses or resumes a schedule. Returns true if it exists.
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn set_schedule_paused(&self, name: &str, is_paused: bool) -> Result<bool> {
+    pub async fn set_paused(&self, name: &str, is_paused: bool) -> Result<bool> {
         let done = sqlx::query("UPDATE job_schedule SET is_paused = $1 WHERE name = $2")
             .bind(i64::from(is_paused))
             .bind(name)
-            .execute(&self.pool)
+            .execute(&self.queues.pool)
             .await
             .map_err(database_error("pause a schedule"))?;
-        self.wake_job_workers();
+        self.queues.wake_job_workers();
         Ok(done.rows_affected() > 0)
     }
 
@@ -136,8 +140,8 @@ impl JobQueues {
     ///
     /// # Errors
     /// If the database fails.
-    pub async fn list_schedules(&self) -> Result<Vec<JobSchedule>> {
-        let rows = sqlx::query(SELECT_ALL_SCHEDULES_SQL).fetch_all(&self.pool).await;
+    pub async fn list(&self) -> Result<Vec<JobSchedule>> {
+        let rows = sqlx::query(SELECT_ALL_SCHEDULES_SQL).fetch_all(&self.queues.pool).await;
         rows.map_err(database_error(READ_SCHEDULES_ACTION))?.iter().map(schedule_from_row).collect()
     }
 }

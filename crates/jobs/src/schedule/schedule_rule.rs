@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use jiff::civil::{Date, DateTime, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use tympan_notation::parse_duration;
 
 /// A rule for the run times of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,24 +22,18 @@ pub enum ScheduleRule {
 }
 
 impl ScheduleRule {
-    /// Parses a rule: a Quartz expression, `every 90s` or `every 500ms`, or `at` and a number of milliseconds since
+    /// Parses a rule: a Quartz expression, `every 90s` or `every 1h30m`, or `at` and a number of milliseconds since
     /// 1970.
     ///
     /// # Errors
     /// A message that describes the expected format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if let Some(span) = text.strip_prefix("every ") {
-            let span = span.trim();
-            let (number, unit) = match span.strip_suffix("ms") {
-                Some(number) => (Some(number), 1),
-                None => (span.strip_suffix('s'), 1000),
+        if let Some(period) = text.strip_prefix("every ") {
+            return match parse_duration(period) {
+                Ok(period) if period >= Duration::from_millis(1) => Ok(Self::Interval(period)),
+                _ => Err(format!("`{text}` is not a period; write `every 90s` or `every 1h30m`")),
             };
-            let millis = number.and_then(|number| number.parse::<u64>().ok());
-            let millis = millis.filter(|millis| *millis > 0);
-            return millis
-                .map(|millis| Self::Interval(Duration::from_millis(millis.saturating_mul(unit))))
-                .ok_or_else(|| format!("`{text}` is not a period; write `every 90s`"));
         }
         if let Some(millis) = text.strip_prefix("at ") {
             let millis = millis.trim().parse::<u64>();
@@ -327,6 +322,7 @@ mod tests {
             &["2027-01-01T08:00:00Z", "2027-01-01T10:00:00Z"],
         );
         check("every 90s", "2026-01-01T00:00:00Z", &["2026-01-01T00:01:30Z"]);
+        check("every 1h30m", "2026-01-01T00:00:00Z", &["2026-01-01T01:30:00Z"]);
     }
 
     #[test]

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 use tracing::{error, info, warn};
+use tympan_notation::error_chain_text;
 
-use crate::error::format_error_chain;
 use crate::queue::queue_config::{QueueConfig, QueueSet};
 use crate::queue::topic::TopicPattern;
 use crate::worker::job_executor::{EndedAttempt, JobExecutor};
@@ -53,7 +53,7 @@ pub struct JobWorkerOptions {
     /// Maximum time for running jobs to end when the worker stops.
     pub drain_timeout: Duration,
     /// Values by name that must be the same in all processes on the database, such as the folder of their blobs. See
-    /// [`JobQueues::find_fact_mismatches`].
+    /// [`JobStatistics::find_fact_mismatches`].
     pub shared_facts: BTreeMap<String, String>,
     /// The clock for the removal of ended jobs.
     pub removal_clock: RemovalClock,
@@ -268,7 +268,7 @@ impl JobWorker {
                 wait
             }
             Err(failure) => {
-                let reason = format_error_chain(&failure);
+                let reason = error_chain_text(&failure);
                 if !std::mem::replace(&mut loop_state.is_failing, true) {
                     error!(reason, "cannot process queues");
                 }
@@ -300,7 +300,7 @@ impl JobWorker {
                 loop_state.ended_attempts.push(attempt);
             }
             if let Err(failure) = self.state.run_round(loop_state, SystemTime::now()).await {
-                warn!(reason = %format_error_chain(&failure), "cannot store ended jobs");
+                warn!(reason = %error_chain_text(&failure), "cannot store ended jobs");
             }
             let runs = loop_state
                 .claimed_jobs
@@ -316,7 +316,7 @@ impl JobWorker {
             }
         }
         if let Err(failure) = self.state.shut_down(loop_state).await {
-            warn!(reason = %format_error_chain(&failure), "cannot record that the worker stopped");
+            warn!(reason = %error_chain_text(&failure), "cannot record that the worker stopped");
         }
         self.state.queue_load.lock().clear();
     }

@@ -94,7 +94,7 @@ impl JobWorkerState {
             set.config_for_queue(name).map(|config| self.queue_allowance(config))
         });
         for (job, queue, is_counted) in claimed {
-            self.accept_claimed(loop_state, (job, queue, is_counted), &set, began);
+            self.accept_claimed(loop_state, job, &queue, is_counted, &set, began);
         }
         if has_renewed {
             loop_state.leases_renewed_at = Some(began);
@@ -136,7 +136,9 @@ impl JobWorkerState {
     fn accept_claimed(
         &self,
         loop_state: &mut WorkerLoopState,
-        (mut job, queue, is_counted): (Job, String, bool),
+        mut job: Job,
+        queue: &str,
+        is_counted: bool,
         set: &QueueSet,
         began: Instant,
     ) {
@@ -154,7 +156,7 @@ impl JobWorkerState {
             attempt: job.attempt,
             run_at,
             context: context.clone(),
-            queue: queue.clone(),
+            queue: queue.to_owned(),
             is_attempt_counted: is_counted,
             is_stop_requested: false,
         };
@@ -171,7 +173,7 @@ impl JobWorkerState {
                 .push(failed(format!("the process that ran it ended in each of {spent} attempts")));
         } else if let Some(handler) = self.find_handler(&topic) {
             loop_state.executor.push_ready(
-                &queue,
+                queue,
                 self.queue_allowance(config),
                 ReadyJob { job, context, handler },
             );
@@ -485,19 +487,14 @@ impl JobWorkerState {
                         .any(|claimed_job| claimed_job.queue == name)
                 {
                     claimed.extend(
-                        self.claim_ordered_job(transaction, loop_state, (set, &name, &lanes), now)
+                        self.claim_ordered_job(transaction, loop_state, set, &name, &lanes, now)
                             .await?,
                     );
                 }
             } else {
                 claimed.extend(
-                    self.claim_unordered_jobs(
-                        transaction,
-                        loop_state,
-                        (&name, config, &lanes),
-                        now,
-                    )
-                    .await?,
+                    self.claim_unordered_jobs(transaction, loop_state, &name, config, &lanes, now)
+                        .await?,
                 );
             }
         }
@@ -508,7 +505,9 @@ impl JobWorkerState {
         &self,
         transaction: &mut WriteTransaction,
         loop_state: &mut WorkerLoopState,
-        (set, name, lanes): (&QueueSet, &str, &[JobLane]),
+        set: &QueueSet,
+        name: &str,
+        lanes: &[JobLane],
         now: SystemTime,
     ) -> Result<Option<(Job, String, bool)>> {
         if lanes.iter().any(|lane| !loop_state.known_topics.contains(&lane.topic)) {
@@ -540,7 +539,9 @@ impl JobWorkerState {
         &self,
         transaction: &mut WriteTransaction,
         loop_state: &mut WorkerLoopState,
-        (name, config, lanes): (&str, &QueueConfig, &[JobLane]),
+        name: &str,
+        config: &QueueConfig,
+        lanes: &[JobLane],
         now: SystemTime,
     ) -> Result<Vec<(Job, String, bool)>> {
         let parallel = config.max_parallel.job_limit(self.options.cores).min(self.options.threads);

@@ -286,10 +286,10 @@ impl WorkflowEngine {
     /// database.
     pub async fn step_back(
         &self,
-        (item, to): (i64, Option<&str>),
+        item: i64,
+        to: Option<&str>,
         names: &[String],
-        (user, comment): (&str, Option<&str>),
-        now: SystemTime,
+        action: &StepActionContext<'_>,
     ) -> Result<()> {
         let id = self.require_assigned_item(item, names).await?;
         let routes = self.back_targets(item).await?;
@@ -305,8 +305,7 @@ impl WorkflowEngine {
             ))
         };
         let target = target.ok_or_else(nowhere)?;
-        let moving = StepActionContext { user, comment, now };
-        if self.jump_to_step((item, id), target, "stepped back", &moving).await? {
+        if self.jump_to_step((item, id), target, "stepped back", action).await? {
             Ok(())
         } else {
             Err(Error::Workflow(format!("the step {item} is not open")))

@@ -51,10 +51,14 @@ pub(crate) struct LockedWorkflow {
 }
 
 /// The user who advances an instance, and their comment.
-pub(crate) struct StepActionContext<'a> {
-    pub(crate) user: &'a str,
-    pub(crate) comment: Option<&'a str>,
-    pub(crate) now: SystemTime,
+#[derive(Debug, Clone, Copy)]
+pub struct StepActionContext<'a> {
+    /// The user.
+    pub user: &'a str,
+    /// The comment for the history.
+    pub comment: Option<&'a str>,
+    /// The time of the action.
+    pub now: SystemTime,
 }
 
 /// The completion of a step.

@@ -16,10 +16,11 @@ use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 use tracing::{info, warn};
 use tympan_content::{
-    ChangeCursor, FeedChangeKind, Node, NodeChange, NodePath, Repository, RevisionChanges, Snapshot,
+    ChangeCursor, FeedChangeKind, Node, NodeChange, NodePath, Repository, RevisionChanges,
+    Snapshot, is_path_within,
 };
+use tympan_notation::error_chain_text;
 
-use crate::error::format_error_chain;
 use crate::follower_loop::{ChangesAfterCursor, FollowerLoop, read_changes_after};
 use crate::osgi_config::node_properties_as_json;
 use crate::workflow::engine::{WorkflowEngine, WorkflowStart};
@@ -219,7 +220,7 @@ impl WorkflowLauncher {
         while !rounds.is_stopped() {
             let done = self.process_next_changes(SystemTime::now()).await;
             let wait = done.map(|is_end| if is_end { POLL_INTERVAL } else { Duration::ZERO });
-            rounds.finish_round(wait.map_err(|failure| format_error_chain(&failure))).await;
+            rounds.finish_round(wait.map_err(|failure| error_chain_text(&failure))).await;
         }
     }
 
@@ -228,7 +229,7 @@ impl WorkflowLauncher {
     /// # Errors
     /// If content or the database fail.
     pub async fn process_next_changes(&self, now: SystemTime) -> Result<bool> {
-        let stored = self.engine.queues().follower_root(LAUNCHER_FOLLOWER_NAME).await?;
+        let stored = self.engine.queues().followers().root_of(LAUNCHER_FOLLOWER_NAME).await?;
         let (this, from) = (self.clone(), stored.clone());
         let look = tokio::task::spawn_blocking(move || this.collect_starts(from.as_deref())).await;
         let look = look.map_err(|error| Error::Workflow(error.to_string()))??;
@@ -295,14 +296,11 @@ impl WorkflowLauncher {
         }
         for (path, model) in models.find_models(&self.repository.snapshot()?)? {
             let fault = model.and_then(|model| self.engine.check_model(&model)).err();
-            let is_in = |changed: &&str| {
-                let rest = changed.strip_prefix(&*path);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
+            let is_in = |changed: &&str| is_path_within(changed, &path);
             if let Some(fault) = fault.filter(|_| changed.iter().any(is_in)) {
                 warn!(
                     path,
-                    reason = format_error_chain(&fault),
+                    reason = error_chain_text(&fault),
                     "cannot start a workflow model that was saved"
                 );
             }
@@ -344,7 +342,7 @@ impl WorkflowLauncher {
                     Err(failure) => {
                         warn!(
                             path = rule.path,
-                            reason = format_error_chain(&failure),
+                            reason = error_chain_text(&failure),
                             "cannot start the workflow of a launcher"
                         );
                     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
-use tympan_content::{JCR_CONTENT, Node, NodePath, Snapshot};
+use tympan_content::{JCR_CONTENT, Node, NodePath, Snapshot, is_path_within};
 
 use crate::osgi_config::node_properties_as_json;
 use crate::workflow::model_step::{WorkflowStep, WorkflowStepKind};
@@ -71,9 +71,8 @@ impl WorkflowModelRoots {
     pub fn new(roots: &[String]) -> Result<Self> {
         let root = |text: &String| {
             let root = NodePath::new(text)?;
-            let is_open = FORBIDDEN_MODEL_ROOTS
-                .iter()
-                .any(|open| root.as_str() == *open || is_same_or_below(&root, open));
+            let is_open =
+                FORBIDDEN_MODEL_ROOTS.iter().any(|open| is_path_within(root.as_str(), open));
             if root.is_root() || is_open {
                 return Err(Error::Workflow(format!(
                     "`{text}` cannot hold workflow models: every editor can write there, and a model decides \
@@ -88,7 +87,7 @@ impl WorkflowModelRoots {
     /// Returns true if models are read at a path.
     pub(crate) fn contains_path(&self, path: &str) -> bool {
         NodePath::new(path)
-            .is_ok_and(|path| self.0.iter().any(|root| is_same_or_below(&path, root.as_str())))
+            .is_ok_and(|path| self.0.iter().any(|root| path != *root && path.is_within(root)))
     }
 
     /// Reads the model at a path, which may be that of its page, its content or the model itself.
@@ -146,10 +145,6 @@ impl WorkflowModelRoots {
         }
         Ok(())
     }
-}
-
-fn is_same_or_below(path: &NodePath, root: &str) -> bool {
-    path.as_str().strip_prefix(root).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl WorkflowModel {

@@ -185,7 +185,7 @@ impl WorkflowEngine {
         rows.iter().map(work_item_from_row).collect()
     }
 
-    /// Completes a participant's step, by the route to `route` if there are several. `names` are the user and their
+    /// Completes a participant's step with `data` for later steps, by the route to `route` if there are several. `names` are the user and their
     /// groups; only steps assigned to one of them are completed. If `names` is empty, the assignee is not checked.
     ///
     /// # Errors
@@ -194,13 +194,12 @@ impl WorkflowEngine {
         &self,
         item: i64,
         names: &[String],
-        (user, comment): (&str, Option<&str>),
-        (route, data): (Option<&str>, Map<String, Json>),
-        now: SystemTime,
+        route: Option<&str>,
+        data: Map<String, Json>,
+        action: &StepActionContext<'_>,
     ) -> Result<()> {
         let id = self.require_assigned_item(item, names).await?;
-        let moving = StepActionContext { user, comment, now };
-        if self.complete_step((item, id), data, route, &moving).await? {
+        if self.complete_step((item, id), data, route, action).await? {
             Ok(())
         } else {
             Err(Error::Workflow(format!("the step {item} is not open")))

@@ -11,7 +11,7 @@ use tympan_content::{LookupIndex, Repository};
 
 use crate::workflow::model::{WorkflowModel, WorkflowModelRoots};
 use crate::workflow::model_step::WorkflowStepKind;
-use crate::workflow::workflow_handler::{StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepRun, WorkflowProcess};
 use crate::{Error, Result};
 
 /// Selects the participant of a dynamic participant's step when it begins. It may be called more than once.

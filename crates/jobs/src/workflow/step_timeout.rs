@@ -15,6 +15,7 @@
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value as Json};
+use tympan_notation::parse_duration;
 
 use crate::workflow::model_step::WorkflowStep;
 
@@ -49,7 +50,7 @@ impl StepTimeout {
             step.text_argument("timeout"),
             parse_json_number(step.arguments.get("timeoutMillis")),
         ) {
-            (Some(text), _) => Some(parse_duration(text)?),
+            (Some(text), _) => Some(parse_duration(text).map_err(|error| error.to_string())?),
             (None, Some(millis)) => Some(Duration::from_millis(millis)),
             (None, None) => None,
         };
@@ -102,22 +103,6 @@ pub(crate) fn parse_json_number(value: Option<&Json>) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-/// Parses `90s`, `15m`, `36h` or `2d`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let wrong = || format!("`{text}` is not a duration; write `90s`, `15m`, `36h` or `2d`");
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        _ => return Err(wrong()),
-    };
-    let count: u64 = text.trim_end_matches(unit).trim().parse().map_err(|_| wrong())?;
-    Ok(Duration::from_secs(count.saturating_mul(seconds)))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -158,7 +143,7 @@ mod tests {
         );
         check(
             &json!({ "timeout": "soon" }),
-            "`soon` is not a duration; write `90s`, `15m`, `36h` or `2d`",
+            "`soon` is not a duration; write numbers with units, such as `250ms`, `90s`, `30m`, `1h30m`, `1.5h` or `2d`",
         );
     }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value as Json, json};
 use tokio::runtime::Handle;
+use tympan_notation::error_chain_text;
 
-use crate::error::format_error_chain;
 use crate::queue::sql::WriteTransaction;
 use crate::workflow::engine::{LockedWorkflow, StepActionContext, WorkflowEngine};
 use crate::workflow::model_step::WorkflowStep;
@@ -101,9 +101,9 @@ impl JobHandler for StepTimeoutHandler {
         match self.runtime.block_on(self.handle_late_step(item)) {
             Ok(outcome) => outcome,
             Err(error) if error.is_transient() => {
-                JobOutcome::Retry { after: None, reason: format_error_chain(&error) }
+                JobOutcome::Retry { after: None, reason: error_chain_text(&error) }
             }
-            Err(error) => JobOutcome::Failed { reason: format_error_chain(&error) },
+            Err(error) => JobOutcome::Failed { reason: error_chain_text(&error) },
         }
     }
 }

@@ -116,14 +116,16 @@ async fn killed_workers_lose_no_job() {
         seed ^= seed << 17;
         // The point is a number of runs that were seen, so that it lies in the middle of work.
         let wanted = lines(dir.path()).len() + usize::try_from(seed % 50).unwrap() + 1;
-        while lines(dir.path()).len() < wanted && queues.count_jobs("a/b").await.unwrap() > 0 {
+        while lines(dir.path()).len() < wanted
+            && queues.statistics().count_jobs("a/b").await.unwrap() > 0
+        {
             tokio::task::yield_now().await;
         }
         child.kill().unwrap();
         child.wait().unwrap();
     }
     let mut child = start(dir.path());
-    while queues.count_jobs("a/b").await.unwrap() > 0 {
+    while queues.statistics().count_jobs("a/b").await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
     child.kill().unwrap();

@@ -46,7 +46,7 @@ async fn jobs_come_in_order_and_once() {
             queues.finish_job(job.id, "w").await.unwrap();
         }
         assert!(any(&queues, "w", at(1)).await.is_none());
-        assert_eq!(queues.count_jobs("a/t").await.unwrap(), 0);
+        assert_eq!(queues.statistics().count_jobs("a/t").await.unwrap(), 0);
     }
 }
 
@@ -57,7 +57,7 @@ async fn a_dead_workers_job_runs_again_after_its_lease() {
         queues.add_job(new_job(json!(1)), at(0)).await.unwrap();
         let job = ordered(&queues, "dead", at(0)).await.unwrap();
         assert!(ordered(&queues, "w", at(59)).await.is_none());
-        assert_eq!(queues.next_ordered_run("a/t").await.unwrap(), Some(at(60)));
+        assert_eq!(queues.statistics().next_ordered_run("a/t").await.unwrap(), Some(at(60)));
         let again = ordered(&queues, "w", at(60)).await.unwrap();
         assert_eq!((again.id, again.attempt), (job.id, 2));
         assert!(matches!(queues.finish_job(job.id, "dead").await, Err(Error::LeaseLost(_))));
@@ -124,7 +124,7 @@ async fn the_same_key_is_the_same_job() {
         let two = queues.add_job(new_job(json!(2)).with_key("k"), at(0)).await.unwrap();
         let other =
             queues.add_job(NewJob::new("a/other", json!(1)).with_key("k"), at(0)).await.unwrap();
-        assert_eq!((one, queues.count_jobs("a/t").await.unwrap()), (two, 1));
+        assert_eq!((one, queues.statistics().count_jobs("a/t").await.unwrap()), (two, 1));
         assert_ne!(one, other, "a key belongs to its topic");
         let all = vec![
             new_job(json!(3)),
@@ -216,8 +216,11 @@ async fn jobs_added_at_once_are_all_there_and_share_their_syncs() {
 async fn held_jobs_wait_for_their_release_and_survive_a_crash() {
     for place in both() {
         let queues = place.open().await;
-        let ids =
-            queues.add_held_jobs(vec![new_job(json!(1)), new_job(json!(2))], at(0)).await.unwrap();
+        let ids = queues
+            .held_jobs()
+            .add(vec![new_job(json!(1)), new_job(json!(2))], at(0))
+            .await
+            .unwrap();
         queues.add_job(new_job(json!(3)), at(0)).await.unwrap();
         assert!(ordered(&queues, "w", at(1)).await.is_none(), "the order holds");
         let late = ordered(&queues, "w", at(600)).await.unwrap();
@@ -228,17 +231,20 @@ async fn held_jobs_wait_for_their_release_and_survive_a_crash() {
         queues.finish_job(second.id, "w").await.unwrap();
         let third = ordered(&queues, "w", at(600)).await.unwrap();
         queues.finish_job(third.id, "w").await.unwrap();
-        let ids =
-            queues.add_held_jobs(vec![new_job(json!(4)), new_job(json!(5))], at(0)).await.unwrap();
+        let ids = queues
+            .held_jobs()
+            .add(vec![new_job(json!(4)), new_job(json!(5))], at(0))
+            .await
+            .unwrap();
         queues.add_job(new_job(json!(6)), at(0)).await.unwrap();
-        queues.discard_held(&ids[1..]).await.unwrap();
-        queues.release_held(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
+        queues.held_jobs().discard(&ids[1..]).await.unwrap();
+        queues.held_jobs().release(&[(ids[0], json!("known by now"))], at(1)).await.unwrap();
         for expected in [json!("known by now"), json!(6)] {
             let job = ordered(&queues, "w", at(1)).await.unwrap();
             assert_eq!(job.properties, expected);
             queues.finish_job(job.id, "w").await.unwrap();
         }
-        queues.add_held_jobs(vec![new_job(json!("orphan"))], at(2)).await.unwrap();
+        queues.held_jobs().add(vec![new_job(json!("orphan"))], at(2)).await.unwrap();
         drop(queues);
         let queues = place.open().await;
         assert_eq!(queues.release_all_claims().await.unwrap(), 1);
@@ -252,16 +258,16 @@ async fn a_follower_and_its_jobs_move_together_and_once() {
     for place in both() {
         let queues = place.open().await;
         let jobs = || vec![new_job(json!("a to b"))];
-        assert_eq!(queues.follower_root("f").await.unwrap(), None);
-        assert!(queues.advance_follower("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
-        assert!(queues.advance_follower("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap());
+        assert_eq!(queues.followers().root_of("f").await.unwrap(), None);
+        assert!(queues.followers().advance("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
+        assert!(queues.followers().advance("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap());
         assert!(
-            !queues.advance_follower("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap(),
+            !queues.followers().advance("f", (Some("a"), "b"), jobs(), at(0)).await.unwrap(),
             "the second is too late"
         );
-        assert!(!queues.advance_follower("f", (None, "a"), jobs(), at(0)).await.unwrap());
-        assert_eq!(queues.follower_root("f").await.unwrap().as_deref(), Some("b"));
-        assert_eq!(queues.count_jobs("a/t").await.unwrap(), 1);
+        assert!(!queues.followers().advance("f", (None, "a"), jobs(), at(0)).await.unwrap());
+        assert_eq!(queues.followers().root_of("f").await.unwrap().as_deref(), Some("b"));
+        assert_eq!(queues.statistics().count_jobs("a/t").await.unwrap(), 1);
     }
 }
 
@@ -270,20 +276,25 @@ async fn a_place_is_divided_once_and_forgotten() {
     for place in both() {
         let queues = place.open().await;
         let names = ["f/one", "f/two", "f/three"].map(str::to_owned);
-        assert!(!queues.split_follower("f", &names).await.unwrap(), "there is nothing to divide");
-        assert_eq!(queues.follower_root("f/one").await.unwrap(), None);
-        assert!(queues.advance_follower("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
-        assert!(queues.advance_follower("f/three", (None, "c"), Vec::new(), at(0)).await.unwrap());
+        assert!(
+            !queues.followers().split("f", &names).await.unwrap(),
+            "there is nothing to divide"
+        );
+        assert_eq!(queues.followers().root_of("f/one").await.unwrap(), None);
+        assert!(queues.followers().advance("f", (None, "a"), Vec::new(), at(0)).await.unwrap());
+        assert!(
+            queues.followers().advance("f/three", (None, "c"), Vec::new(), at(0)).await.unwrap()
+        );
         // Whoever begins first does it for all.
-        let (one, two) =
-            tokio::join!(queues.split_follower("f", &names), queues.split_follower("f", &names));
+        let followers = queues.followers();
+        let (one, two) = tokio::join!(followers.split("f", &names), followers.split("f", &names));
         assert_eq!([one.unwrap(), two.unwrap()].iter().filter(|done| **done).count(), 1);
         for (name, root) in [("f", None), ("f/one", Some("a")), ("f/two", Some("a"))] {
-            assert_eq!(queues.follower_root(name).await.unwrap().as_deref(), root, "{name}");
+            assert_eq!(queues.followers().root_of(name).await.unwrap().as_deref(), root, "{name}");
         }
-        assert_eq!(queues.follower_root("f/three").await.unwrap().as_deref(), Some("c"));
-        queues.remove_follower("f/two").await.unwrap();
-        let mut left = queues.follower_roots().await.unwrap();
+        assert_eq!(queues.followers().root_of("f/three").await.unwrap().as_deref(), Some("c"));
+        queues.followers().remove("f/two").await.unwrap();
+        let mut left = queues.followers().all_roots().await.unwrap();
         left.sort();
         assert_eq!(left, ["a", "c"]);
     }

@@ -12,6 +12,7 @@ use tympan_jobs::{
     Job, JobContext, JobFilter, JobHandler, JobOutcome, JobState, JobWorker, JobWorkerOptions,
     NewJob,
 };
+use tympan_testkit::condition_wait::wait_until_async;
 
 use crate::place::both;
 
@@ -58,9 +59,11 @@ async fn many_jobs_are_listed_and_removed_in_parts() {
         let (stop, stopped) = watch::channel(false);
         let begun = Instant::now();
         let working = tokio::spawn(worker.run(stopped));
-        while queues.topic_statistics().await.unwrap()["many/failing"].given_up < count as u64 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        wait_until_async("all jobs are given up", async || {
+            queues.statistics().topic_statistics().await.unwrap()["many/failing"].given_up
+                >= count as u64
+        })
+        .await;
         timed("failed", begun);
         stop.send_replace(true);
         working.await.unwrap();
@@ -84,7 +87,7 @@ async fn many_jobs_are_listed_and_removed_in_parts() {
         assert_eq!(listed, count);
         timed("those that failed listed, 1000 a page, among as many that wait", begun);
         let begun = Instant::now();
-        let topics = queues.topic_statistics().await.unwrap();
+        let topics = queues.statistics().topic_statistics().await.unwrap();
         assert_eq!(
             (topics["many/waiting"].queued, topics["many/failing"].given_up),
             (count as u64, count as u64)

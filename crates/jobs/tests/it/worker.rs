@@ -13,6 +13,7 @@ use tympan_jobs::{
     JobWorkerOptions, MaxParallel, NewJob, QUEUE_FACTORY, QueueConfig, QueueKind, RemovalClock,
     ScheduleRule, TopicPattern,
 };
+use tympan_testkit::condition_wait::wait_until_async;
 
 use crate::place::{Place, both};
 
@@ -133,7 +134,7 @@ async fn every_job_runs_once_and_not_more_at_once_than_allowed() {
         assert_eq!(seen, (0..300).collect::<Vec<_>>());
         assert!((1..=2).contains(&most.load(Ordering::SeqCst)), "{most:?}");
         running.until(<[Job]>::is_empty).await;
-        let topics = running.queues.topic_statistics().await.unwrap();
+        let topics = running.queues.statistics().topic_statistics().await.unwrap();
         assert_eq!(topics["a/b"].finished, 300);
         running.stop().await;
     }
@@ -210,7 +211,10 @@ async fn running_jobs_tell_how_far_they_are_and_hear_that_they_stop() {
         assert!(running.queues.request_stop(seen[0].id).await.unwrap());
         running.next().await;
         running.until(|jobs| jobs[0].state == JobState::Stopped).await;
-        assert_eq!(running.queues.topic_statistics().await.unwrap()["a/b"].cancelled, 1);
+        assert_eq!(
+            running.queues.statistics().topic_statistics().await.unwrap()["a/b"].cancelled,
+            1
+        );
         running.stop().await;
     }
 }
@@ -249,7 +253,7 @@ async fn a_paused_queue_begins_nothing_and_others_go_on() {
     for _ in 0..3 {
         assert_eq!(running.next().await.topic, "a/two");
     }
-    assert_eq!(running.queues.count_jobs("a/one").await.unwrap(), 3);
+    assert_eq!(running.queues.statistics().count_jobs("a/one").await.unwrap(), 3);
     assert!(running.queues.resume_queue("one").await.unwrap());
     for _ in 0..3 {
         assert_eq!(running.next().await.topic, "a/one");
@@ -276,7 +280,7 @@ async fn a_queue_for_one_model_takes_its_jobs_at_once() {
     running.queues.add_jobs(jobs(general, 1), SystemTime::now()).await.unwrap();
     running.until(|jobs| jobs[0].state == JobState::Active).await;
     running.queues.add_jobs(jobs(special, 2), SystemTime::now()).await.unwrap();
-    let seen = running.queues.topic_statistics().await.unwrap();
+    let seen = running.queues.statistics().topic_statistics().await.unwrap();
     assert!(seen.contains_key(special), "topics are listed with their model");
     assert_eq!(running.worker.queue_set().queue_for_topic(special).name, "general");
     running
@@ -324,7 +328,7 @@ async fn what_a_living_process_reserves_is_left_to_it() {
         };
         let mut assets =
             start_with(place.open().await, own, Vec::new(), "a/**", |_, _| JobOutcome::Done);
-        while assets.queues.live_workers(SystemTime::now()).await.unwrap().is_empty() {
+        while assets.queues.statistics().live_workers(SystemTime::now()).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
         let mut author = start(&place, Vec::new(), |_, _| JobOutcome::Done).await;
@@ -358,7 +362,7 @@ async fn a_worker_that_stops_lets_jobs_end_and_gives_back_the_rest() {
         let left = queues.list_jobs(&JobFilter::default(), 10).await.unwrap();
         let states: Vec<_> = left.iter().map(|job| (job.state, job.attempt)).collect();
         assert_eq!(states, [(JobState::Queued, 0); 3], "what was stopped by the stop is not spent");
-        assert!(queues.live_workers(SystemTime::now()).await.unwrap().is_empty());
+        assert!(queues.statistics().live_workers(SystemTime::now()).await.unwrap().is_empty());
     }
 }
 
@@ -448,15 +452,15 @@ async fn schedules_add_their_job_and_move_on() {
         let queues = place.open().await;
         let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let job = NewJob::new("a/b", json!("again"));
-        queues.add_schedule("nightly", "0 0 2 * * ?", &job, long_ago).await.unwrap();
-        let first = queues.list_schedules().await.unwrap();
+        queues.schedules().add("nightly", "0 0 2 * * ?", &job, long_ago).await.unwrap();
+        let first = queues.schedules().list().await.unwrap();
         assert_eq!(
             first[0].next_run,
             ScheduleRule::parse("0 0 2 * * ?").unwrap().next_run_after(long_ago)
         );
-        queues.add_schedule("nightly", "0 0 2 * * ?", &job, SystemTime::now()).await.unwrap();
+        queues.schedules().add("nightly", "0 0 2 * * ?", &job, SystemTime::now()).await.unwrap();
         assert_eq!(
-            queues.list_schedules().await.unwrap(),
+            queues.schedules().list().await.unwrap(),
             first,
             "what stays the same keeps its time"
         );
@@ -464,10 +468,12 @@ async fn schedules_add_their_job_and_move_on() {
             start_with(queues, options("w"), Vec::new(), "a/**", |_, _| JobOutcome::Done);
         assert_eq!(running.next().await.properties, json!("again"));
         running.until(<[Job]>::is_empty).await;
-        let next = running.queues.list_schedules().await.unwrap()[0].next_run.unwrap();
+        let next = running.queues.schedules().list().await.unwrap()[0].next_run.unwrap();
         assert!(next > SystemTime::now(), "times that passed are made up for once");
-        assert!(running.queues.add_schedule("bad", "0 0 0 30 2 ?", &job, long_ago).await.is_err());
-        assert!(running.queues.remove_schedule("nightly").await.unwrap());
+        assert!(
+            running.queues.schedules().add("bad", "0 0 0 30 2 ?", &job, long_ago).await.is_err()
+        );
+        assert!(running.queues.schedules().remove("nightly").await.unwrap());
         running.stop().await;
     }
 }
@@ -513,7 +519,7 @@ async fn callers_that_add_at_the_same_time_share_one_write() {
 
 /// As on a full disk: the engine ends transactions by itself. When there is room again, queues are worked off.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_goes_on_when_the_disk_has_room_again() {
+async fn a_worker_goes_on_when_the_disk_has_space_again() {
     let dir = tempfile::tempdir().unwrap();
     let state = tympan_testkit::StateDatabase::open(&dir.path().join("state.db")).await.unwrap();
     state.migrate_tables("jobs", tympan_jobs::JOB_MIGRATIONS).await.unwrap();
@@ -529,13 +535,12 @@ async fn a_worker_goes_on_when_the_disk_has_room_again() {
     let mut running =
         start_with(queues.clone(), options("one"), Vec::new(), "a/b", |_, _| JobOutcome::Done);
     queues.add_job(NewJob::new("a/b", json!({})), SystemTime::now()).await.unwrap();
-    while !running.worker.claim_fault().is_some_and(|fault| fault.contains("the disk is full")) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until_async("the worker tells of the full disk", async || {
+        running.worker.claim_fault().is_some_and(|fault| fault.contains("the disk is full"))
+    })
+    .await;
     sqlx::query("DELETE FROM full").execute(state.pool()).await.unwrap();
     assert_eq!(running.next().await.topic, "a/b");
-    while running.worker.claim_fault().is_some() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until_async("the worker goes on", async || running.worker.claim_fault().is_none()).await;
     running.stop().await;
 }

@@ -10,8 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tympan_content::{NodePath, Property, Repository, Subtree, Value};
 use tympan_jobs::workflow::{
-    StepOutcome, StepRegistry, StepRun, WorkflowEngine, WorkflowFilter, WorkflowHandler,
-    WorkflowLauncher, WorkflowModelRoots, WorkflowProcess, WorkflowStart, WorkflowState,
+    StepActionContext, StepOutcome, StepRegistry, StepRun, WorkflowEngine, WorkflowFilter,
+    WorkflowHandler, WorkflowLauncher, WorkflowModelRoots, WorkflowProcess, WorkflowStart,
+    WorkflowState,
 };
 use tympan_jobs::{JobContext, JobFilter, JobQueues, JobWorker, JobWorkerOptions, WORKFLOW_TOPIC};
 
@@ -191,15 +192,8 @@ async fn processes_people_and_splits_come_to_an_end() {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let (workflows, item, data) = (running.workflows.clone(), items[0].id, data.clone());
             async move {
-                workflows
-                    .complete_participant_step(
-                        item,
-                        &names,
-                        ("cara", Some("blurred")),
-                        (route, data),
-                        now,
-                    )
-                    .await
+                let action = StepActionContext { user: "cara", comment: Some("blurred"), now };
+                workflows.complete_participant_step(item, &names, route, data, &action).await
             }
         };
         complete(&["bob"], None).await.unwrap_err();
@@ -242,7 +236,7 @@ async fn steps_of_a_model_have_a_topic_of_their_own() {
     let start = WorkflowStart { model, payload, initiator, data: Map::new() };
     let id = running.workflows.start_workflow(&start, SystemTime::now()).await.unwrap();
     running.until(id, WorkflowState::Completed).await;
-    let topics = running.queues.topic_statistics().await.unwrap();
+    let topics = running.queues.statistics().topic_statistics().await.unwrap();
     let topic = format!("{WORKFLOW_TOPIC}/etc/workflow/models/dam/update_asset/jcr_content/model");
     assert_eq!(topics.keys().collect::<Vec<_>>(), [&topic]);
     running.stop.send_replace(true);
@@ -271,9 +265,8 @@ async fn suspended_and_ended_instances_do_not_go_on() {
         let workflows = running.workflows.clone();
         async move {
             let names = ["ann".to_owned()];
-            workflows
-                .complete_participant_step(item, &names, ("ann", None), (None, Map::new()), now)
-                .await
+            let action = StepActionContext { user: "ann", comment: None, now };
+            workflows.complete_participant_step(item, &names, None, Map::new(), &action).await
         }
     };
     done(items[0].id).await.unwrap_err();

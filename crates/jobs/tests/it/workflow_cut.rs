@@ -69,7 +69,7 @@ impl One {
             if self.queues.is_cut_off() {
                 return false;
             }
-            let topics = self.queues.topic_statistics().await.unwrap();
+            let topics = self.queues.statistics().topic_statistics().await.unwrap();
             let topics: Vec<String> = topics
                 .into_iter()
                 .filter(|(_, one)| one.queued > 0)

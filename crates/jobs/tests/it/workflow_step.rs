@@ -8,7 +8,8 @@ use serde_json::Map;
 use tympan_content::{NodePath, Property, Repository};
 use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{
-    StepOutcome, StepRegistry, StepRun, WorkItem, WorkflowFilter, WorkflowProcess, WorkflowState,
+    StepActionContext, StepOutcome, StepRegistry, StepRun, WorkItem, WorkflowFilter,
+    WorkflowProcess, WorkflowState,
 };
 use tympan_web::outgoing_policy::OutgoingPolicy;
 
@@ -38,10 +39,10 @@ async fn item_for(running: &Running, name: &str) -> WorkItem {
 
 async fn complete(running: &Running, item: i64, user: &str) {
     let names = [user.to_owned()];
-    let (who, what) = ((user, None), (None, Map::new()));
+    let action = StepActionContext { user, comment: None, now: SystemTime::now() };
     running
         .workflows
-        .complete_participant_step(item, &names, who, what, SystemTime::now())
+        .complete_participant_step(item, &names, None, Map::new(), &action)
         .await
         .unwrap();
 }
@@ -101,14 +102,14 @@ async fn steps_that_are_late_go_on_jump_or_go_to_somebody_else() {
             all.values().map(|one| one.queued).sum::<u64>()
         };
         assert_eq!(
-            open(&running.queues.topic_statistics().await.unwrap()),
+            open(&running.queues.statistics().topic_statistics().await.unwrap()),
             1,
             "the time-out waits"
         );
         complete(&running, item.id, "bob").await;
         running.until(patient, WorkflowState::Completed).await;
         assert_eq!(
-            open(&running.queues.topic_statistics().await.unwrap()),
+            open(&running.queues.statistics().topic_statistics().await.unwrap()),
             0,
             "and goes with its step"
         );
@@ -132,9 +133,9 @@ async fn steps_go_back_within_their_split() {
         let workflows = running.workflows.clone();
         async move {
             let names = [user.to_owned()];
-            workflows
-                .step_back((item, to), &names, (user, Some("once more")), SystemTime::now())
-                .await
+            let comment = Some("once more");
+            let action = StepActionContext { user, comment, now: SystemTime::now() };
+            workflows.step_back(item, to, &names, &action).await
         }
     };
     back(left.id, "bob", Some("draft")).await.unwrap_err();

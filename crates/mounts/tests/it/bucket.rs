@@ -4,22 +4,18 @@
 //! that it was skipped, past what catches the output of tests.
 
 use std::io::Write;
-use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tympan_jobs::OsgiConfigs;
 use tympan_mounts::MountLocation;
+use tympan_testkit::condition_wait::wait_for_server;
 use tympan_testkit::origin_server::refusing_addr;
 
 use crate::source::{Office, place};
 
 /// The version that is installed.
 const PACKAGE: &str = "moto[s3,server]==5.2.1";
-/// How long it may take to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// Returns a command for the server, installed once for all runs; nothing, said aloud, where that cannot be done.
 fn server() -> Option<Command> {
     let works = |command: &mut Command| {
@@ -73,24 +69,11 @@ impl Moto {
                 .spawn()
                 .unwrap();
             let mut moto = Self { child, port };
-            if moto.answers() {
+            if wait_for_server(([127, 0, 0, 1], port).into(), &mut moto.child) {
                 return Some(moto);
             }
         }
         panic!("moto is installed and does not start");
-    }
-
-    /// Waits until it answers; false if it ends instead.
-    fn answers(&mut self) -> bool {
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "moto does not answer");
-            if self.child.try_wait().unwrap().is_some() {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        true
     }
 
     /// Sends a request with a signature of the right form, which is all that it looks at.

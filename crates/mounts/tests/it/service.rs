@@ -35,7 +35,7 @@ fn without_mounts_nothing_is_done() {
     let counters = office.mounts.counters();
     let block_on = |future| office.desk.runtime.block_on(future);
     assert_eq!(counters.passes.load(Ordering::Relaxed), 0);
-    assert!(block_on(office.desk.queues.list_schedules()).unwrap().is_empty());
+    assert!(block_on(office.desk.queues.schedules().list()).unwrap().is_empty());
     let filter = JobFilter::default();
     let jobs = office.desk.queues.list_jobs(&filter, 10);
     assert!(office.desk.runtime.block_on(jobs).unwrap().is_empty());
@@ -53,7 +53,7 @@ fn a_mount_has_a_schedule_and_begins_at_once() {
         std::thread::yield_now();
     }
     office.wait_for_rest();
-    let schedules = office.desk.runtime.block_on(office.desk.queues.list_schedules()).unwrap();
+    let schedules = office.desk.runtime.block_on(office.desk.queues.schedules().list()).unwrap();
     assert_eq!((&*schedules[0].name, &*schedules[0].rule_text), ("mount archive", "every 300s"));
     assert!(office.desk.exists("/content/dam/archive/a.txt"));
     // The same configuration again begins nothing.
@@ -117,7 +117,7 @@ fn content_configures_mounts_and_their_period() {
         let applied = office.mounts.apply_configs(&configs, SystemTime::now());
         office.desk.runtime.block_on(applied).unwrap();
         office.wait_for_rest();
-        office.desk.runtime.block_on(office.desk.queues.list_schedules()).unwrap()
+        office.desk.runtime.block_on(office.desk.queues.schedules().list()).unwrap()
     };
     let source = folder.path().join("sub");
     fs::create_dir(&source).unwrap();

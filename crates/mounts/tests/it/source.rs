@@ -237,7 +237,7 @@ fn feeds_lead_nowhere_else_and_end() {
 }
 
 #[test]
-fn refusals_and_silence_are_told_without_secrets() {
+fn refusals_and_silence_are_reported_without_secrets() {
     let check = |answer: OriginResponse, expected: &str| {
         let server = OriginServer::start_constant(answer);
         for source in [
@@ -425,6 +425,44 @@ fn keys_of_a_bucket_become_paths() {
         asked.contains(&"/b/x/../y".to_owned()) && asked.contains(&"/b/%20%2B".to_owned()),
         "{asked:?}"
     );
+}
+
+#[test]
+fn temporary_credentials_of_a_bucket_are_replaced_while_it_is_mounted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("credentials");
+    let write = |token: &str| {
+        let keys = "[default]\naws_access_key_id = ben\naws_secret_access_key = s\n";
+        std::fs::write(&file, format!("{keys}aws_session_token = {token}\n")).unwrap();
+    };
+    write("first");
+    let server = OriginServer::start(|_| {
+        OriginResponse::with_status(200).with_body(
+            "<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+        )
+    });
+    let location = MountLocation {
+        endpoint: Some(format!("http://{}", server.addr())),
+        credentials_file: Some(file.clone()),
+        ..place("s3://b")
+    };
+    let office = Office::new("s3://b", location);
+    office.mounts.load_configs(&OsgiConfigs::default());
+    office.added();
+    write("second");
+    office.added();
+    std::fs::remove_file(&file).unwrap();
+    let failure = office.pass().unwrap_err();
+    assert!(failure.contains("credentials"), "{failure}");
+    let mut tokens: Vec<String> = Vec::new();
+    for request in server.requests() {
+        let authorization = request.header("authorization").unwrap();
+        assert!(authorization.starts_with("AWS4-HMAC-SHA256 Credential=ben/"), "{authorization}");
+        assert!(authorization.contains(";x-amz-security-token,"), "{authorization}");
+        tokens.push(request.header("x-amz-security-token").unwrap().to_owned());
+    }
+    tokens.dedup();
+    assert_eq!(tokens, ["first", "second"]);
 }
 
 #[test]

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use tympan_content::{Node, NodePath, Snapshot, Viewer};
+use tympan_content::{Node, NodePath, Snapshot, Viewer, is_path_within};
 use tympan_render::{ChangedAspects, encode_path};
 
-use super::{StaticExporter, is_at_or_below};
+use super::StaticExporter;
 use crate::address_resolver::{ExportAddress, INHERITED_PROPERTIES};
 use crate::error::{ExportError, ExportResult};
 
@@ -85,7 +85,7 @@ impl StaticExporter {
         for path in touched.changed_documents() {
             let is_root = path.depth() == 0;
             let is_within =
-                self.options.content_roots.iter().any(|root| is_at_or_below(path.as_str(), root))
+                self.options.content_roots.iter().any(|root| is_path_within(path.as_str(), root))
                     || is_root;
             let decides_below =
                 inherited_settings(before, path)? != inherited_settings(after, path)?;
@@ -93,8 +93,8 @@ impl StaticExporter {
                 // The decision for everything below changes, up to the roots.
                 for root in &self.options.content_roots {
                     let begin =
-                        if is_at_or_below(root, path.as_str()) { root } else { path.as_str() };
-                    if is_at_or_below(begin, root) {
+                        if is_path_within(root, path.as_str()) { root } else { path.as_str() };
+                    if is_path_within(begin, root) {
                         self.for_each_seed_below(after, begin, &mut |address| {
                             addresses.insert(address);
                         })?;

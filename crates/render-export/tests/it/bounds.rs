@@ -144,7 +144,7 @@ impl ExportImageSource for Faulty {
 }
 
 #[test]
-fn a_fault_in_one_drawing_holds_up_no_other() {
+fn a_fault_in_one_rendering_holds_up_no_other() {
     let export = Export::sample();
     let press = ExportEnvironment { images: &Faulty, ..export.press() };
     let report = export

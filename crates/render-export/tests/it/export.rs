@@ -409,7 +409,7 @@ fn rules_give_parts_of_a_site_folders_and_prefixes_of_their_own() {
 }
 
 #[test]
-fn a_change_draws_its_dependents_and_nothing_else() {
+fn a_change_renders_its_dependents_and_nothing_else() {
     let export = Export::sample();
     export.full();
     assert_eq!(export.changed(), ExportReport::default());
@@ -516,7 +516,7 @@ fn nothing_that_the_user_may_not_read_is_exported() {
 }
 
 #[test]
-fn two_addresses_of_one_name_are_told() {
+fn two_addresses_of_one_name_are_reported() {
     let export = Export::sample();
     export.set("/content/site/en/apple", "exportname", "/same");
     export.set("/content/site/en/zebra", "exportname", "/same");
@@ -527,7 +527,7 @@ fn two_addresses_of_one_name_are_told() {
 }
 
 #[test]
-fn hostile_names_stay_in_the_folder_or_are_told() {
+fn hostile_names_stay_in_the_folder_or_are_reported() {
     let export = Export::sample();
     for (folder, name) in
         [("apple", "/../../outside"), ("zebra", "a\\..\\b"), ("secret", &*"x".repeat(300))]

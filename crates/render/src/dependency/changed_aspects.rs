@@ -10,10 +10,13 @@
 
 use std::collections::HashMap;
 
-use tympan_content::{BorrowedNode, JCR_CONTENT, Node, NodePath, NodeSummary, Snapshot, Viewer};
+use tympan_content::{
+    BorrowedNode, JCR_CONTENT, Node, NodePath, NodeSummary, Snapshot, Viewer, is_path_within,
+};
 
 use crate::Result;
-use crate::dependency::{ANY_PATH, DependencySet, PathAspects, PathDependency, hash_bytes};
+use crate::dependency::DependencySet;
+use crate::dependency::path_dependency::{ANY_PATH, PathAspects, PathDependency, hash_bytes};
 
 /// Properties that map URLs to nodes or paths to URLs: they affect any link, on any page.
 const ROUTE_PROPERTIES: [&str; 6] = [
@@ -143,14 +146,14 @@ impl ChangedAspects {
 
     /// Returns true if a document at or below a path differs.
     pub(crate) fn has_change_below(&self, path: &str) -> bool {
-        self.changed_documents.iter().any(|document| is_at_or_below(document.as_str(), path))
+        self.changed_documents.iter().any(|document| is_path_within(document.as_str(), path))
     }
 
     /// Returns true if a document differs that lies below none of the given paths.
     pub(crate) fn has_change_outside(&self, paths: &[&String]) -> bool {
         self.changed_documents
             .iter()
-            .any(|document| !paths.iter().any(|path| is_at_or_below(document.as_str(), path)))
+            .any(|document| !paths.iter().any(|path| is_path_within(document.as_str(), path)))
     }
 
     /// Returns the hashes of the paths, with the aspects that differ.
@@ -160,7 +163,7 @@ impl ChangedAspects {
 
     fn add_aspects(&mut self, path: &str, aspects: PathAspects) {
         self.is_everything_changed |=
-            GLOBAL_FOLDERS.iter().any(|folder| is_at_or_below(path, folder));
+            GLOBAL_FOLDERS.iter().any(|folder| is_path_within(path, folder));
         let path_aspects = self.aspects_by_path.entry(hash_bytes(path).max(1)).or_default();
         *path_aspects = path_aspects.combine(aspects);
         self.addition_count += 1;
@@ -185,7 +188,7 @@ impl ChangedAspects {
         self.add_aspects(text, PathAspects::WHOLE_DOCUMENT);
         self.add_with_ancestors(text, PathAspects::SUBTREE);
         let (left, right) = (old.and_then(Node::as_borrowed), new.and_then(Node::as_borrowed));
-        if ["/apps", "/libs"].iter().any(|root| is_at_or_below(text, root)) {
+        if ["/apps", "/libs"].iter().any(|root| is_path_within(text, root)) {
             self.add_aspects("/apps", PathAspects::ANY_SCRIPT);
             // A changed script text affects only those who ran it; which script runs is decided by everything else.
             let is_text = left
@@ -345,12 +348,6 @@ impl ChangedAspects {
             changed.combine(PathAspects::property(name))
         })
     }
-}
-
-/// Returns true if a path is at or below another one.
-fn is_at_or_below(path: &str, outer: &str) -> bool {
-    outer == "/"
-        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns true if a node defines who may read its parent.

@@ -25,13 +25,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tympan_content::{
     BorrowedProperty, ChildList, Error, JcrDate, Node, NodePath, NodeSummary, Property, Result,
-    Snapshot, Viewer,
+    Snapshot, Viewer, is_path_within,
 };
 use tympan_content_query::{FullTextIndexStatus, QueryEngine, QueryPage, QueryRequest};
 
 use crate::dependency::log::{DependencyLogMark, RecordedDependencies, join_dependencies};
+use crate::dependency::path_dependency::{PathAspects, hash_path_text};
 use crate::dependency::recorder::DependencyRecorder;
-use crate::dependency::{DependencyHasher, DependencySet, PathAspects, hash_path_text};
+use crate::dependency::{DependencyHasher, DependencySet};
 use crate::page::list_query::{ListQuery, ListQueryKind};
 
 /// Selects whether a request records the paths it reads, or only counts reads.
@@ -682,10 +683,7 @@ fn node_aspects(node: &Node) -> PathAspects {
 fn reads_accounts(path: &str, aspects: PathAspects) -> bool {
     // Runs for every read; the first letters rule out most paths.
     match path.as_bytes() {
-        [b'/', b'h', ..] => {
-            let rest = path.strip_prefix("/home");
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        }
+        [b'/', b'h', ..] => is_path_within(path, "/home"),
         [b'/'] => aspects.overlaps(PathAspects::ANY_BELOW),
         _ => false,
     }

@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use tympan_content::NodePath;
 
-use crate::dependency::{
-    DependencyHasher, DependencySet, PathAspects, PathDependency, hash_path_text,
-};
+use crate::dependency::path_dependency::{PathAspects, PathDependency, hash_path_text};
+use crate::dependency::{DependencyHasher, DependencySet};
 use crate::page::list_query::ListQuery;
 
 /// Number of slots for finding recent records; a power of two.
@@ -75,6 +74,24 @@ impl RecordedDependencies {
         let scopes = self.scopes.iter().map(|scope| &**scope).chain(COMPONENT_SCOPES);
         let pairs = scopes.map(|scope| (hash_path_text(scope), PathAspects::SUBTREE));
         DependencySet::from_parts(pairs, listings.iter().cloned())
+    }
+}
+
+impl DependencySet {
+    /// Creates the set of recorded reads.
+    #[must_use]
+    pub fn from_recorded(recorded: &[(NodePath, PathAspects)]) -> Self {
+        Self::from_recorded_and_queries(recorded, &[])
+    }
+
+    /// Creates the set of recorded reads and lists.
+    pub(crate) fn from_recorded_and_queries(
+        recorded: &[(NodePath, PathAspects)],
+        listings: &[Arc<ListQuery>],
+    ) -> Self {
+        let mut all = RecordedDependencies::default();
+        recorded.iter().for_each(|(path, aspects)| all.add(path.as_str(), *aspects));
+        all.dependencies(listings)
     }
 }
 

@@ -20,10 +20,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use tympan_content::NodePath;
 
+use crate::dependency::DependencySet;
 use crate::dependency::log::{
     DependencyLog, DependencyLogMark, RecordedDependencies, is_within, site_scope_of,
 };
-use crate::dependency::{DependencySet, PathAspects, PathDependency, hash_path_text};
+use crate::dependency::path_dependency::{PathAspects, PathDependency, hash_path_text};
 use crate::page::list_query::ListQuery;
 
 thread_local! {
@@ -369,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_at_hand_grows_until_it_makes_room() {
+    fn the_recorder_grows_until_it_evicts() {
         let hand = RecentDependencies::default();
         assert!(!hand.merge_into_existing(7, PathAspects::NAVIGATION_HEAD));
         hand.insert(7, PathAspects::NAVIGATION_HEAD);
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_noted_whether_there_is_room_at_hand_or_not() {
+    fn scopes_are_recorded_whether_there_is_space_or_not() {
         let (notepad, mut plain) = (DependencyRecorder::default(), DependencyLog::default());
         // Enough paths to be replaced by their scopes.
         for number in 0..=DependencySet::MAX_PATHS {

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Condvar, Mutex};
-use tympan_content::{ChunkId, Snapshot};
+use tympan_content::{ChunkId, Snapshot, is_path_within};
 
 use super::ghost::GhostFragmentList;
 use super::{FragmentDirectives, UncachedReason};
+use crate::dependency::DependencySet;
 use crate::dependency::changed_aspects::ChangedAspects;
 use crate::dependency::content_reader::RequestFacts;
-use crate::dependency::{DependencySet, hash_bytes};
+use crate::dependency::path_dependency::hash_bytes;
 use crate::dynamic_inclusion::DynamicChildInclusions;
 
 /// How long a request waits for another one that renders the same fragment.
@@ -328,7 +329,7 @@ impl FragmentCache {
                 state.remove_if(|component_key, _| {
                     let path = component_key.split('\0').next().unwrap_or_default();
                     let is_in = |bucket: &Vec<String>| {
-                        bucket.iter().any(|folder| is_at_or_below(path, folder))
+                        bucket.iter().any(|folder| is_path_within(path, folder))
                     };
                     let is_other = !buckets.iter().any(is_in);
                     (is_other && others) || changed.iter().any(|bucket| is_in(bucket))
@@ -667,11 +668,6 @@ fn ghost_key(component_key: &str, variation: &str) -> u64 {
     hash_bytes(component_key).rotate_left(1) ^ hash_bytes(variation)
 }
 
-fn is_at_or_below(path: &str, outer: &str) -> bool {
-    outer == "/"
-        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 impl FragmentRenderPermit {
     /// Caches the rendering, or returns the reason why not.
     pub(crate) fn store(
@@ -898,7 +894,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_its_time_is_given_out_while_one_draws_it_anew() {
+    fn an_expired_fragment_is_served_while_one_request_renders_it_again() {
         let (cache, root) = cache();
         let expires = |at| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(at));
         let first = drawing(look(&cache, root, ("/a", 0)));
@@ -922,7 +918,7 @@ mod tests {
     }
 
     #[test]
-    fn who_renews_draws_what_is_kept() {
+    fn a_renewal_renders_what_is_cached() {
         let (cache, root) = cache();
         drawing(look(&cache, root, ("/a", 0))).store(fragment("first"), None).unwrap();
         let renewing = || {

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         check("groups", "", "mistake: `groups` is not a directive");
         check("always=1", "", "mistake: `always` takes no value");
         check("session", "", "mistake: `session` needs names: `session=(name)`");

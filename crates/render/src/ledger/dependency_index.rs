@@ -24,8 +24,9 @@ use super::url_rendering::{
     AcknowledgedAnswer, FlushCandidate, FollowerStep, IndexRecordOutcome, StepImpact, UnchangedUrl,
     UrlRendering, UrlRenderingDigest,
 };
+use crate::dependency::DependencySet;
 use crate::dependency::changed_aspects::ChangedAspects;
-use crate::dependency::{DependencySet, PathAspects};
+use crate::dependency::path_dependency::PathAspects;
 use crate::page::list_query::ListQuery;
 
 /// Number of steps remembered for renderings that take longer than they do.

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tympan_content::is_path_within;
+
 /// Maximum number of folders; more are replaced by their parents.
 const MAX_SCOPES: usize = 64;
 
@@ -39,7 +41,7 @@ impl FlushScopes {
 
     /// Records that anything below a path may depend on anything.
     pub(super) fn add_scope(&mut self, scope: &str, now: u64) {
-        let is_within = |outer: &String| is_at_or_below(scope, outer);
+        let is_within = |outer: &String| is_path_within(scope, outer);
         if let Some((_, since)) = self.added_at.iter_mut().find(|(outer, _)| is_within(outer)) {
             *since = now;
             return;
@@ -56,7 +58,7 @@ impl FlushScopes {
     /// Replaces all folders below a folder by that one.
     fn replace_scopes_below(&mut self, outer: &str, now: u64) {
         let within: Vec<String> =
-            self.added_at.keys().filter(|scope| is_at_or_below(scope, outer)).cloned().collect();
+            self.added_at.keys().filter(|scope| is_path_within(scope, outer)).cloned().collect();
         for scope in within {
             self.added_at.remove(&scope);
             if self.pending.remove(&scope) {
@@ -71,7 +73,7 @@ impl FlushScopes {
     /// Records that anything below a path may have depended on an earlier change.
     pub(super) fn add_pending_scope(&mut self, scope: &str, now: u64) {
         self.add_scope(scope, now);
-        for outer in self.added_at.keys().filter(|outer| is_at_or_below(scope, outer)) {
+        for outer in self.added_at.keys().filter(|outer| is_path_within(scope, outer)) {
             self.pending.insert(outer.clone());
             self.unsaved.insert(outer.clone());
         }
@@ -136,12 +138,6 @@ pub(super) fn url_folder(url: &str) -> &str {
         None | Some(0) => "/",
         Some(at) => url.get(..at).unwrap_or("/"),
     }
-}
-
-/// Returns true if a path is at or below another one.
-fn is_at_or_below(path: &str, outer: &str) -> bool {
-    outer == "/"
-        || path.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

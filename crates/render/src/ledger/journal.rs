@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{LedgerError, LedgerResult};
+use super::ledger_error::{LedgerError, LedgerResult};
 
 const JOURNAL_FILE_NAMES: [&str; 2] = ["ledger-0.urls", "ledger-1.urls"];
 

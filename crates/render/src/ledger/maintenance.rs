@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use super::DependencyLedger;
+use super::ledger_error::LedgerResult;
 use super::table::{LedgerRow, StoredLedger};
-use super::{DependencyLedger, LedgerResult};
 
 /// Time for which rows are collected before they are stored.
 const STORE_BATCH_DELAY: Duration = Duration::from_millis(100);

@@ -40,10 +40,12 @@
 //! Not here: sending flushes (`replicate`), and the effect of a change ([`crate::ChangedAspects`]).
 
 mod affected_urls;
+mod change_step;
 mod counters;
 mod dependency_index;
 mod flush_scope;
 mod journal;
+mod ledger_error;
 mod maintenance;
 mod response_fingerprint;
 mod stray_copy;
@@ -73,40 +75,13 @@ use crate::response::{RenderOutcome, RenderResponse};
 
 pub use self::affected_urls::{AffectedUrls, UrlRenderFn};
 pub use self::counters::LedgerCounters;
+pub use self::ledger_error::{LedgerError, LedgerResult};
 pub use self::response_fingerprint::ResponseFingerprint;
 pub use self::table::MIGRATIONS;
 
 /// Number of attempts to take the lock for callers that may not wait for it. Most holders need about that time, and a
 /// failed attempt means that a page is rendered again.
 const TRY_LOCK_COUNT: u32 = 64;
-
-/// The result of everything here that can fail.
-pub type LedgerResult<T, E = LedgerError> = std::result::Result<T, E>;
-
-/// An error of the ledger.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LedgerError {
-    /// Content could not be compared.
-    #[error("cannot compare the two states of content")]
-    Comparison(#[source] Box<crate::Error>),
-    /// The database could not be read or written.
-    #[error("cannot {action} the ledger of page dependencies")]
-    Database {
-        /// The attempted action.
-        action: &'static str,
-        /// The cause.
-        source: sqlx::Error,
-    },
-    /// The journal of URLs whose rows are not stored yet cannot be used.
-    #[error("cannot use `{}`, which names the recently rendered URLs", file.display())]
-    JournalFile {
-        /// The file.
-        file: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-}
 
 /// Options of a ledger.
 #[derive(Debug, Clone)]

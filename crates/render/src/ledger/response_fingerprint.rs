@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use crate::dependency::content_reader::{ReadRecording, RequestFacts};
-use crate::dependency::{folded_multiply, mix_bits};
+use crate::dependency::path_dependency::{folded_multiply, mix_bits};
 use crate::request::{FragmentCacheOverride, RenderRequest};
 use crate::response::{RenderOutcome, RenderResponse, RenderResponseBody};
 
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_took_long_is_not_drawn_again() {
+    fn what_took_long_is_not_rendered_again() {
         let look = |spent| {
             let row = crate::timing::TimingRow {
                 script: "page.html.j2".into(),

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row as _};
 
 use super::flush_scope::FlushScopeRows;
+use super::ledger_error::{LedgerError, LedgerResult};
 use super::response_fingerprint::ResponseFingerprint;
-use super::{LedgerError, LedgerResult};
 use crate::dependency::{DEPENDENCY_FORMAT, DependencySet};
 
 /// The tables of the ledger; a released step never changes.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tympan_content::ChunkId;
 
 use super::response_fingerprint::ResponseFingerprint;
+use crate::dependency::DependencySet;
 use crate::dependency::changed_aspects::ChangedAspects;
-use crate::dependency::{DependencySet, PathAspects};
+use crate::dependency::path_dependency::PathAspects;
 
 /// The result of recording a rendering.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,14 +11,23 @@
 //! Not here: when a query is repeated ([`crate::ledger`]).
 
 use sha2::{Digest, Sha256};
-use tympan_content::{NodePath, Snapshot};
+use tympan_content::NodePath;
 
-use crate::dependency::content_reader::{ContentReader, ReadRecording};
-use crate::dependency::{PathAspects, PathDependency, hash_bytes, hash_path, mix_bits};
-use crate::page::{self, PageOrder};
+use crate::dependency::path_dependency::{PathAspects, PathDependency, hash_path};
 
 /// Maximum length of a query text, in bytes; longer queries are not repeated.
 const MAX_QUERY_TEXT_BYTES: usize = 1024;
+
+/// The order of pages in [`list_pages`](crate::page::list_pages).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PageOrder {
+    /// Last modified first.
+    Modified,
+    /// The property `date` of the content, else the last modification; latest first.
+    Date,
+    /// By title, ignoring case.
+    Title,
+}
 
 /// The kind of a list query.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +43,7 @@ pub(crate) enum ListQueryKind {
 pub(crate) struct ListQuery {
     id: u64,
     text: Box<str>,
-    kind: ListQueryKind,
+    pub(super) kind: ListQueryKind,
     scope_dependency: PathDependency,
 }
 
@@ -83,26 +92,6 @@ impl ListQuery {
     /// Returns the dependency that a change has to touch to change the result.
     pub(crate) fn scope_dependency(&self) -> PathDependency {
         self.scope_dependency
-    }
-
-    /// Returns a digest of the result in a state, as its viewer sees it, and the number of reads; `None` if content
-    /// cannot be read.
-    pub(crate) fn digest_results(&self, state: &Snapshot) -> Option<(u64, u64)> {
-        let reader = ContentReader::new(state.clone(), ReadRecording::Count);
-        let root = reader.node_existence(self.kind.root());
-        let digest = root.map_or(0, |root| match &self.kind {
-            ListQueryKind::Pages { order, tag, limit, .. } => {
-                let pages = page::list_pages(&reader, &root, *order, tag.as_deref(), *limit);
-                pages.iter().fold(1, |digest, page| mix_bits(digest ^ hash_path(page.path())))
-            }
-            ListQueryKind::Tags { .. } => {
-                let counts = page::tag_counts_below(&reader, &root);
-                counts.iter().fold(1, |digest, (id, count)| {
-                    mix_bits(mix_bits(digest ^ hash_bytes(id)) ^ *count as u64)
-                })
-            }
-        });
-        reader.failure().is_none().then_some((digest, reader.read_count()))
     }
 }
 

@@ -123,8 +123,11 @@ pub(crate) struct ComponentQueryResult {
 pub(crate) fn run_component_query(
     reader: &ContentReader,
     engine: &QueryEngine,
-    (statement, arguments): (&str, Vec<(String, String)>),
-    (limit, component, mode): (usize, &str, RenderMode),
+    statement: &str,
+    arguments: Vec<(String, String)>,
+    limit: usize,
+    component: &str,
+    mode: RenderMode,
 ) -> std::result::Result<ComponentQueryResult, String> {
     let query = parse_sql2(statement).map_err(|error| error.to_string())?;
     let mut request = QueryRequest::new(query);

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use tympan_content::{Node, Property, Subtree, Value};
 use tympan_content_package::docview;
+use tympan_notation::escape_html;
 
 use crate::dependency::content_reader::ContentReader;
-use crate::html_escape::escape_html;
 use crate::resource::ContentResource;
 
 /// Maximum number of nodes of a document view; larger trees need packages.

@@ -57,9 +57,8 @@ impl StoredFile {
 
     /// Returns the blob to send.
     pub(crate) fn to_blob_body(&self) -> BlobBody {
-        let digits: String =
-            self.blob.digest().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        BlobBody { id: self.blob, etag: format!("\"{digits}\""), last_modified: self.last_modified }
+        let etag = format!("\"{:.32}\"", hex::encode(self.blob.digest()));
+        BlobBody { id: self.blob, etag, last_modified: self.last_modified }
     }
 
     /// Returns the media type and headers for sending it.
@@ -70,5 +69,5 @@ impl StoredFile {
 
 /// Formats the first eight hexadecimal digits of a hash.
 pub(crate) fn short_digest_hex(digest: &[u8]) -> String {
-    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    format!("{:.8}", hex::encode(digest))
 }

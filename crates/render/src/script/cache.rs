@@ -16,7 +16,7 @@ use super::source::{ScriptSet, ScriptSource};
 use crate::Result;
 use crate::client_library::ClientLibrarySet;
 use crate::dependency::content_reader::ContentReader;
-use crate::dependency::hash_path_text;
+use crate::dependency::path_dependency::hash_path_text;
 use crate::dynamic_inclusion::{DynamicChildInclusions, DynamicInclusion, parse_child_inclusions};
 use crate::fragment::FragmentDirectives;
 use crate::i18n::TranslationDictionaries;

@@ -91,9 +91,7 @@ impl AssetObject {
     /// Returns the URL of an image in a shape: with the hash of the original, so that it may be cached forever, and
     /// signed, so that it may have any size.
     fn image_url(&self, shape: ImageShape, ending: ImageFormatExtension) -> String {
-        let hash = self.original().map(|file| {
-            file.blob.digest().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-        });
+        let hash = self.original().map(|file| format!("{:.16}", hex::encode(file.blob.digest())));
         let asset = self.node.path().as_str().to_owned();
         let address = ImageAddress { asset, shape, extension: ending, hash, signature: None };
         match &self.scope.image_key {

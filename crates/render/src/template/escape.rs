@@ -2,10 +2,10 @@
 
 use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Error, Output, State, Value, escape_formatter};
+use tympan_notation::write_escaped_text;
 
 use super::output_filter::ScriptLiteral;
 use super::template_name::TemplateLanguage;
-use crate::html_escape::write_escaped_text;
 
 /// Selects the escaping by the template's output language.
 pub(super) fn auto_escape_for(name: &str) -> AutoEscape {

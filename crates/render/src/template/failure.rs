@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use minijinja::{Error, ErrorKind};
+use tympan_notation::escape_html;
 
 use super::autoescape::{RewrittenTemplate, TemplateRefusal};
-use crate::html_escape::escape_html;
 use crate::render_options::RenderMode;
 
 /// Reason why a component was not rendered.

@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock};
 use ammonia::Builder;
 use minijinja::{Environment, Value};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tympan_notation::escape_html;
 
 use super::markup_text::strip_markup;
 use super::output_filter::plain_text_of;
-use crate::html_escape::escape_html;
 
 /// Adds all filters to an environment.
 pub(super) fn add_filters(environment: &mut Environment<'_>) {

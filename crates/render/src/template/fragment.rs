@@ -15,8 +15,9 @@ use tympan_content::ChunkId;
 use super::failure::ComponentFailure;
 use super::frame::render_hole;
 use super::scope::RenderScope;
+use crate::dependency::DependencySet;
 use crate::dependency::content_reader::RequestFacts;
-use crate::dependency::{DependencySet, hash_bytes};
+use crate::dependency::path_dependency::hash_bytes;
 use crate::fragment::{
     CachedFragment, FragmentCache, FragmentDirectives, FragmentHole, FragmentLookup, FragmentPiece,
     FragmentRenderPermit, FragmentRequester, UncachedReason, VariationInput,

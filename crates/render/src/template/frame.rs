@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr};
 use minijinja::{State, Value};
 use tympan_content::{Node, NodePath};
+use tympan_notation::escape_html;
 
 use super::failure::{ComponentFailure, invalid_call};
 use super::page_object::{NavigationEntry, PageObject};
@@ -15,7 +16,6 @@ use crate::client_library::client_library_file::ClientLibraryResolver;
 use crate::dependency::content_reader::RequestFacts;
 use crate::dynamic_inclusion::{self, DynamicChildInclusions, DynamicInclusion};
 use crate::fragment::FragmentHole;
-use crate::html_escape::escape_html;
 use crate::page;
 use crate::page::container_policy::relative_resource_type;
 use crate::render_options::RenderMode;

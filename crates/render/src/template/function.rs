@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, State, Value};
+use tympan_notation::escape_html;
 
 use super::asset::asset_value;
 use super::date::DateStyle;
@@ -23,10 +24,10 @@ use super::{breakpoint, date};
 use crate::client_library::ClientLibraryKind;
 use crate::client_library::client_library_file::ClientLibraryResolver;
 use crate::dependency::content_reader::RequestFacts;
-use crate::html_escape::escape_html;
 use crate::i18n::message_format;
+use crate::page;
+use crate::page::list_query::PageOrder;
 use crate::page::search::{self, PageSearch, PageSearchResults};
-use crate::page::{self, PageOrder};
 use crate::render_options::RenderMode;
 use crate::response::RedirectKind;
 use crate::text_picture::TextPicture;
@@ -414,8 +415,11 @@ fn query(state: &mut State<'_, '_>, statement: &str, options: Kwargs) -> Result<
     let result = search::run_component_query(
         &scope.reader,
         &scope.query_engine,
-        (statement, parameters),
-        (limit, component, scope.mode),
+        statement,
+        parameters,
+        limit,
+        component,
+        scope.mode,
     );
     let result = result.map_err(|reason| invalid_call(format!("the query failed: {reason}")))?;
     if let Some(reason) = result.warning {

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use minijinja::value::{Object, ObjectRepr, ValueKind};
 use minijinja::{AutoEscape, Environment, State, Value};
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
+use tympan_notation::{escape_html, has_html_special};
 
 use super::autoescape::{OutputEscape, UrlExtent};
 use super::markup_text::decode_entities;
-use crate::html_escape::{escape_html, has_html_special};
 use crate::page::link::{AuthorLink, BLOCKED_LINK, parse_author_link};
 
 /// Replacement for the address of code that may not run.

@@ -192,7 +192,7 @@ fn a_crowd_asks_once() {
 }
 
 #[test]
-fn what_shows_a_back_end_is_drawn_anew_and_has_an_end() {
+fn what_shows_a_back_end_is_rendered_again_and_has_an_end() {
     let shop = shop(|back_end| back_end.max_age = Duration::from_secs(7));
     shop.site.script("/apps/t/frame/frame.html.j2", "<b>{{ include(\"/content/a\") }}</b>");
     shop.site.put("/content/plain", component("plain", "t/plain"));
@@ -229,7 +229,7 @@ fn what_shows_a_back_end_is_drawn_anew_and_has_an_end() {
 }
 
 #[test]
-fn what_is_good_for_no_second_is_kept_by_nobody() {
+fn a_response_without_lifetime_is_cached_by_nobody() {
     for (max_age, is_kept) in [(0, false), (999, false), (1_000, true)] {
         let shop = shop(|back_end| back_end.max_age = Duration::from_millis(max_age));
         let request = RenderRequest {
@@ -297,7 +297,7 @@ fn pages_that_only_display_send_nothing() {
 }
 
 #[test]
-fn who_waits_for_an_answer_shares_it_though_none_is_kept() {
+fn waiting_requests_share_a_response_that_is_not_cached() {
     let shop = Arc::new(shop(|back_end| {
         back_end.max_age = Duration::ZERO;
         back_end.timeout = Duration::from_secs(60);

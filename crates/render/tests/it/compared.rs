@@ -228,7 +228,7 @@ async fn no_back_end_is_asked_to_compare() {
 }
 
 #[tokio::test]
-async fn what_is_drawn_after_an_answer_is_not_taken_for_flushed() {
+async fn what_is_rendered_after_an_answer_is_not_taken_for_flushed() {
     let publisher = Publisher::new().await;
     publisher.keep(HOME, By::Anybody);
     let first = publisher.set(CONTENT, "jcr:title", "One");
@@ -252,7 +252,7 @@ async fn what_is_drawn_after_an_answer_is_not_taken_for_flushed() {
 }
 
 #[tokio::test]
-async fn made_up_urls_take_no_room_from_others() {
+async fn made_up_urls_take_no_space_from_others() {
     let mut publisher = Publisher::bounded(100).await;
     publisher.keep(HOME, By::Anybody);
     let made_up = |number: usize| format!("/content/site/en/none-{number}.html");
@@ -283,7 +283,7 @@ async fn made_up_urls_take_no_room_from_others() {
 }
 
 #[tokio::test]
-async fn flushed_faults_make_room() {
+async fn flushed_errors_free_space() {
     let publisher = Publisher::bounded(20).await;
     let url = |name: &str| format!("/content/site/en/{name}.html");
     publisher.keep(&url("a"), By::Anybody);
@@ -433,7 +433,7 @@ async fn lists_are_known_after_a_kill() {
 }
 
 #[tokio::test]
-async fn a_list_that_changed_while_it_was_drawn_is_drawn_anew() {
+async fn a_list_that_changed_while_it_was_rendered_is_rendered_again() {
     let publisher = Publisher::new().await;
     articles(
         &publisher,
@@ -474,7 +474,7 @@ fn sections(publisher: &Publisher, pages: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_publish_draws_exactly_the_pages_that_show_it_once_each() {
+async fn a_publish_renders_exactly_the_pages_that_show_it_once_each() {
     let publisher = Publisher::bounded(10_000).await;
     let urls = sections(&publisher, 1000);
     urls.iter().for_each(|url| publisher.keep(url, By::Filler));

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use tympan_content::{Node, NodePath, Repository, Session, Subtree};
 use tympan_content_package::{ContentPackage, PackageLimits};
+use tympan_testkit::fixture_folder::fixture_folder;
 
 use crate::site::file;
 
-#[path = "../../../../src/site_archive.rs"]
+#[path = "../../../site/src/archive.rs"]
 mod archive;
 
 /// Draws everything that a node holds, and what stands around a page.
@@ -38,20 +39,8 @@ pub(crate) fn sample() -> Repository {
 }
 
 /// Makes a repository with the WKND content, each of its types drawn by a generic component; nothing without fixtures.
-#[expect(
-    clippy::print_stdout,
-    reason = "a test that does nothing must not look like one that passed"
-)]
 pub(crate) fn wknd() -> Option<Repository> {
-    let root = std::env::var_os("TYMPAN_FIXTURES").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures")),
-        PathBuf::from,
-    );
-    let packages = root.join("packages");
-    if !packages.is_dir() {
-        println!("SKIPPED: there are no fixtures at `{}`; set TYMPAN_FIXTURES", packages.display());
-        return None;
-    }
+    let packages = fixture_folder("packages")?;
     let repository = Repository::in_memory().unwrap();
     for name in ["wknd.ui.content.zip", "wknd.ui.content.sample.zip"] {
         let mut package =

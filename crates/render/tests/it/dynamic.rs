@@ -82,7 +82,7 @@ fn a_dynamic_component_is_left_to_the_cache_in_front() {
 }
 
 #[test]
-fn for_whom_nobody_fills_includes_it_is_drawn_and_private() {
+fn without_a_cache_that_fills_includes_pages_are_rendered_whole_and_private() {
     let site = site("include");
     let drawn = site.render(&ask("/content/a.html", "anna", false));
     assert_eq!(body_text(&drawn), "<p>A</p><div><b>Hello anna</b></div>");
@@ -181,7 +181,7 @@ fn the_component_around_can_leave_others_to_the_visitor() {
 }
 
 #[test]
-fn caches_are_told_where_it_matters_who_fills_includes() {
+fn caches_are_informed_where_it_matters_who_fills_includes() {
     let site = site("include");
     for fills_includes in [true, false] {
         let drawn = site.render(&ask("/content/a.html", "", fills_includes));

@@ -77,7 +77,7 @@ fn counts(hits: u32, misses: u32, never: u32) -> FragmentLookupCounts {
 }
 
 #[test]
-fn a_page_is_put_together_from_what_was_kept() {
+fn a_page_is_assembled_from_cached_fragments() {
     let kept = Kept::always();
     // The page and its two components.
     assert_eq!(kept.twice(HOME), [counts(0, 3, 0), counts(3, 0, 0)]);
@@ -93,7 +93,7 @@ fn a_page_is_put_together_from_what_was_kept() {
 }
 
 #[test]
-fn components_that_say_nothing_are_drawn_each_time() {
+fn components_that_say_nothing_are_rendered_each_time() {
     let kept = Kept::new("", FragmentCacheOptions::default());
     assert_eq!(kept.twice(HOME), [counts(0, 0, 3); 2]);
     kept.say("/apps/test/text", "always");
@@ -104,7 +104,7 @@ fn components_that_say_nothing_are_drawn_each_time() {
 }
 
 #[test]
-fn a_place_that_gets_a_type_that_is_kept_is_kept_from_then_on() {
+fn a_node_that_gets_a_cached_type_is_cached_from_then_on() {
     let kept = Kept::new("", FragmentCacheOptions::default());
     kept.site.script("/apps/test/other/other.html.j2", "<b>{{ properties.text }}</b>");
     kept.say("/apps/test/other", "always");
@@ -122,7 +122,7 @@ fn a_place_that_gets_a_type_that_is_kept_is_kept_from_then_on() {
 }
 
 #[test]
-fn a_part_that_is_never_kept_runs_inside_of_one_that_is() {
+fn an_uncached_fragment_runs_inside_a_cached_one() {
     let kept = Kept::always();
     kept.say("/apps/test/text", "never");
     assert_eq!(kept.twice(HOME), [counts(0, 1, 2), counts(1, 0, 2)]);
@@ -155,7 +155,7 @@ fn what_a_part_uses_of_its_request_is_not_what_the_page_around_it_does() {
 }
 
 #[test]
-fn a_change_removes_what_was_drawn_from_it() {
+fn a_change_removes_what_was_rendered_from_it() {
     let kept = Kept::always();
     kept.twice(HOME);
     kept.twice("/content/site/en/apple.html");
@@ -176,7 +176,7 @@ fn a_change_removes_what_was_drawn_from_it() {
 }
 
 #[test]
-fn what_a_drawing_used_of_its_request_tells_it_apart() {
+fn what_a_rendering_used_of_its_request_tells_it_apart() {
     let kept = Kept::always();
     kept.site.script("/apps/test/shared/shared.html.j2", "{% for one in nav(\"/content/site/en\") %}{{ one.title }}{{ one.current }}{% endfor %}{{ request.parameters.q }}");
     kept.site.put("/content/site/shared", component("shared", "test/shared"));
@@ -232,7 +232,7 @@ fn words_forbid_and_vary() {
 }
 
 #[test]
-fn what_failed_or_was_changed_by_its_template_is_not_kept() {
+fn failed_and_modified_fragments_are_not_cached() {
     let kept = Kept::always();
     kept.site.put("/content/site/en/jcr:content/root/bad", component("bad", "test/broken"));
     kept.twice(HOME);
@@ -277,7 +277,7 @@ fn editors_and_who_asks_for_it_draw_anew() {
 }
 
 #[test]
-fn memory_is_bounded_and_its_want_is_told() {
+fn memory_is_bounded_and_its_shortage_is_reported() {
     let small = FragmentCacheOptions {
         max_bytes: 12_000,
         avg_bytes: 9_000,
@@ -361,7 +361,7 @@ fn a_publication_may_remove_everything_or_buckets() {
 }
 
 #[test]
-fn one_request_draws_what_many_ask_for() {
+fn one_request_renders_what_many_ask_for() {
     let kept = Kept::always();
     kept.site.script("/apps/test/page/page.html.j2", "{{ sleep_ms(100) }}slow");
     std::thread::scope(|scope| {
@@ -375,7 +375,7 @@ fn one_request_draws_what_many_ask_for() {
 }
 
 #[test]
-fn pages_that_share_a_part_have_it_drawn_once() {
+fn pages_that_share_a_part_have_it_rendered_once() {
     let kept = Kept::always();
     kept.site.script("/apps/test/shared/shared.html.j2", "{{ sleep_ms(100) }}slow");
     kept.site.put("/content/site/shared", component("shared", "test/shared"));
@@ -398,7 +398,7 @@ fn pages_that_share_a_part_have_it_drawn_once() {
 }
 
 #[test]
-fn an_older_state_is_drawn_for_itself() {
+fn an_older_state_is_rendered_for_itself() {
     let kept = Kept::always();
     let older = kept.site.repository.snapshot().unwrap();
     kept.twice(HOME);
@@ -466,7 +466,7 @@ fn at(kept: &Kept, address: &str) -> (String, FragmentLookupCounts) {
 }
 
 #[test]
-fn mapped_links_are_kept_for_each_host() {
+fn mapped_links_are_cached_for_each_host() {
     let kept = Kept::always();
     kept.site.script(
         "/apps/test/text/text.html.j2",
@@ -497,7 +497,7 @@ fn mapped_links_are_kept_for_each_host() {
 }
 
 #[test]
-fn parts_of_error_pages_are_kept_for_each_fault() {
+fn fragments_of_error_pages_are_cached_for_each_error() {
     let kept = Kept::always();
     kept.site.script("/apps/test/shared/shared.html.j2", "[{{ error.status }}]");
     kept.site.put("/content/site/shared", component("shared", "test/shared"));

@@ -125,7 +125,7 @@ async fn names_the_pages_that_show_a_change_and_no_others() {
 }
 
 #[tokio::test]
-async fn what_nobody_keeps_takes_no_room() {
+async fn pages_that_no_cache_stores_take_no_space() {
     let publisher = Publisher::new().await;
     let url = "/content/site/en.html";
     let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(url) };
@@ -292,7 +292,7 @@ async fn an_answer_is_named_again_until_it_is_settled() {
 }
 
 #[tokio::test]
-async fn a_drawing_that_a_change_overtook_is_not_kept() {
+async fn a_rendering_that_a_change_overtook_is_not_cached() {
     let publisher = Publisher::new().await;
     let (home, apple) = ("/content/site/en.html", "/content/site/en/apple.html");
     let when = publisher.begin();
@@ -403,7 +403,7 @@ async fn a_machine_that_stopped_makes_everything_uncertain() {
 }
 
 #[tokio::test]
-async fn another_program_or_setting_makes_what_was_drawn_uncertain() {
+async fn another_program_or_setting_makes_what_was_rendered_uncertain() {
     let publisher = Publisher::new().await;
     let (home, apple) = ("/content/site/en.html", "/content/site/en/apple.html");
     let request = RenderRequest { recording: ReadRecording::Paths, ..RenderRequest::get(apple) };
@@ -444,7 +444,7 @@ async fn another_program_or_setting_makes_what_was_drawn_uncertain() {
 }
 
 #[tokio::test]
-async fn what_was_drawn_by_older_templates_is_named_while_it_runs() {
+async fn what_was_rendered_by_older_templates_is_named_while_it_runs() {
     let publisher = Publisher::new().await;
     let (home, apple) = ("/content/site/en.html", "/content/site/en/apple.html");
     let folder = publisher.folder.path();
@@ -649,7 +649,7 @@ async fn a_step_is_settled_when_its_flushes_are_stored() {
 }
 
 #[tokio::test]
-async fn the_error_page_of_a_site_is_what_a_missing_page_was_drawn_from() {
+async fn the_error_page_of_a_site_is_what_a_missing_page_was_rendered_from() {
     let publisher = Publisher::new().await;
     let (none, apple) = ("/content/site/en/none.html", "/content/site/en/apple.html");
     let changed = |affected: &AffectedUrls| {

@@ -95,7 +95,7 @@ fn styles_are_live_too() {
 }
 
 #[test]
-fn kept_drawings_go_with_the_files_they_were_drawn_by() {
+fn cached_fragments_go_with_the_files_that_rendered_them() {
     let live = Live::new();
     let source = DirScriptSource::new(
         live.folder.path().to_owned(),

@@ -10,7 +10,7 @@ use crate::corpus;
 use crate::site::{Site, body_text, component, file, page};
 
 #[test]
-fn a_page_draws_its_content() {
+fn a_page_renders_its_content() {
     let site = Site::sample(RenderMode::Publish);
     let response = site.get("/content/site/en.html");
     assert_eq!(response.outcome, RenderOutcome::Ok);
@@ -67,7 +67,7 @@ fn a_changed_script_shows_on_the_next_request() {
 }
 
 #[test]
-fn an_old_snapshot_is_drawn_with_its_own_scripts() {
+fn an_old_snapshot_is_rendered_with_its_own_scripts() {
     let site = Site::sample(RenderMode::Publish);
     let old = site.repository.snapshot().unwrap();
     site.script("/apps/test/text/text.html.j2", "new");

@@ -49,7 +49,7 @@ fn a_page_records_nodes_listings_and_gaps() {
 }
 
 #[test]
-fn nothing_is_kept_unless_asked_for() {
+fn nothing_is_recorded_unless_asked_for() {
     let site = Site::sample(RenderMode::Publish);
     let recorded = reads(&site, "/content/site/en.html");
     let counted = site.get("/content/site/en.html").reads;
@@ -131,7 +131,7 @@ fn scripts_that_take_in_others_depend_on_any() {
 }
 
 #[test]
-fn what_a_drawing_used_of_its_request_is_told() {
+fn what_a_rendering_used_of_its_request_is_reported() {
     let site = Site::sample(RenderMode::Publish);
     let facts = |template: &str| -> Vec<&str> {
         site.draw(template);

@@ -339,7 +339,7 @@ fn redirects_keep_the_query() {
 }
 
 #[test]
-fn errors_are_drawn_by_scripts_and_by_the_pages_of_a_site() {
+fn errors_are_rendered_by_scripts_and_by_the_pages_of_a_site() {
     let site = site();
     site.script(
         "/apps/sling/servlet/errorhandler/404.html.j2",

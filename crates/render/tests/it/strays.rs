@@ -241,7 +241,7 @@ fn a_text_that_was_published_and_taken_back_before_anybody_asked_is_flushed() {
 }
 
 #[test]
-fn a_drawing_of_a_state_that_a_step_passed_over_is_drawn_anew() {
+fn a_rendering_of_a_state_that_a_step_passed_over_is_rendered_again() {
     let mut world = World::new();
     for is_asked_between in [false, true] {
         world.set(APPLE, "text", "too early");
@@ -285,7 +285,7 @@ fn a_list_that_answers_the_same_at_both_ends_is_flushed_if_it_did_not_in_between
 }
 
 #[test]
-fn a_step_that_is_asked_for_again_covers_what_was_drawn_since_it_was_answered() {
+fn a_step_that_is_asked_for_again_covers_what_was_rendered_since_it_was_answered() {
     let mut world = World::new();
     world.visit(URLS[0]);
     world.set(APPLE, "text", "short-lived");

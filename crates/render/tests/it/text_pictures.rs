@@ -49,7 +49,7 @@ fn a_page_has_its_title_and_its_entries_as_pictures() {
 }
 
 #[test]
-fn wrong_wishes_are_told() {
+fn wrong_parameters_are_reported() {
     let site = Site::sample(RenderMode::Publish);
     for wrong in ["height=0", "height=1000", "color=\"red\"", "colour=\"#fff\""] {
         let script = format!("{{{{ send_text_picture(page.title, {wrong}) }}}}");

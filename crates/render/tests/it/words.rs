@@ -56,7 +56,7 @@ impl FullTextIndex for Index {
 }
 
 #[test]
-fn hits_of_an_index_that_is_behind_are_kept_by_nobody() {
+fn hits_of_an_index_that_is_behind_are_cached_by_nobody() {
     let site = Site::sample(RenderMode::Publish);
     site.script(
         "/apps/test/page/page.html.j2",

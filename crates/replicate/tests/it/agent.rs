@@ -245,7 +245,7 @@ async fn each_kind_of_agent_flushes_in_its_form() {
         switch(&[&[("serializationType", Property::text(kind))], more].concat());
         sender.flush_changes(SystemTime::now()).await.unwrap();
         // What follows from the agent's own change is not what is looked at.
-        while queues.count_jobs(&agent_topic("publish", "one")).await.unwrap() > 0 {
+        while queues.statistics().count_jobs(&agent_topic("publish", "one")).await.unwrap() > 0 {
             tokio::task::yield_now().await;
         }
         count = cache.seen.lock().len().max(count);
@@ -332,7 +332,7 @@ impl AffectedUrlResolver for Astray {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_drawn_in_between_is_flushed_although_nothing_differs() {
+async fn what_was_rendered_in_between_is_flushed_although_nothing_differs() {
     let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
     let caches = ["precise", "purge", "purge_keys", "flush", "elsewhere"].map(|name| {
         let cache = Cache::start();
@@ -405,7 +405,7 @@ async fn what_nobody_knows_is_dropped_with_its_folder() {
     assert!(seen[1..].iter().any(|one| one.ends_with("\n/content/a.html\n")), "{seen:?}");
     let seen = keys.wait_for(2).await;
     assert!(seen[0].contains("surrogate-key: all\n"), "{seen:?}");
-    while queues.count_jobs(&agent_topic("publish", "flush")).await.unwrap() > 0 {
+    while queues.statistics().count_jobs(&agent_topic("publish", "flush")).await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
     let seen = plain.seen.lock().join("\n");
@@ -545,7 +545,7 @@ async fn a_queue_waits_for_a_cache_that_refuses_and_others_go_on() {
     assert!(tests.last().unwrap().contains("cq-action: test"), "{tests:?}");
     slow.seen.lock().clear();
     sender.retry_jobs("slow", SystemTime::now()).await.unwrap();
-    while queues.count_jobs(&agent_topic("publish", "slow")).await.unwrap() > 0 {
+    while queues.statistics().count_jobs(&agent_topic("publish", "slow")).await.unwrap() > 0 {
         tokio::task::yield_now().await;
     }
     let handles: Vec<String> = slow
@@ -578,7 +578,7 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     };
     let count = |name: &'static str| {
         let queues = queues.clone();
-        async move { queues.count_jobs(&agent_topic("author", name)).await.unwrap() }
+        async move { queues.statistics().count_jobs(&agent_topic("author", name)).await.unwrap() }
     };
     let sender = replicator("author", &repository, &queues);
     let now = SystemTime::now();
@@ -783,7 +783,8 @@ async fn caches_are_emptied_where_the_state_of_the_last_flush_is_gone() {
     let gone = ChunkId::from_bytes([7; 32]).to_string();
     assert!(
         queues
-            .advance_follower("flush/one", (None, &gone), Vec::new(), SystemTime::now())
+            .followers()
+            .advance("flush/one", (None, &gone), Vec::new(), SystemTime::now())
             .await
             .unwrap()
     );
@@ -846,7 +847,8 @@ async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
     let none = Vec::new();
     assert!(
         queues
-            .advance_follower("flush", (None, &first.to_string()), none, SystemTime::now())
+            .followers()
+            .advance("flush", (None, &first.to_string()), none, SystemTime::now())
             .await
             .unwrap()
     );
@@ -864,7 +866,7 @@ async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
         assert_eq!(sender.flush_changes(SystemTime::now()).await.unwrap(), 1);
         assert_eq!(std::mem::take(&mut *steps.asked.lock()), [(first, second)]);
     }
-    assert_eq!(queues.follower_root("flush").await.unwrap(), None);
+    assert_eq!(queues.followers().root_of("flush").await.unwrap(), None);
     let [(one, of_one), (two, of_two)] = &publishers;
     let third = edit("third");
     assert_eq!(one.flush_changes(SystemTime::now()).await.unwrap(), 1);
@@ -872,13 +874,13 @@ async fn publishers_that_share_a_database_miss_no_step_of_each_other() {
     of_one.gone.lock().push("b".to_owned());
     let fourth = edit("fourth");
     assert_eq!(one.flush_changes(SystemTime::now()).await.unwrap(), 1);
-    assert_eq!(queues.follower_root("flush/b").await.unwrap(), None);
+    assert_eq!(queues.followers().root_of("flush/b").await.unwrap(), None);
     assert_eq!(*of_one.asked.lock(), [(second, third), (third, fourth)]);
     // It was not, and goes on where it stood.
     assert_eq!(two.flush_changes(SystemTime::now()).await.unwrap(), 1);
     assert_eq!(*of_two.asked.lock(), [(second, fourth)]);
-    assert_eq!(queues.follower_root("flush/b").await.unwrap(), Some(fourth.to_string()));
-    assert_eq!(queues.count_jobs(&agent_topic("publish", "one")).await.unwrap(), 5);
+    assert_eq!(queues.followers().root_of("flush/b").await.unwrap(), Some(fourth.to_string()));
+    assert_eq!(queues.statistics().count_jobs(&agent_topic("publish", "one")).await.unwrap(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

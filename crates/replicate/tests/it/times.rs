@@ -61,7 +61,7 @@ impl Author {
 
     /// Returns how many jobs the publisher's agent has.
     async fn sent(&self) -> u64 {
-        self.queues.count_jobs(&agent_topic("author", "publish")).await.unwrap()
+        self.queues.statistics().count_jobs(&agent_topic("author", "publish")).await.unwrap()
     }
 
     /// Carries out everything that waits for a time, as if all times had come.
@@ -135,8 +135,8 @@ async fn a_time_takes_no_page_along_that_may_not_be_taken_away() {
     let repository = &author.repository;
     repository.install_initial_policies(SystemTime::now()).unwrap();
     let mut session = repository.session("system").unwrap();
-    session.add_user("eve", "x").unwrap();
-    session.add_member("content-authors", "eve").unwrap();
+    session.accounts().add_user("eve", "x").unwrap();
+    session.accounts().add_member("content-authors", "eve").unwrap();
     session.commit("let eve edit", SystemTime::now()).unwrap();
     put(repository, "/content/a/legal", page("legal", "x"));
     author.activate_at("/content/a").await;

@@ -243,6 +243,37 @@ async fn a_large_deactivation_goes_in_parts_from_children_to_parents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn trees_that_are_large_together_go_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let author = Author::start(&dir).await;
+    let mut requests = Vec::new();
+    for tree in ["a", "b", "c"] {
+        let mut folder = Subtree::new(tree, "sling:Folder");
+        for number in 0..300 {
+            folder.put_child(page(&format!("p{number}"), "first"));
+        }
+        put(&author.repository, &format!("/content/{tree}"), folder);
+        let at = path(&format!("/content/{tree}"));
+        for (action, path) in [
+            (ReplicationAction::Deactivate, at.clone()),
+            (ReplicationAction::Deactivate, at.child("p1").unwrap()),
+        ] {
+            let depth = SubtreeScope::Document;
+            requests.push(ReplicationRequest { action, path, depth, user: "ann".to_owned() });
+        }
+    }
+    let versioning = ActivationVersioning::NoVersion;
+    author.sender.replicate(requests, versioning, SystemTime::now()).await.unwrap();
+    let trees = author.queues.list_topic(TREE_TOPIC, 10).await.unwrap();
+    let trees: Vec<_> = trees.iter().map(|job| job.properties["path"].as_str().unwrap()).collect();
+    assert_eq!(trees, ["/content/b", "/content/c"]);
+    assert_eq!(status(&author, "/content/a/p0"), ReplicationStatus::Deactivated);
+    assert_eq!(status(&author, "/content/b/p0"), ReplicationStatus::Never);
+    send_all(&author).await;
+    assert_eq!(status(&author, "/content/c/p299"), ReplicationStatus::Deactivated);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deactivation_in_parts_leaves_what_was_activated_since() {
     let dir = tempfile::tempdir().unwrap();
     let author = author_with_live_tree(&dir).await;

@@ -225,14 +225,16 @@ async fn go(
                 created_at: at,
                 check_out_state: CheckOutState::CheckedOut,
             };
-            commit(&|session| session.create_version_if_changed(&one, &check_in).map(drop));
+            commit(&|session| {
+                session.versions().create_version_if_changed(&one, &check_in).map(drop)
+            });
         }
         _ => {
             let snapshot = repository.snapshot().unwrap();
             let versions = snapshot.versions(&one).unwrap_or_default();
             if let Some(version) = versions.first() {
                 commit(&|session| {
-                    session.restore_version(version, &one, at, CheckOutState::CheckedOut)
+                    session.versions().restore_version(version, &one, at, CheckOutState::CheckedOut)
                 });
             }
         }
@@ -242,7 +244,7 @@ async fn go(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publish_shows_what_the_author_says_whatever_the_door() {
+async fn publish_shows_what_the_author_says_whatever_the_endpoint() {
     for seed in 0..12 {
         let dir = tempfile::tempdir().unwrap();
         let author = Author::start(&dir).await;
@@ -445,7 +447,7 @@ fn who_removes_an_activated_folder_needs_the_privilege() {
     let author = Repository::in_memory().unwrap();
     put(&author, "/content/folder", Subtree::new("folder", "sling:Folder"));
     let mut session = author.session("admin").unwrap();
-    session.add_user("bob", "x").unwrap();
+    session.accounts().add_user("bob", "x").unwrap();
     let write = Property::parse_list(tympan_content::ValueType::Name, ["jcr:read", "jcr:write"]);
     let entry = Subtree::new("entry", "rep:GrantACE")
         .with_property("rep:principalName", "bob")

@@ -128,7 +128,8 @@ fn patterns_look_at_no_more_words_than_they_may() {
     session.commit("edit", UNIX_EPOCH).unwrap();
     assert!(index.wait_until_current(Duration::from_secs(60)));
     let served = index.state.served_build().unwrap();
-    let location = crate::word_expansion::WordLocation::of_field(index.state.fields().words);
+    let location =
+        crate::searching::word_expansion::WordLocation::of_field(index.state.fields().words);
     // The name of the node is also a word.
     for (most, expected) in [(3, "axle bell"), (100, "axle bell cove")] {
         let left = std::cell::Cell::new(most);
@@ -155,7 +156,7 @@ fn waiting_for_a_build_keeps_nobody_awake() {
     )
     .unwrap();
     assert!(!index.wait_until_current(Duration::from_millis(300)));
-    let pass_count = index.state.control.lock().last_begun_pass;
+    let pass_count = index.state.begun_passes();
     // The follower checks every 50 ms, and less often after failures.
     assert!(pass_count < 100, "{pass_count} passes");
 }
@@ -178,13 +179,8 @@ fn a_full_disk_pauses_following_and_nothing_else() {
     IS_FULL.store(true, Ordering::SeqCst);
     put(&repository, "/b");
     put(&repository, "/c");
-    let mut control = index.state.control.lock();
-    while control.pause_reason.is_none() {
-        let waited = index.state.control_changed.wait_for(&mut control, timeout);
-        assert!(!waited.timed_out(), "the follower does not say that it pauses");
-    }
-    let reason = control.pause_reason.clone().unwrap();
-    drop(control);
+    let reason = index.state.wait_until_paused(timeout);
+    let reason = reason.expect("the follower does not say that it pauses");
     assert!(reason.contains("no space left") || reason.contains("worker thread"), "{reason}");
     assert_eq!(count(&index), 1, "searches are answered from the last commit");
     assert_eq!(index.status(UNIX_EPOCH).unwrap().lag_revisions, 2);

@@ -12,6 +12,7 @@
 mod markup;
 mod office;
 pub(crate) mod pdf;
+mod text_limit;
 
 use std::io::Read;
 
@@ -19,14 +20,11 @@ use tympan_content::BlobContent;
 
 pub(crate) use markup::{looks_like_markup, strip_markup};
 pub use pdf::{PdfReader, read_pdf};
+use text_limit::MAX_DOCUMENT_BYTES;
+pub(crate) use text_limit::{MAX_EXTRACTED_BYTES, truncate_text};
 
-/// The maximum length of the text extracted from one blob, and from one document.
-pub(crate) const MAX_EXTRACTED_BYTES: usize = 2 << 20;
 /// The maximum number of bytes read of a text file.
 const MAX_PLAIN_TEXT_BYTES: u64 = 4 << 20;
-/// The maximum size of an office document or PDF, in bytes; larger ones are not read.
-const MAX_DOCUMENT_BYTES: u64 = 128 << 20;
-
 /// The format of a blob for text extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlobTextKind {
@@ -82,14 +80,6 @@ impl BlobTextExtractor {
         };
         truncate_text(&mut text, MAX_EXTRACTED_BYTES);
         Ok(text)
-    }
-}
-
-/// Truncates a text to a number of bytes, at a character boundary.
-pub(crate) fn truncate_text(text: &mut String, bytes: usize) {
-    if text.len() > bytes {
-        let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or(0));
     }
 }
 

@@ -11,7 +11,7 @@ use quick_xml::reader::Reader;
 use tympan_content::BlobContent;
 use zip::ZipArchive;
 
-use super::MAX_EXTRACTED_BYTES;
+use super::text_limit::MAX_EXTRACTED_BYTES;
 
 /// The maximum number of parts in a container.
 const MAX_CONTAINER_PARTS: usize = 20_000;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tympan_content::BlobContent;
 
-use super::{MAX_DOCUMENT_BYTES, MAX_EXTRACTED_BYTES};
+use super::text_limit::{MAX_DOCUMENT_BYTES, MAX_EXTRACTED_BYTES, truncate_text};
 
 /// The marker before the text in the output, because other code in the child process may also print.
 const OUTPUT_BEGIN_MARKER: &[u8] = b"\x02tympan text\n";
@@ -121,6 +121,6 @@ pub fn read_pdf() -> std::io::Result<()> {
         Ok(text) => (b"+", text),
         Err(reason) => (b"-", reason),
     };
-    super::truncate_text(&mut said, MAX_EXTRACTED_BYTES);
+    truncate_text(&mut said, MAX_EXTRACTED_BYTES);
     output.write_all(&[OUTPUT_BEGIN_MARKER, mark, said.as_bytes(), OUTPUT_END_MARKER].concat())
 }

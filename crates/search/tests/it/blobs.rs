@@ -4,7 +4,7 @@ use std::io::{Cursor, Write};
 
 use zip::write::{SimpleFileOptions, ZipWriter};
 
-use crate::support::{Site, now, term};
+use crate::indexed_site::{Site, now, term};
 
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 const XLSX: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
@@ -101,7 +101,7 @@ fn of_an_asset_only_the_original_is_read() {
         let renditions = Subtree::new("renditions", "nt:folder").with_child(file(rendition));
         let content = Subtree::new("jcr:content", "dam:AssetContent").with_child(renditions);
         let tree = Subtree::new("", "dam:Asset").with_child(content);
-        session.put_node(&crate::support::path(&format!("/content/{asset}")), tree).unwrap();
+        session.put_node(&crate::indexed_site::path(&format!("/content/{asset}")), tree).unwrap();
     }
     session.commit("upload", std::time::UNIX_EPOCH).unwrap();
     assert_eq!(site.find(term("alpha")), ["a.txt"]);

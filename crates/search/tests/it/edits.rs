@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tympan_content::{NodePath, Property, Repository, Subtree};
 use tympan_search::{SearchIndex, SearchIndexOptions};
 
-use crate::support::{now, page, probe, probe_rebuilt};
+use crate::indexed_site::{now, page, probe, probe_rebuilt};
 
 const TYPES: [&str; 4] = ["nt:unstructured", "cq:Page", "sling:Folder", "dam:Asset"];
 const NAMES: [&str; 5] = ["a", "de", "jcr:content", "tree-page", "b"];
@@ -100,14 +100,14 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[test]
 fn a_language_changes_with_its_document() {
-    let site = crate::support::Site::new();
+    let site = crate::indexed_site::Site::new();
     let text = |language: &str| {
         let content = Subtree::new("jcr:content", "cq:PageContent")
             .with_property("jcr:language", Property::text(language))
             .with_property("text", Property::text("continuellement running"));
         Subtree::new("", "cq:Page").with_child(content)
     };
-    let find = |word: &str| site.find(crate::support::term(word)).len();
+    let find = |word: &str| site.find(crate::indexed_site::term(word)).len();
     site.put("/content/a", text("fr_CA"));
     assert_eq!((find("continuelle"), find("runs")), (1, 0));
     site.put("/content/a", text("en"));

@@ -9,7 +9,9 @@ use tympan_content_query::FullTextIndex;
 use tympan_search::{SearchIndex, SearchIndexOptions};
 use tympan_testkit::store_folder::{collect_history, open_stores};
 
-use crate::support::{Site, hits, names, now, page, path, probe, probe_rebuilt, request, term};
+use crate::indexed_site::{
+    Site, hits, names, now, page, path, probe, probe_rebuilt, request, term,
+};
 
 #[test]
 fn edits_are_followed() {

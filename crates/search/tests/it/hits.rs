@@ -3,7 +3,7 @@
 use tympan_content::{Property, Subtree, Value};
 use tympan_content_query::{FullTextExpression, FullTextIndex, FullTextPosition};
 
-use crate::support::{Site, hits, names, page, path, request, search, term};
+use crate::indexed_site::{Site, hits, names, page, path, request, search, term};
 
 fn site() -> Site {
     let site = Site::new();

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tympan_content::{Property, Subtree};
 use tympan_content_query::{FullTextExpression, FullTextIndex};
 
-use crate::support::{Site, names, now, path, request, term};
+use crate::indexed_site::{Site, names, now, path, request, term};
 
 fn text_at(site: &Site, at: &str, text: String) {
     let tree = Subtree::new("", "nt:unstructured").with_property("text", Property::text(text));

@@ -14,7 +14,7 @@ use tympan_content_query::FullTextIndex;
 use tympan_search::{SearchIndex, SearchIndexOptions};
 use tympan_testkit::store_folder::open_stores;
 
-use crate::support::{now, page, path, probe, probe_rebuilt};
+use crate::indexed_site::{now, page, path, probe, probe_rebuilt};
 
 /// Names the folder to a process that is to be killed.
 const FOLDER: &str = "TYMPAN_SEARCH_KILL_FOLDER";

@@ -12,9 +12,9 @@ mod edits;
 mod follow;
 mod hits;
 mod hostile;
+mod indexed_site;
 mod kill;
 mod pdf;
 mod queries;
-mod support;
 
 tympan_testkit::every_test_file_is_listed!();

@@ -2,7 +2,7 @@
 
 use tympan_search::{PdfReader, SearchIndexOptions};
 
-use crate::support::{Site, now, term};
+use crate::indexed_site::{Site, now, term};
 
 #[test]
 fn the_process_that_reads() {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tympan_content::{Property, Snapshot, Subtree, ValueType};
 use tympan_content_query::{FullTextIndex, QueryEngine, QueryRequest, QueryRow, parse_sql2};
 
-use crate::support::{Site, page, path};
+use crate::indexed_site::{Site, page, path};
 
 /// An engine over the index as it is now, which does not follow the content from here on.
 fn engine_now(site: &Site) -> QueryEngine {

@@ -152,7 +152,7 @@ fn run_agent_command(call: ApiRequest) -> PendingApiResponse {
         match call.parameter("command").unwrap_or_default() {
             "test" => {
                 if let Err(error) = replicator.test_agent(&agent).await {
-                    let reason = tympan_jobs::format_error_chain(&error);
+                    let reason = tympan_notation::error_chain_text(&error);
                     return Ok(ApiResponse::json(
                         json!({ "done": false, "reason": reason, "jobs": 0 }),
                     ));

@@ -96,7 +96,7 @@ fn list_agent_queues(call: ApiRequest) -> PendingApiResponse {
             // Only users who administer the agent see its target, the reason why it is blocked, and the total number of
             // queued jobs.
             let (target, blocked, queued) = if is_administrator {
-                let queued = instance.queues.count_jobs(&topic).await?;
+                let queued = instance.queues.statistics().count_jobs(&topic).await?;
                 (Some(&agent.target), blocked, json!(queued))
             } else {
                 (None, blocked.map(|_| HIDDEN_FAILURE_REASON.to_owned()), json!(items.len()))

@@ -123,7 +123,7 @@ fn start_backup(call: ApiRequest) -> PendingApiResponse {
         };
         let schedule = call.instance.backup_log.schedule().ok_or_else(missing)?;
         let queues = &call.instance.queues;
-        let job = queues.run_schedule_now(schedule, call.user_name(), call.now).await?;
+        let job = queues.schedules().run_now(schedule, call.user_name(), call.now).await?;
         Ok(ApiResponse::json(json!({ "job": job.ok_or_else(missing)?.0 })))
     })
 }

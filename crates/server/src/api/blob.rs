@@ -103,8 +103,8 @@ fn read_blob(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
         Some(Value::Date(date)) => Some(date.to_system_time()),
         _ => None,
     };
-    let digits: String = id.digest().iter().map(|byte| format!("{byte:02x}")).collect();
-    let blob = BlobBody { id: *id, etag: format!("\"{digits}\""), last_modified: modified };
+    let etag = format!("\"{}\"", hex::encode(id.digest()));
+    let blob = BlobBody { id: *id, etag, last_modified: modified };
     let mut response = send_blob(&instance.repository, &blob, &call.headers, false)?;
     let headers = response.headers_mut();
     let declared = node.text("jcr:mimeType").unwrap_or_default();

@@ -147,8 +147,7 @@ fn read_changes(call: ApiRequest) -> PendingApiResponse {
         if accept.contains("text/event-stream") {
             let resumed = call.header(&HeaderName::from_static("last-event-id"));
             let since = resumed.or(call.parameter("since")).unwrap_or("now").to_owned();
-            let follower =
-                call.instance.followers.follow(&call.instance.repository, call.user_name())?;
+            let follower = follow_changes(&call)?;
             let cursor = resolve_cursor(&call.instance, &subscription, since).await?;
             // Refuse an invalid cursor before the stream begins.
             read_next_page(&call.instance, &subscription, &cursor).await?;
@@ -185,6 +184,15 @@ fn change_filter_of(call: &ApiRequest) -> Result<ChangeFilter> {
         filter.add_kind(FeedChangeKind::from_name(name).ok_or_else(unknown)?);
     }
     Ok(filter)
+}
+
+/// Registers the client as a follower for as long as it is connected.
+fn follow_changes(call: &ApiRequest) -> Result<ChangeFollower> {
+    let follower = call.instance.followers.follow(&call.instance.repository, call.user_name())?;
+    if let Some(detection) = &call.disconnect_detection {
+        detection.enable();
+    }
+    Ok(follower)
 }
 
 async fn resolve_cursor(
@@ -237,11 +245,8 @@ async fn wait_for_page(
     since: ChangeCursor,
 ) -> Result<ChangePage> {
     let end = Instant::now() + call.seconds_parameter("wait");
-    let mut follower = if call.seconds_parameter("wait").is_zero() {
-        None
-    } else {
-        Some(call.instance.followers.follow(&call.instance.repository, call.user_name())?)
-    };
+    let mut follower =
+        if call.seconds_parameter("wait").is_zero() { None } else { Some(follow_changes(call)?) };
     let mut cursor = since;
     loop {
         let page = read_next_page(&call.instance, subscription, &cursor).await?;
@@ -302,7 +307,12 @@ fn stream_events(
     let feeding = FeedStream { instance, follower, subscription, cursor, event_sender: events };
     let words = Arc::clone(&last_words);
     tokio::spawn(async move {
-        if let Err(FeedStreamEnd(reason)) = feeding.run().await {
+        // A client that goes gives its permits back at once.
+        let ended = tokio::select! {
+            ended = feeding.run() => ended,
+            () = open.closed() => Err(FeedStreamEnd("the client disconnected".to_owned())),
+        };
+        if let Err(FeedStreamEnd(reason)) = ended {
             tracing::debug!(reason, "change feed stream ended");
             *words.lock() =
                 Some(Bytes::from(format!("event: end\ndata: {}\n\n", json!({ "reason": reason }))));

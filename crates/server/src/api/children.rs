@@ -145,8 +145,7 @@ fn child_json(node: &Node) -> Result<Json> {
 
 /// Encodes a position as text: name and sort value in hexadecimal digits.
 fn encode_sort_position(position: &SortPosition) -> String {
-    let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("{}.{}", digits(position.name.as_bytes()), digits(&position.sort_value))
+    format!("{}.{}", hex::encode(&position.name), hex::encode(&position.sort_value))
 }
 
 /// Decodes a position. Any bytes are valid: a position is followed by a first child, or by none.
@@ -154,18 +153,7 @@ fn parse_sort_position(text: &str) -> Result<SortPosition> {
     let malformed =
         || RequestFailure::bad_request("`after` must be the `next` of the previous page");
     let (name, value) = text.split_once('.').ok_or_else(malformed)?;
-    let name = decode_hex(name).ok_or_else(malformed)?;
-    let value = decode_hex(value).ok_or_else(malformed)?;
+    let name = hex::decode(name).map_err(|_| malformed())?;
+    let value = hex::decode(value).map_err(|_| malformed())?;
     Ok(SortPosition { sort_value: value, name: String::from_utf8_lossy(&name).into_owned() })
-}
-
-fn decode_hex(digits: &str) -> Option<Vec<u8>> {
-    if !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    let pairs = digits.as_bytes().chunks(2).map(|pair| {
-        let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
-        u8::from_str_radix(pair, 16).ok()
-    });
-    pairs.collect()
 }

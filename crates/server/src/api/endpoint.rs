@@ -17,6 +17,7 @@ use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tympan_content::{JcrDate, NodePath, Repository, Session, Snapshot, Viewer};
+use tympan_web::disconnect_detection::DisconnectDetection;
 use tympan_web::listen::ConnectionPeer;
 
 use crate::Instance;
@@ -247,6 +248,7 @@ pub(crate) struct ApiRequest {
     pub(crate) identity: Option<RequestIdentity>,
     pub(crate) viewer: Viewer,
     pub(crate) peer: Option<ConnectionPeer>,
+    pub(crate) disconnect_detection: Option<DisconnectDetection>,
     pub(crate) headers: HeaderMap,
     pub(crate) parameters: Vec<(String, String)>,
     pub(crate) json_body: Bytes,

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 use tympan_content::{JcrDate, NodePath, check_item_name};
 use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
+use tympan_web::disconnect_detection::DisconnectDetection;
 use tympan_web::listen::ConnectionPeer;
 
 use crate::api::endpoint::{
@@ -119,6 +120,7 @@ async fn run_handler(
         identity,
         viewer,
         peer: parts.extensions.get::<ConnectionPeer>().copied(),
+        disconnect_detection: parts.extensions.get::<DisconnectDetection>().cloned(),
         headers: parts.headers,
         parameters,
         json_body: json,
@@ -236,33 +238,17 @@ fn decode_percent(text: &str) -> Result<String> {
 
 /// Returns the failure for a parameter that the endpoint does not know.
 fn unknown_parameter_failure(name: &str, definitions: &[&EndpointParameter]) -> RequestFailure {
+    let name: String = name.chars().take(100).collect();
     let names: Vec<&str> = definitions.iter().map(|definition| definition.name).collect();
-    let nearest = names.iter().map(|candidate| (edit_distance(name, candidate), *candidate)).min();
+    let distances =
+        names.iter().map(|candidate| (strsim::levenshtein(&name, candidate), *candidate));
+    let nearest = distances.min();
     let hint = match nearest {
         Some((away, nearest)) if away <= 3 => format!("did you mean `{nearest}`?"),
         Some(_) => format!("it takes {}", names.join(", ")),
         None => "it takes none".to_owned(),
     };
-    let name: String = name.chars().take(100).collect();
     RequestFailure::bad_request(format!("`{name}` is not a parameter of this endpoint: {hint}"))
-}
-
-/// Returns the Levenshtein distance: the number of letters to insert, delete or replace.
-fn edit_distance(source: &str, target: &str) -> usize {
-    let target: Vec<char> = target.chars().collect();
-    let mut row: Vec<usize> = (0..=target.len()).collect();
-    for (at, letter) in source.chars().take(64).enumerate() {
-        let mut next = vec![at + 1];
-        for (column, (target_letter, above)) in target.iter().zip(row.windows(2)).enumerate() {
-            let [diagonal, above] = above else { continue };
-            let left = next.get(column).copied().unwrap_or(usize::MAX - 1);
-            next.push(
-                (diagonal + usize::from(*target_letter != letter)).min(above + 1).min(left + 1),
-            );
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 /// Checks a value against the type of its parameter.
@@ -368,19 +354,6 @@ fn to_http_response(request_headers: &HeaderMap, reply: JsonApiResponse) -> Resp
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_name_is_found() {
-        for (source, target, expected) in [
-            ("", "", 0),
-            ("path", "path", 0),
-            ("pth", "path", 1),
-            ("limits", "limit", 1),
-            ("abc", "xyz", 3),
-        ] {
-            assert_eq!(edit_distance(source, target), expected, "{source} {target}");
-        }
-    }
 
     #[test]
     fn values_fit_their_parameter_or_are_refused() {

@@ -25,7 +25,7 @@ pub(crate) fn document_tag(instance: &Instance, node: &Node) -> Option<String> {
         None => format!("{:?}", read_document_tree(&top_visible_node(node).ok()?).ok()?),
     };
     let hash = Sha256::new().chain_update(instance.tag_key).chain_update(text);
-    Some(to_hex(&hash.finalize()))
+    Some(format!("{:.TAG_PART_DIGITS$}", hex::encode(hash.finalize())))
 }
 
 /// Returns the highest visible node of a node's document.
@@ -38,13 +38,10 @@ fn top_visible_node(node: &Node) -> tympan_content::Result<Node> {
     Ok(top)
 }
 
-fn to_hex(hash: &[u8]) -> String {
-    hash.iter().take(TAG_PART_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Returns the entity tag of a response, including the quotes.
 pub(crate) fn response_tag(document: Option<&str>, body: &[u8]) -> String {
-    format!("\"{}.{}\"", document.unwrap_or("-"), to_hex(&Sha256::digest(body)))
+    let body = hex::encode(Sha256::digest(body));
+    format!("\"{}.{body:.TAG_PART_DIGITS$}\"", document.unwrap_or("-"))
 }
 
 /// Returns true if the tags of an `If-None-Match` header match a response.

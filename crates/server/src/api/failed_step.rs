@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 use tympan_content::JcrDate;
-use tympan_jobs::workflow::{FailedWorkflowStep, WorkflowEngine};
+use tympan_jobs::workflow::{FailedWorkflowStep, StepActionContext, WorkflowEngine};
 
 use super::workflow::inbox_step::{assignee_names, require_open_step};
 use crate::api::endpoint::{
@@ -145,10 +145,12 @@ fn send_step_back(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let (names, item) = (assignee_names(&call)?, step_number_of(&call));
         require_open_step(&call, &names, item).await?;
-        let attribution = (call.user_name(), call.parameter("comment"));
-        open_workflows(&call)
-            .step_back((item, call.parameter("to")), &names, attribution, call.now)
-            .await?;
+        let action = StepActionContext {
+            user: call.user_name(),
+            comment: call.parameter("comment"),
+            now: call.now,
+        };
+        open_workflows(&call).step_back(item, call.parameter("to"), &names, &action).await?;
         Result::Ok(ApiResponse::json(json!({ "item": item })))
     })
 }

@@ -212,7 +212,7 @@ fn job_json(job: &Job, set: &QueueSet) -> Value {
 /// Returns the topics of a queue.
 async fn queue_topics(instance: &Instance, queue: &str) -> Result<Vec<String>> {
     let set = instance.configurator.worker().queue_set();
-    let topics = instance.queues.topic_names().await?;
+    let topics = instance.queues.statistics().topic_names().await?;
     Ok(topics.into_iter().filter(|topic| set.queue_for_topic(topic).name == queue).collect())
 }
 
@@ -252,7 +252,7 @@ fn list_topics(call: ApiRequest) -> PendingApiResponse {
         call.require_administrator(JOB_ADMINISTRATION)?;
         let worker = call.instance.configurator.worker();
         let set = worker.queue_set();
-        let statistics = call.instance.queues.topic_statistics().await?;
+        let statistics = call.instance.queues.statistics().topic_statistics().await?;
         let topics = statistics.iter().map(|(topic, figures)| {
             let mut members = statistics::statistics_json(figures);
             members.insert("topic".to_owned(), topic.as_str().into());
@@ -268,7 +268,7 @@ fn list_topics(call: ApiRequest) -> PendingApiResponse {
 fn list_schedules(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator(JOB_ADMINISTRATION)?;
-        let schedules = call.instance.queues.list_schedules().await?;
+        let schedules = call.instance.queues.schedules().list().await?;
         let schedules = schedules.iter().map(|schedule| {
             json!({
                 "name": schedule.name, "topic": schedule.topic, "rule": schedule.rule_text, "properties": schedule.properties,

@@ -172,7 +172,10 @@ fn remove_node_type(instance: &Instance, call: &ApiRequest) -> Result<ApiRespons
         return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
     }
     let mut session = call.begin_session()?;
-    session.remove_types(&[name]).map_err(|error| name_privilege(error, TYPES_PRIVILEGE))?;
+    session
+        .types()
+        .remove_types(&[name])
+        .map_err(|error| name_privilege(error, TYPES_PRIVILEGE))?;
     session.commit(&format!("remove the node type {name}"), call.now)?;
     increment(&instance.metrics.commits);
     Ok(ApiResponse::empty())
@@ -210,6 +213,7 @@ fn define_node_types(call: ApiRequest) -> PendingApiResponse {
             require_privilege(&call, TYPES_PRIVILEGE)?;
             let mut session = call.begin_session()?;
             session
+                .types()
                 .register_types(&text)
                 .map_err(|error| name_privilege(error, TYPES_PRIVILEGE))?;
             if session.has_changes()? {
@@ -261,6 +265,7 @@ fn register_namespace(instance: &Instance, call: &ApiRequest) -> Result<ApiRespo
     require_privilege(call, NAMESPACES_PRIVILEGE)?;
     let mut session = call.begin_session()?;
     session
+        .types()
         .register_namespace(&prefix, &uri)
         .map_err(|error| name_privilege(error, NAMESPACES_PRIVILEGE))?;
     if session.has_changes()? {

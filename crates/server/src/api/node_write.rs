@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tympan_content::{
     NodePath, PRIMARY_TYPE, Property, ReferenceRewriteReport, Session, SiblingPosition, Snapshot,
-    Subtree,
+    Subtree, is_policy_name,
 };
 use tympan_jobs::workflow::process::is_reserved_message;
 
@@ -58,8 +58,8 @@ pub(crate) const WRITE_ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/nodes",
         id: "putNode",
         description: "Replaces a node by the submitted one: its properties and, if there is a member \
-            `children`, its children, at each level. Without that member, the children are kept, and so is \
-            everything that the user cannot read.",
+            `children`, its children, at each level. Without that member, the children are kept. Policies \
+            that are not listed are always kept, and so is everything that the user cannot read.",
         parameters: &[
             PATH_PARAMETER,
             BRANCH_PARAMETER,
@@ -608,7 +608,8 @@ impl NodeWriter<'_> {
     }
 
     /// Replaces a node with the submitted one. Children stay if the request does not mention children. Children and
-    /// properties that the viewer cannot see also stay, because clients send back what they read.
+    /// properties that the viewer cannot see also stay, because clients send back what they read, and so do policies
+    /// that the request does not list.
     fn put_subtree(
         &mut self,
         session: &mut Session,
@@ -651,7 +652,8 @@ impl NodeWriter<'_> {
         }
         let (Some(children), Some(listed)) = (sent.children(), listed) else { return Ok(()) };
         for name in &listed {
-            if !children.iter().any(|(sent, _)| sent == name) {
+            // Clients that know of content alone do not list policies.
+            if !is_policy_name(name) && !children.iter().any(|(sent, _)| sent == name) {
                 session.remove_node(&path.child(name)?)?;
             }
         }

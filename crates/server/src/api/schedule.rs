@@ -35,7 +35,8 @@ fn run_schedule(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         call.require_administrator("run schedules")?;
         let name = call.parameter("name").unwrap_or_default().to_owned();
-        let job = call.instance.queues.run_schedule_now(&name, call.user_name(), call.now).await?;
+        let job =
+            call.instance.queues.schedules().run_now(&name, call.user_name(), call.now).await?;
         let missing = || {
             let message =
                 format!("there is no schedule `{name}`; `/api/v1/jobs/schedules` lists them");

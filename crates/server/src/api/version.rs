@@ -317,7 +317,7 @@ fn create_version(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse>
     let mut session = begin_guarded_session(instance, call, &path)?;
     let comment = comment.unwrap_or_default();
     let after = if check_in { CheckOutState::CheckedIn } else { CheckOutState::CheckedOut };
-    let version = session.check_in(
+    let version = session.versions().check_in(
         &path,
         &CheckInOptions { comment: &comment, created_at: call.now, check_out_state: after },
     )?;
@@ -330,7 +330,7 @@ fn remove_version(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse>
     let (path, name) =
         (call.path_parameter("path")?, call.parameter("version").unwrap_or_default());
     let mut session = instance.repository.session_as(&call.viewer)?;
-    session.remove_version(&path, name)?;
+    session.versions().remove_version(&path, name)?;
     session.commit(&format!("remove the version {name} of {path}"), call.now)?;
     increment(&instance.metrics.commits);
     Ok(ApiResponse::empty())
@@ -346,7 +346,7 @@ fn check_out_node(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse>
     let CheckOutRequest { path } = call.parse_body()?;
     let path = NodePath::new(&path)?;
     let mut session = instance.repository.session_as(&call.viewer)?;
-    session.check_out(&path)?;
+    session.versions().check_out(&path)?;
     let root = session.commit(&format!("check out {path}"), call.now)?;
     increment(&instance.metrics.commits);
     node_version_response(instance, call, root, &path)
@@ -432,7 +432,7 @@ fn add_label(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let path = NodePath::new(&path)?;
     let mut session = instance.repository.session_as(&call.viewer)?;
     let clash = if r#move { LabelConflictPolicy::Move } else { LabelConflictPolicy::Refuse };
-    session.add_label(&path, &version, &label, clash)?;
+    session.versions().add_label(&path, &version, &label, clash)?;
     session.commit(&format!("label {version} of {path} as {label}"), call.now)?;
     increment(&instance.metrics.commits);
     Ok(ApiResponse::empty())
@@ -441,7 +441,7 @@ fn add_label(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
 fn remove_label(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (path, label) = (call.path_parameter("path")?, call.parameter("label").unwrap_or_default());
     let mut session = instance.repository.session_as(&call.viewer)?;
-    if !session.remove_label(&path, label)? {
+    if !session.versions().remove_label(&path, label)? {
         let message = format!("no version of `{path}` has the label `{label}`");
         return Err(RequestFailure::new(StatusCode::NOT_FOUND, message));
     }
@@ -465,9 +465,14 @@ fn restore_version(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse
     let path = NodePath::new(&path)?;
     let mut session = begin_guarded_session(instance, call, &path)?;
     let restored = match &part {
-        Some(part) => session.restore_component(&path, &version, part, call.now)?,
+        Some(part) => session.versions().restore_component(&path, &version, part, call.now)?,
         None => {
-            session.restore_node(&path, &version, call.now, CheckOutState::CheckedOut)?;
+            session.versions().restore_node(
+                &path,
+                &version,
+                call.now,
+                CheckOutState::CheckedOut,
+            )?;
             path.child("jcr:content")?
         }
     };

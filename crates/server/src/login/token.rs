@@ -21,8 +21,7 @@ use sqlx::{AnyPool, Row};
 use tympan_content::Repository;
 
 use super::{
-    LoginAccount, Logins, SessionUse, hash_text, read_account, session_cookie, to_hex,
-    to_unix_seconds,
+    LoginAccount, Logins, SessionUse, hash_text, read_account, session_cookie, to_unix_seconds,
 };
 use crate::failure::{RequestFailure, Result, is_write_refused};
 
@@ -611,5 +610,5 @@ fn to_millis(time: SystemTime) -> i64 {
 pub(super) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(to_hex(&bytes))
+    Ok(hex::encode(bytes))
 }

@@ -1,5 +1,6 @@
 //! What operators see: health, metrics, pools, timings, and recorded requests.
 
+pub(crate) mod connection_metrics;
 pub(crate) mod external_health;
 pub(crate) mod external_metrics;
 pub(crate) mod health;

@@ -178,7 +178,7 @@ async fn replication_health(instance: Arc<Instance>) -> ComponentHealth {
         if let Some(reason) = instance.replicator.blocked_reason(&agent.name) {
             faults.push(format!("agent `{}` is blocked: {reason}", agent.name));
         }
-        match instance.queues.count_jobs(&agent_topic(role, &agent.name)).await {
+        match instance.queues.statistics().count_jobs(&agent_topic(role, &agent.name)).await {
             Ok(count) if count > AGENT_QUEUE_WARN_LENGTH => {
                 faults.push(format!("agent `{}` has {count} jobs waiting", agent.name));
             }

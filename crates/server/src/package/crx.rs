@@ -20,6 +20,7 @@ use tympan_content_package::{
     IfPackageExists, InstallOptions, NestedPackageRule, PackageFilter, PackageId, PackageLimits,
     PackageSession, StoredPackage, StoredPackages,
 };
+use tympan_notation::escape_xml;
 use tympan_web::body_limit::BodyLimit;
 
 use super::{
@@ -435,22 +436,6 @@ fn packages_xml(packages: &[StoredPackage]) -> String {
 /// Formats a date as in mail headers: `Tue, 04 Aug 2015 11:40:21 +0000`.
 fn to_mail_date(date: JcrDate) -> String {
     httpdate::fmt_http_date(date.to_system_time()).replace(" GMT", " +0000")
-}
-
-fn escape_xml(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // XML permits no other control characters.
-            other if other.is_control() && !matches!(other, '\t' | '\n' | '\r') => {}
-            other => out.push(other),
-        }
-    }
-    out
 }
 
 /// `list.jsp`: all packages, or the one at `path`.

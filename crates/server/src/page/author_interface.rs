@@ -42,9 +42,7 @@ pub(crate) async fn serve_interface_file(Path(name): Path<String>, request: Head
     let Some(file) = InterfaceFiles::get(&name) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let tag: String =
-        file.metadata.sha256_hash().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let tag = format!("\"{tag}\"");
+    let tag = format!("\"{:.32}\"", hex::encode(file.metadata.sha256_hash()));
     if request
         .get(header::IF_NONE_MATCH)
         .is_some_and(|condition| condition.as_bytes() == tag.as_bytes())

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_told_by_path_of_the_resource_and_of_the_entries_of_its_lists() {
+    fn types_are_given_by_path_of_the_resource_and_of_the_entries_of_its_lists() {
         let inner = Subtree::new("field", "nt:unstructured").with_child(
             Subtree::new("items", "nt:unstructured").with_child(field_node("when", "datepicker")),
         );

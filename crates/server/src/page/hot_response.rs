@@ -79,10 +79,14 @@ impl Instance {
         if parts.uri.query().is_some() {
             return None;
         }
-        let request_head = (&parts.method, parts.uri.path(), &parts.headers);
-        self.serve_hot_response_with(request_head, identity, |blob, headers, is_head| {
-            send_available_blob(&self.repository, blob, headers, is_head)
-        })
+        let Parts { method, uri, headers, .. } = parts;
+        self.serve_hot_response_with(
+            method,
+            uri.path(),
+            headers,
+            identity,
+            |blob, headers, is_head| send_available_blob(&self.repository, blob, headers, is_head),
+        )
     }
 
     /// Returns the head of the same response and the source of its body, in the form that the socket can send most
@@ -94,16 +98,13 @@ impl Instance {
         headers: &HeaderMap,
     ) -> Option<ShortcutResponse> {
         let mut body = ReadyResponseBody::Empty;
-        let response = self.serve_hot_response_with(
-            (method, path, headers),
-            None,
-            |blob, headers, is_head| {
+        let response =
+            self.serve_hot_response_with(method, path, headers, None, |blob, headers, is_head| {
                 let (response, socket_body) =
                     send_blob_to_socket(&self.repository, blob, headers, is_head)?;
                 body = socket_body;
                 Some(response)
-            },
-        )?;
+            })?;
         crate::observe::metrics::increment(&self.metrics.answered_by_shortcut);
         let (head, _) = response.into_parts();
         Some(ShortcutResponse {
@@ -123,7 +124,7 @@ impl Instance {
         let path = visit.path;
         let hot_responses = self.hot_responses.get()?;
         let root = hot_responses.cheap_render_root(path)?;
-        if !may_be_hot(self, (&Method::GET, path, headers))
+        if !may_be_hot(self, &Method::GET, path, headers)
             || self.repository.head_root().ok()? != root
         {
             return None;
@@ -149,11 +150,13 @@ impl Instance {
     /// Returns a cached response that `send` builds from its blob.
     fn serve_hot_response_with(
         &self,
-        (method, path, headers): (&Method, &str, &HeaderMap),
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
         identity: Option<&RequestIdentity>,
         send: impl FnOnce(&BlobBody, &HeaderMap, bool) -> Option<Response>,
     ) -> Option<Response> {
-        if !may_be_hot(self, (method, path, headers)) {
+        if !may_be_hot(self, method, path, headers) {
             return None;
         }
         let hot_response = self.hot_responses.get()?.response_at(path)?;
@@ -198,7 +201,7 @@ impl Instance {
 }
 
 /// Returns true if a request without a query string may receive a cached response.
-fn may_be_hot(instance: &Instance, (method, path, headers): (&Method, &str, &HeaderMap)) -> bool {
+fn may_be_hot(instance: &Instance, method: &Method, path: &str, headers: &HeaderMap) -> bool {
     instance.role == InstanceRole::Publish
         && matches!(*method, Method::GET | Method::HEAD)
         && path.len() <= MAX_CACHED_PATH_BYTES

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use tympan_assets::{ASSET_NODE_TYPE, RenditionError};
-use tympan_content::{Node, NodePath};
+use tympan_content::{Node, NodePath, Snapshot};
 use tympan_render::ledger::{DependencyLedger, RecordOutcome};
 use tympan_render::url::SlingUrl;
 use tympan_render::{DependencySet, ImageAddress, ImageSigningKey, PathAspects};
@@ -96,7 +96,8 @@ async fn serve_image(
             let mut render_request = resolve_visible_image(instance, &requested_address, &asset)?;
             if viewer != anonymous {
                 let anonymous_snapshot = instance.repository.snapshot()?.as_viewer(&anonymous);
-                render_request.is_private = anonymous_snapshot.node(&path)?.is_none();
+                render_request.is_private =
+                    !is_image_visible(&anonymous_snapshot, &path, &render_request)?;
             }
             let (Some(ledger), Some(ticket)) = (&instance.dependency_ledger, ticket) else {
                 return Ok(Some((render_request, RecordOutcome::Recorded)));
@@ -127,6 +128,18 @@ fn image_dependencies(asset: NodePath, own: Option<NodePath>) -> DependencySet {
     let mut read = vec![(asset, PathAspects::EXISTENCE.combine(PathAspects::SUBTREE))];
     read.extend(own.map(|own| (own, PathAspects::EXISTENCE)));
     DependencySet::from_recorded(&read)
+}
+
+/// Returns true if the viewer of a snapshot gets the same picture of an asset. The original may be closed in an asset
+/// that is open.
+fn is_image_visible(
+    snapshot: &Snapshot,
+    asset: &NodePath,
+    render_request: &ImageRenderRequest,
+) -> Result<bool> {
+    let Some(asset) = snapshot.node(asset)? else { return Ok(false) };
+    let own = ImageRenderRequest::resolve(&render_request.address, &asset);
+    Ok(own.is_ok_and(|own| own.cache_key() == render_request.cache_key()))
 }
 
 /// Determines the picture to render.
@@ -287,7 +300,7 @@ fn set_header(response: &mut Response, name: header::HeaderName, value: &str) {
 mod tests {
     use std::time::SystemTime;
 
-    use tympan_content::{Property, Repository, Subtree, Value};
+    use tympan_content::{Property, Repository, Subtree, Value, ValueType};
     use tympan_render::ChangedAspects;
 
     use super::*;
@@ -328,5 +341,49 @@ mod tests {
             assert!(!between(&before, &other_state).affects(&read), "{folder}");
             assert!(between(&other_state, &put("/dam/a.jpg", b"two")).affects(&read), "{folder}");
         }
+    }
+
+    /// Returns a policy by which everyone is granted or denied reading.
+    fn reading_policy(kind: &str) -> Subtree {
+        let read = Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap();
+        let entry = Subtree::new("entry", kind)
+            .with_property("rep:principalName", "everyone")
+            .with_property("rep:privileges", read);
+        Subtree::new("rep:policy", "rep:ACL").with_child(entry)
+    }
+
+    #[test]
+    fn a_picture_is_private_if_only_its_original_is_closed() {
+        let repository = Repository::in_memory().unwrap();
+        let asset = NodePath::new("/dam/a.jpg").unwrap();
+        let blob = repository.blobs().put(&mut std::io::Cursor::new(b"one")).unwrap();
+        let data = Property::Single(Value::Binary(blob));
+        let resource = Subtree::new("jcr:content", "nt:resource").with_property("jcr:data", data);
+        let original = Subtree::new("original", "nt:file").with_child(resource);
+        let mixins = Property::parse_list(ValueType::Name, ["rep:AccessControllable"]).unwrap();
+        let renditions = Subtree::new("renditions", "nt:folder")
+            .with_property("jcr:mixinTypes", mixins)
+            .with_child(original);
+        let content = Subtree::new("jcr:content", "dam:AssetContent").with_child(renditions);
+        let tree = Subtree::new("a.jpg", ASSET_NODE_TYPE).with_child(content);
+        let folder = Subtree::new("dam", "sling:Folder")
+            .with_child(tree)
+            .with_child(reading_policy("rep:GrantACE"));
+        let mut session = repository.session("test").unwrap();
+        session.put_node(&NodePath::new("/dam").unwrap(), folder).unwrap();
+        session.commit("put", SystemTime::UNIX_EPOCH).unwrap();
+        let address = ImageAddress::parse("/dam/a.jpg.width-640.webp").unwrap();
+        let is_visible = || {
+            let snapshot = repository.snapshot().unwrap();
+            let node = snapshot.node(&asset).unwrap().unwrap();
+            let request = ImageRenderRequest::resolve(&address, &node).unwrap();
+            let anonymous = repository.viewer(None).unwrap();
+            is_image_visible(&snapshot.as_viewer(&anonymous), &asset, &request).unwrap()
+        };
+        assert!(is_visible());
+        let closed = asset.resolve("jcr:content/renditions/rep:policy").unwrap();
+        session.put_node(&closed, reading_policy("rep:DenyACE")).unwrap();
+        session.commit("close", SystemTime::UNIX_EPOCH).unwrap();
+        assert!(!is_visible());
     }
 }

@@ -9,7 +9,6 @@
 //! * A request head that is not plain, or that contains credentials, is left to hyper.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -18,6 +17,7 @@ use std::time::{Instant, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use tympan_web::decimal_digits::DecimalDigits;
+use tympan_web::http1_response_head::Http1ResponseHead;
 use tympan_web::listen::ConnectionPeer;
 use tympan_web::log_time::LogTime;
 use tympan_web::request_log::{self, RequestLogEventRef};
@@ -105,7 +105,7 @@ impl Shortcut for InstanceShortcut {
             ReadyResponseBody::Bytes(bytes) => Some(bytes.len()),
             ReadyResponseBody::Empty | ReadyResponseBody::File { .. } => None,
         };
-        let head = write_response_head((status, &headers), length, now);
+        let head = write_response_head(status, &headers, length, now);
         let mut note = ShortcutRequestRecord {
             number,
             started_at: started,
@@ -282,42 +282,32 @@ fn logged_media_type(headers: &ShortcutHeaders) -> Option<Cow<'static, str>> {
 
 /// Writes a response head like hyper; `length` is the length of a body whose headers do not contain it.
 fn write_response_head(
-    (status, headers): (StatusCode, &ShortcutHeaders),
+    status: StatusCode,
+    headers: &ShortcutHeaders,
     length: Option<usize>,
     now: SystemTime,
 ) -> Vec<u8> {
-    let mut head = Vec::with_capacity(512);
-    head.extend_from_slice(b"HTTP/1.1 ");
-    head.extend_from_slice(status.as_str().as_bytes());
-    head.push(b' ');
-    head.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
-    head.extend_from_slice(b"\r\n");
-    let mut add = |name: &HeaderName, value: &[u8]| {
-        head.extend_from_slice(name.as_str().as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(value);
-        head.extend_from_slice(b"\r\n");
-    };
+    let mut head = Http1ResponseHead::new(status);
     let tells_length = match headers {
         ShortcutHeaders::Rendered(media_type) => {
-            add(&header::CONTENT_TYPE, media_type.as_bytes());
+            head.add_header(header::CONTENT_TYPE.as_str(), media_type.as_bytes());
             let (name, value) = &NOSNIFF_HEADER;
-            add(name, value.as_bytes());
+            head.add_header(name.as_str(), value.as_bytes());
             false
         }
         ShortcutHeaders::Other(headers) => {
-            headers.iter().for_each(|(name, value)| add(name, value.as_bytes()));
+            for (name, value) in headers {
+                head.add_header(name.as_str(), value.as_bytes());
+            }
             headers.contains_key(header::CONTENT_LENGTH)
         }
     };
     let is_told = tells_length || (length.is_none() && status == StatusCode::NOT_MODIFIED);
     if !is_told {
-        let length = DecimalDigits::from_number(length.unwrap_or(0) as u64);
-        add(&header::CONTENT_LENGTH, length.as_str().as_bytes());
+        head.add_number(header::CONTENT_LENGTH.as_str(), length.unwrap_or(0) as u64);
     }
-    with_http_date(now, |date| add(&header::DATE, date.as_bytes()));
-    head.extend_from_slice(b"\r\n");
-    head
+    head.add_date(now);
+    head.finish()
 }
 
 /// Appends an address; faster than the formatter of the standard library, which handles more cases.
@@ -332,22 +322,6 @@ fn push_ip_address(text: &mut String, address: IpAddr) {
         // Writing to a string cannot fail.
         IpAddr::V6(address) => write!(text, "{address}").unwrap_or_default(),
     }
-}
-
-thread_local! {
-    /// The second for which this thread last formatted a date, and the text.
-    static LAST_DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
-}
-
-/// Calls a function with a time formatted as an HTTP date.
-fn with_http_date(now: SystemTime, act: impl FnOnce(&str)) {
-    let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    LAST_DATE.with_borrow_mut(|(last, text)| {
-        if *last != second || text.is_empty() {
-            (*last, *text) = (second, httpdate::fmt_http_date(now));
-        }
-        act(text);
-    });
 }
 
 #[cfg(test)]
@@ -414,7 +388,7 @@ mod tests {
             let headers =
                 headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap()));
             let headers = ShortcutHeaders::Other(headers.collect());
-            let head = write_response_head((status, &headers), None, SystemTime::now());
+            let head = write_response_head(status, &headers, None, SystemTime::now());
             let head = String::from_utf8(head).unwrap();
             let (before, date) = head.split_once("date: ").unwrap();
             assert!(date.ends_with(" GMT\r\n\r\n"), "{date}");
@@ -431,7 +405,7 @@ mod tests {
         ]
         .map(|headers| {
             assert_eq!(logged_media_type(&headers).as_deref(), Some("text/html"));
-            write_response_head((StatusCode::OK, &headers), Some(7), SystemTime::UNIX_EPOCH)
+            write_response_head(StatusCode::OK, &headers, Some(7), SystemTime::UNIX_EPOCH)
         });
         assert_eq!(plain, map);
         assert!(String::from_utf8(plain).unwrap().contains("\r\ncontent-length: 7\r\n"));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_told_by_the_sender_the_name_or_the_bytes() {
+    fn types_are_detected_by_the_sender_the_name_or_the_bytes() {
         let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
         let check = |sent: Option<&str>, name: &str, bytes: &[u8], expected: &str| {
             assert_eq!(

@@ -142,8 +142,9 @@ async fn handle_post(
         }
         None => {
             let work = move |instance: &Instance| {
-                let by = (&viewer, &condition);
-                operation::run_post_operation(instance, &operation, &path, &fields, by)
+                operation::run_post_operation(
+                    instance, &operation, &path, &fields, &viewer, &condition,
+                )
             };
             let done = instance.run_work(work).await?;
             increment(&instance.metrics.commits);
@@ -174,12 +175,21 @@ fn replication_requests_of(
     };
     let mut requests = Vec::new();
     if let Some(action) = ReplicationAction::from_name(operation) {
-        for path in operation::operation_targets_or_missing(
+        let targets = operation::operation_targets_or_missing(
             &snapshot,
             path,
             fields,
             action == ReplicationAction::Deactivate,
-        )? {
+        )?;
+        // All of them are recorded in one commit.
+        if targets.len() > api::MAX_REQUEST_PATHS {
+            return Err(RequestFailure::bad_request(format!(
+                "`:applyTo` names {} nodes: at most {} are replicated at once; use `:deep` on their folder",
+                targets.len(),
+                api::MAX_REQUEST_PATHS
+            )));
+        }
+        for path in targets {
             requests.push(build_request(action, NodePath::new(&path)?, depth)?);
         }
     }

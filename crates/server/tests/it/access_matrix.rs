@@ -1,8 +1,9 @@
 //! Who may ask what of an author: each door with each kind of asker. The rows stand in `access_matrix.txt`.
 //!
 //! A row is a request and the status that each asker gets. `{me}` stands for the name of the asker, so that what one of
-//! them makes is in nobody's way. `{hidden}` stands for a node that administrators alone may read; for all others the
-//! same request is made about a node that does not exist, and both answers must be the same.
+//! them makes is in nobody's way, `{before}` for a time before the policies were made. `{hidden}` stands for a node that
+//! administrators alone may read; for all others the same request is made about a node that does not exist, and both
+//! answers must be the same.
 //!
 //! No answer holds the hash of a password, and none but those of administrators a word of what is hidden.
 
@@ -11,11 +12,12 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::io::{Cursor, Read};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::Method;
 use tympan_content::{
-    CheckInOptions, CheckOutState, Property, RevisionDetails, Subtree, Value, ValueType,
+    BlobId, CheckInOptions, CheckOutState, JcrDate, Property, RevisionDetails, Subtree, Value,
+    ValueType,
 };
 use tympan_server::{LoginTokenScope, Logins, TokenOwner, TokenTerms};
 
@@ -29,6 +31,7 @@ const ASKERS: [&str; 5] = ["nobody", "powerless", "assets", "editor", "admin"];
 const SECRET: &str = "classified";
 
 /// A request, and what each of [`ASKERS`] gets.
+#[derive(Clone)]
 struct Row {
     /// Where it stands in the file.
     line: usize,
@@ -166,6 +169,8 @@ const FILTER_OF_ALL: &str = "<workspaceFilter version=\"1.0\"><filter root=\"/co
 struct Scene {
     instance: TestInstance,
     tokens: Vec<Option<String>>,
+    /// A time before which nothing was hidden.
+    before_policies: String,
 }
 
 impl Scene {
@@ -214,8 +219,13 @@ impl Scene {
                 for name in ["versioned", "closed"] {
                     put(&format!("/content/site/{name}-{asker}"), versionable());
                 }
+                for name in ["own", "own-2", "own-3"] {
+                    put(&format!("/content/dam/{name}-{asker}"), folder());
+                }
             }
             put("/content/site/open", versionable());
+            put("/content/site/closed-sibling", page("classified sibling"));
+            put("/content/buried", page("Buried"));
             put("/content/hidden", page("classified title"));
             for number in 1..=9 {
                 put(&format!("/content/hidden/child-{number}"), page("classified child"));
@@ -236,13 +246,16 @@ impl Scene {
                     .put_node(&path(at), Subtree::new("", "nt:file").with_child(content))
                     .unwrap();
             }
-            for at in ["/content/hidden", "/content/site/page"] {
+            let bytes = format!("{SECRET} picture").into_bytes();
+            let blob = session.put_blob(&mut Cursor::new(bytes)).unwrap();
+            session.put_node(&path("/content/hidden/pic.png"), asset(blob)).unwrap();
+            for at in ["/content/hidden", "/content/site/page", "/content/buried"] {
                 let how = CheckInOptions {
                     comment: "",
                     created_at: SystemTime::now(),
                     check_out_state: CheckOutState::CheckedOut,
                 };
-                session.check_in(&path(at), &how).unwrap();
+                session.versions().check_in(&path(at), &how).unwrap();
             }
             for asker in ASKERS {
                 let how = CheckInOptions {
@@ -252,10 +265,20 @@ impl Scene {
                 };
                 for name in ["versioned", "closed"] {
                     let at = path(&format!("/content/site/{name}-{asker}"));
-                    session.check_in(&at, &how).unwrap();
+                    session.versions().check_in(&at, &how).unwrap();
                 }
             }
-            session.put_node(&path("/content/hidden/rep:policy"), closed()).unwrap();
+        });
+        // Before the policies there are a branch, and states of the past.
+        instance.repository.create_branch("early", revising("create a branch")).unwrap();
+        let before_policies = SystemTime::now();
+        while SystemTime::now() < before_policies + Duration::from_millis(2) {
+            std::thread::yield_now();
+        }
+        instance.edit(|session| {
+            for at in ["/content/hidden", "/content/site/closed-sibling", "/content/buried"] {
+                session.put_node(&path(at).child("rep:policy").unwrap(), closed()).unwrap();
+            }
             // Of these, one property is hidden.
             let names = Property::parse_list(ValueType::Name, ["rating"]).unwrap();
             let restrictions = Subtree::new("rep:restrictions", "rep:Restrictions")
@@ -271,6 +294,7 @@ impl Scene {
                 .with_child(policy);
             session.put_node(&path("/content/dam/people"), people).unwrap();
         });
+        instance.edit(|session| session.remove_node(&path("/content/buried")).unwrap());
         // A package, a branch, and a message of the history that name what is hidden.
         let stored =
             instance.as_admin(Method::POST, "/api/v1/packages").body(zipped(HIDDEN_PACKAGE));
@@ -287,19 +311,31 @@ impl Scene {
         session.commit("change what is classified", SystemTime::now()).unwrap();
         instance.until_indexed();
         let tokens = vec![None, Some(powerless), Some(assets), Some(editor), Some(admin)];
-        Self { instance, tokens }
+        let before_policies = JcrDate::from_system_time(before_policies).to_string();
+        let before_policies = before_policies.replace('+', "%2B");
+        Self { instance, tokens, before_policies }
+    }
+
+    /// Fills in the placeholders of a row.
+    fn filled(&self, text: &str, me: &str, hidden: &str) -> String {
+        let text = text.replace("{me}", me).replace("{hidden}", hidden);
+        text.replace("{before}", &self.before_policies)
     }
 
     /// Sends the request of a row as one of the askers, about the hidden node or another one.
     async fn send(&self, row: &Row, asker: usize, hidden: &str) -> Reply {
-        let fill = |text: &str| text.replace("{me}", ASKERS[asker]).replace("{hidden}", hidden);
+        self.request(row, asker, hidden).send().await
+    }
+
+    fn request(&self, row: &Row, asker: usize, hidden: &str) -> TestRequest<'_> {
+        let fill = |text: &str| self.filled(text, ASKERS[asker], hidden);
         let method = Method::from_bytes(row.method.as_bytes()).unwrap();
         let request = self.instance.request(method, &fill(&row.address));
         let request = match &self.tokens[asker] {
             Some(token) => request.bearer(token),
             None => request,
         };
-        with_body(request, &row.body, fill).send().await
+        with_body(request, &row.body, fill)
     }
 }
 
@@ -356,6 +392,21 @@ const HIDDEN_PACKAGE: &[(&str, &str)] = &[
         "<jcr:root xmlns:jcr=\"http://www.jcp.org/jcr/1.0\" jcr:primaryType=\"nt:unstructured\"/>",
     ),
 ];
+
+/// An asset whose original and one other rendition have these bytes.
+fn asset(blob: BlobId) -> Subtree {
+    let rendition = |name: &str| {
+        let resource = Subtree::new("jcr:content", "nt:resource")
+            .with_property("jcr:data", Value::Binary(blob))
+            .with_property("jcr:mimeType", "image/png");
+        Subtree::new(name, "nt:file").with_child(resource)
+    };
+    let renditions = Subtree::new("renditions", "nt:folder")
+        .with_child(rendition("original"))
+        .with_child(rendition("cq5dam.web.1280.1280.png"));
+    let content = Subtree::new("jcr:content", "dam:AssetContent").with_child(renditions);
+    Subtree::new("", "dam:Asset").with_child(content)
+}
 
 /// A node that is checked in and out.
 fn versionable() -> Subtree {
@@ -425,7 +476,7 @@ fn compared(reply: &Reply, hidden: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn every_door_answers_every_asker_as_it_should() {
+async fn every_endpoint_answers_every_viewer_as_it_should() {
     let scene = Scene::set().await;
     let mut faults = Vec::new();
     for row in &rows() {
@@ -441,6 +492,11 @@ async fn every_door_answers_every_asker_as_it_should() {
             let text = told(&reply);
             if text.contains("$argon2") {
                 fault("the hash of a password".to_owned());
+            }
+            let location = reply.header("location");
+            let is_own = location.is_empty() || location.starts_with('/');
+            if !is_own || location.starts_with("//") || location.contains('\\') {
+                fault(format!("leads to `{location}`"));
             }
             if who == "admin" {
                 continue;
@@ -468,6 +524,86 @@ async fn every_door_answers_every_asker_as_it_should() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
+#[tokio::test]
+async fn a_head_a_range_and_a_condition_are_refused_as_the_whole_is() {
+    let scene = Scene::set().await;
+    let headers = [
+        ("range", "bytes=0-3"),
+        ("if-none-match", "*"),
+        ("if-match", "*"),
+        ("if-modified-since", "Fri, 01 Jan 2100 00:00:00 GMT"),
+        ("if-range", "Fri, 01 Jan 2100 00:00:00 GMT"),
+    ];
+    let mut faults = Vec::new();
+    let (mut rows, mut compared) = (rows(), 0);
+    rows.retain(|row| row.method == "GET" && row.address.contains("hidden"));
+    for row in &rows {
+        let head = Row { method: "HEAD".to_owned(), ..row.clone() };
+        for (asker, name) in ASKERS.iter().enumerate().take(4) {
+            let whole = scene.send(row, asker, "/content/hidden").await;
+            let reply = scene.send(&head, asker, "/content/hidden").await;
+            if reply.status != whole.status || !reply.body.is_empty() {
+                faults.push(format!("{name}: HEAD of {row}: {reply:?}"));
+            }
+            if whole.status.is_success() {
+                continue;
+            }
+            for (header, value) in headers {
+                let request = scene.request(row, asker, "/content/hidden");
+                let reply = request.header(header, value).send().await;
+                compared += 1;
+                if (reply.status, reply.body) != (whole.status, whole.body.clone()) {
+                    faults.push(format!("{name}: {row} with {header}: {}", reply.status));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+    assert!(compared > 1_000, "{compared}");
+    // The same file is sent in part where it is open.
+    let editor = scene.tokens[3].as_ref().unwrap();
+    for target in
+        ["/content/dam/press/a.txt", "/api/v1/blob?path=/content/dam/press/a.txt/jcr:content"]
+    {
+        let request = scene.instance.request(Method::GET, target).bearer(editor);
+        let reply = request.header("range", "bytes=0-3").send().await;
+        assert_eq!((reply.status.as_u16(), &*reply.body), (206, &b"/con"[..]), "{target}");
+    }
+}
+
+#[tokio::test]
+async fn the_whole_store_is_for_administrators_whatever_ids_somebody_knows() {
+    let scene = Scene::set().await;
+    let snapshot = scene.instance.snapshot();
+    let resource = path("/content/hidden/a.txt/jcr:content");
+    let data = snapshot.node(&resource).unwrap().unwrap().property("jcr:data").unwrap();
+    let Some(Value::Binary(blob)) = data.first() else { panic!("{data:?}") };
+    let (digest, length) = blob
+        .to_string()
+        .split_once('#')
+        .map(|(digest, length)| (digest.to_owned(), length.to_owned()))
+        .unwrap();
+    let root = scene.instance.repository.head_root().unwrap();
+    let requests = [
+        (Method::GET, format!("/bin/store/blob/{digest}/{length}"), Vec::new()),
+        (Method::HEAD, format!("/bin/store/blob/{digest}/{length}"), Vec::new()),
+        (Method::POST, "/bin/store/chunks/read".to_owned(), root.as_bytes().to_vec()),
+        (Method::POST, "/bin/store/chunks/lacking".to_owned(), root.as_bytes().to_vec()),
+    ];
+    for (method, target, body) in requests {
+        for (token, expected) in scene.tokens.iter().zip([401, 403, 403, 403, 200]) {
+            let request = scene.instance.request(method.clone(), &target).body(body.clone());
+            let request = match token {
+                Some(token) => request.bearer(token),
+                None => request,
+            };
+            let reply = request.send().await;
+            assert_eq!(reply.status.as_u16(), expected, "{method} {target} {reply:?}");
+            assert!(expected == 200 || !reply.text().contains(SECRET), "{reply:?}");
+        }
+    }
+}
+
 /// What follows the state as a whole, which a change of what is hidden changes, too.
 const OF_THE_WHOLE: &[&str] =
     &["/api/v1/changes", "/changes", "/api/v1/branches", "/api/v1/versions/deleted", "/bin/store"];
@@ -478,7 +614,10 @@ async fn what_is_hidden_leaves_no_trace_in_what_is_seen() {
     let mut overviews = rows();
     overviews.retain(|row| {
         let is_of_the_whole = OF_THE_WHOLE.iter().any(|one| row.address.starts_with(one));
-        row.method == "GET" && !is_of_the_whole && !row.address.contains("hidden")
+        // What was open before there was a policy is so again when the policy is gone with its node.
+        let is_of_the_past = row.address.contains("early") || row.address.contains("{before}");
+        let is_overview = !is_of_the_whole && !is_of_the_past;
+        row.method == "GET" && is_overview && !row.address.contains("hidden")
     });
     assert!(overviews.len() > 60);
     let answers = async || {
@@ -496,7 +635,7 @@ async fn what_is_hidden_leaves_no_trace_in_what_is_seen() {
     scene.instance.edit(|session| {
         session.remove_node(&path("/content/hidden")).unwrap();
         session.remove_node(&path("/etc/packages/classified")).unwrap();
-        session.remove_account("spare").unwrap();
+        session.accounts().remove_account("spare").unwrap();
         for (name, rating) in [("ann", "classified 2"), ("bob", "classified 1")] {
             let at = path(&format!("/content/dam/people/{name}"));
             session.set_property(&at, "rating", Property::text(rating)).unwrap();
@@ -530,8 +669,7 @@ async fn a_token_for_reading_reads_as_its_user_and_writes_nothing() {
         let (pool, now) = (scene.instance.state.pool(), SystemTime::now());
         let reading = Logins::issue_token(pool, owner, now, terms).await.unwrap();
         for row in &rows() {
-            let fill =
-                |text: &str| text.replace("{me}", user).replace("{hidden}", "/content/hidden");
+            let fill = |text: &str| scene.filled(text, user, "/content/hidden");
             let method = Method::from_bytes(row.method.as_bytes()).unwrap();
             let address = fill(&row.address);
             let request = scene.instance.request(method.clone(), &address).bearer(&reading);
@@ -576,13 +714,13 @@ fn put_partly_closed_page(scene: &Scene) {
             created_at: SystemTime::now(),
             check_out_state: CheckOutState::CheckedOut,
         };
-        session.check_in(&path("/content/site/partly"), &how).unwrap();
+        session.versions().check_in(&path("/content/site/partly"), &how).unwrap();
     });
     scene.instance.until_indexed();
 }
 
 #[tokio::test]
-async fn closed_parts_of_an_open_page_are_told_by_no_door() {
+async fn closed_parts_of_an_open_page_are_shown_by_no_endpoint() {
     let scene = Scene::set().await;
     put_partly_closed_page(&scene);
     let page = "/content/site/partly";
@@ -633,8 +771,7 @@ async fn a_session_cookie_reads_as_a_token_and_writes_only_with_its_own_secret()
         let cookie = login.header("set-cookie").split(';').next().unwrap().to_owned();
         let before = scene.instance.repository.head_root().unwrap();
         for row in &rows() {
-            let fill =
-                |text: &str| text.replace("{me}", name).replace("{hidden}", "/content/hidden");
+            let fill = |text: &str| scene.filled(text, name, "/content/hidden");
             let method = Method::from_bytes(row.method.as_bytes()).unwrap();
             let address = fill(&row.address);
             let place = address.split('?').next().unwrap_or_default().to_owned();

@@ -5,7 +5,7 @@ use http::Method;
 use crate::support::{PASSWORD, TestInstance};
 
 #[tokio::test]
-async fn pages_of_an_author_are_kept_by_nobody_and_framed_by_no_other_site() {
+async fn pages_of_an_author_are_cached_by_nobody_and_framed_by_no_other_site() {
     let author = TestInstance::author().await;
     author.post("/content/page", &[("jcr:primaryType", "cq:Page")]).await;
     for target in ["/content/page.html", "/content/nothing.html", "/", "/login.html"] {

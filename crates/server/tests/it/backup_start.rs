@@ -25,7 +25,7 @@ async fn one_save_is_started_whoever_asks_how_often() {
     let queues = JobQueues::new(instance.state.pool().clone());
     // As the program does for an instance with a vault.
     let job = NewJob::new(TOPIC, json!({}));
-    queues.add_schedule("backup", "every 3600000ms", &job, SystemTime::now()).await.unwrap();
+    queues.schedules().add("backup", "every 3600000ms", &job, SystemTime::now()).await.unwrap();
     instance.instance.set_backup_schedule("backup");
     assert!(queues.list_topic(TOPIC, 10).await.unwrap().is_empty());
 

@@ -185,3 +185,52 @@ async fn a_preview_of_a_package_compares_a_bounded_number_of_nodes() {
     assert_eq!(refused.status, 422, "{refused:?}");
     assert!(refused.text().contains("too many to compare"), "{refused:?}");
 }
+
+#[tokio::test]
+async fn a_built_package_holds_a_bounded_number_of_documents() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 200;
+    })
+    .await;
+    let token = author.user("ann", &[]).await;
+    let filter = "<workspaceFilter version=\"1.0\"><filter root=\"/content\"/></workspaceFilter>";
+    let put_folders = |folder: &str| {
+        author.edit(|session| {
+            let mut tree = Subtree::new("", "sling:Folder");
+            (0..150).for_each(|number| {
+                tree.put_child(Subtree::new(format!("f{number}"), "sling:Folder"));
+            });
+            session.put_node(&path(folder), tree).unwrap();
+        });
+    };
+    let build = async |token: &str| {
+        let request = author.request(Method::POST, "/api/v1/packages/build?id=g:n:1");
+        request.bearer(token).header("content-type", "text/plain").body(filter).send().await
+    };
+    put_folders("/content/some");
+    assert_eq!(build(&token).await.status, 200);
+    put_folders("/content/more");
+    let refused = build(&token).await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("more than 200 documents"), "{refused:?}");
+    let admin = author.token_of("admin").await;
+    assert_eq!(build(&admin).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_form_activates_a_bounded_number_of_nodes() {
+    let author = TestInstance::author().await;
+    author.edit(|session| {
+        let mut folder = Subtree::new("", "sling:Folder");
+        (0..1_001).for_each(|number| {
+            folder.put_child(Subtree::new(format!("f{number}"), "sling:Folder"));
+        });
+        session.put_node(&path("/content/many"), folder).unwrap();
+    });
+    for action in ["activate", "deactivate"] {
+        let form = [(":operation", action), (":applyTo", "/content/many/*")];
+        let refused = author.try_post("/content", &form).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(refused.text().contains("at most 1000"), "{refused:?}");
+    }
+}

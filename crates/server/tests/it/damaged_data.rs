@@ -101,7 +101,7 @@ async fn a_damaged_blob_is_an_error_with_a_repair_hint() {
 }
 
 #[tokio::test]
-async fn a_damaged_blob_leaves_no_door_of_the_author() {
+async fn a_damaged_blob_is_served_by_no_endpoint_of_the_author() {
     let home = tempfile::tempdir().unwrap();
     let author = start(home.path(), InstanceRole::Author).await;
     let bytes = noise(2, 50_000);

@@ -43,7 +43,7 @@ async fn a_well_instance_is_healthy_and_ready() {
 
 /// Nothing here waits for the bucket: it answers when the test has all it wants to know.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bucket_that_hangs_is_told_by_status() {
+async fn a_bucket_that_hangs_is_reported_by_status() {
     let instance = TestInstance::author().await;
     let answer = Arc::new(Barrier::new(2));
     let asked = Arc::clone(&answer);
@@ -72,7 +72,7 @@ async fn a_dependency_that_fails_says_why() {
 }
 
 #[tokio::test]
-async fn jobs_that_failed_for_good_are_told_by_status() {
+async fn jobs_that_failed_for_good_are_reported_by_status() {
     let now = SystemTime::now();
     let day_before = now - Duration::from_hours(25);
     // An old failure is for the list of jobs.
@@ -167,7 +167,7 @@ async fn an_administrator_logs_in_on_a_full_disk() {
 
 /// Other changes say what is wrong.
 #[tokio::test]
-async fn a_full_state_database_is_told_as_a_full_disk() {
+async fn a_full_state_database_is_reported_as_a_full_disk() {
     let instance = TestInstance::author().await;
     fill(&instance).await;
     // Too long for what room is left in any page.

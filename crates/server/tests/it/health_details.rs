@@ -9,7 +9,7 @@ use tympan_server::{LoginTokenScope, Logins, TokenOwner, TokenTerms};
 use crate::support::TestInstance;
 
 #[tokio::test]
-async fn the_state_of_an_instance_is_told_to_those_who_run_it() {
+async fn the_state_of_an_instance_is_shown_to_its_operators() {
     for instance in [TestInstance::author().await, TestInstance::publish().await] {
         let local = instance.visit("/health").await.json();
         assert!(local["checks"].is_array(), "{local}");
@@ -31,7 +31,7 @@ async fn the_state_of_an_instance_is_told_to_those_who_run_it() {
 }
 
 #[tokio::test]
-async fn users_of_an_author_are_told_its_state_from_anywhere() {
+async fn users_of_an_author_see_its_state_from_anywhere() {
     let author = TestInstance::author().await;
     let health = author.as_admin(Method::GET, "/health").header("x-forwarded-for", "192.0.2.1");
     let told = health.send().await.json();

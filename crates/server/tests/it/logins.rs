@@ -389,16 +389,16 @@ async fn a_disabled_or_removed_account_has_no_logins_when_it_comes_back() {
     let at = author.repository.account_path("ann").unwrap().unwrap();
     // As a package or a write to the node does it.
     let opened = Opened::of(&author, "ann").await;
-    author.edit(|session| session.set_disabled("ann", Some("on leave")).unwrap());
+    author.edit(|session| session.accounts().set_disabled("ann", Some("on leave")).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 401]);
-    author.edit(|session| session.set_disabled("ann", None).unwrap());
+    author.edit(|session| session.accounts().set_disabled("ann", None).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "used while disabled");
     assert_eq!(opened.link_cookie(&author).await, "", "one that was not used is gone with them");
     let opened = Opened::of(&author, "ann").await;
-    author.edit(|session| session.set_disabled("ann", Some("on leave")).unwrap());
+    author.edit(|session| session.accounts().set_disabled("ann", Some("on leave")).unwrap());
     let logins = Logins::new(author.state.pool().clone(), author.repository.clone());
     logins.remove_stale_tokens(SystemTime::now()).await.unwrap();
-    author.edit(|session| session.set_disabled("ann", None).unwrap());
+    author.edit(|session| session.accounts().set_disabled("ann", None).unwrap());
     assert_eq!(opened.statuses(&author, "ann").await, [401, 401, 200], "tidied while disabled");
     let opened = Opened::of(&author, "ann").await;
     author.edit(|session| session.remove_node(&at).unwrap());

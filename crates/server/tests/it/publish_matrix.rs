@@ -103,7 +103,7 @@ const ROWS: &[Row] = &[
 ];
 
 #[tokio::test]
-async fn a_publisher_answers_every_asker_as_it_should() {
+async fn a_publisher_answers_every_viewer_as_it_should() {
     let instance = TestInstance::publish().await;
     let member = instance.user("member", &[]).await;
     let admin = instance.token_of("admin").await;

@@ -15,7 +15,7 @@ fn is_stored(instance: &TestInstance, bytes: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn refused_bytes_are_not_kept() {
+async fn refused_bytes_are_not_stored() {
     let instance = TestInstance::author().await;
     let powerless = instance.user("powerless", &[]).await;
     let assets = instance.user("assets", &["dam-users"]).await;

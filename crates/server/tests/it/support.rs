@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use http_body_util::BodyExt;
@@ -81,7 +82,7 @@ impl TestInstance {
         Self::start_on(Repository::in_memory().unwrap(), role, change).await
     }
 
-    /// Starts an instance on an empty repository of the test's own.
+    /// Starts an instance on a repository, which gets its first user and the folder `/content` unless it has users.
     pub(crate) async fn start_on(
         repository: Repository,
         role: InstanceRole,
@@ -137,10 +138,12 @@ impl TestInstance {
             body_timeout: Duration::from_secs(60),
         };
         change(&mut options);
-        let mut session = repository.session("system").unwrap();
-        create_user(&mut session, "admin", PASSWORD).unwrap();
-        session.put_node(&path("/content"), Subtree::new("content", "sling:Folder")).unwrap();
-        session.commit("begin", SystemTime::now()).unwrap();
+        if repository.account_path("admin").unwrap().is_none() {
+            let mut session = repository.session("system").unwrap();
+            create_user(&mut session, "admin", PASSWORD).unwrap();
+            session.put_node(&path("/content"), Subtree::new("content", "sling:Folder")).unwrap();
+            session.commit("begin", SystemTime::now()).unwrap();
+        }
         let instance = Instance::open(options, SystemTime::now()).unwrap();
         let router = main_router(instance.clone());
         let owner = TokenOwner { user: "admin", account: None };
@@ -236,7 +239,7 @@ impl TestInstance {
     pub(crate) async fn user(&self, name: &str, groups: &[&str]) -> String {
         self.edit(|session| {
             create_user(session, name, PASSWORD).unwrap();
-            groups.iter().for_each(|group| session.add_member(group, name).unwrap());
+            groups.iter().for_each(|group| session.accounts().add_member(group, name).unwrap());
         });
         self.token_of(name).await
     }
@@ -276,8 +279,8 @@ impl TestRequest<'_> {
         self
     }
 
-    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
-        let name = HeaderName::from_static(name);
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        let name: HeaderName = name.parse().unwrap();
         self.request.headers_mut().append(name, value.parse().unwrap());
         self
     }
@@ -336,9 +339,13 @@ impl TestRequest<'_> {
         self.header("content-type", "multipart/form-data; boundary=bound").body(body)
     }
 
+    /// Sends the request; the body of the response is still to be read.
+    pub(crate) async fn open(self) -> Response {
+        self.router.clone().oneshot(self.request).await.unwrap()
+    }
+
     pub(crate) async fn send(self) -> Reply {
-        let response = self.router.clone().oneshot(self.request).await.unwrap();
-        let (parts, body) = response.into_parts();
+        let (parts, body) = self.open().await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Reply { status: parts.status, headers: parts.headers, body }
     }

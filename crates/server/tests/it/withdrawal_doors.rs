@@ -14,7 +14,7 @@ use http::Method;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 use tympan_content::{
-    ChunkId, Node, NodePath, Property, RevisionDetails, Snapshot, Subtree, Value,
+    ChunkId, Node, NodePath, Property, RevisionDetails, Snapshot, Subtree, Value, ValueType,
 };
 use tympan_content_package::{
     AuditStamp, ContentPackage, InstallOptions, PackageInstallation, PackageLimits, PackageSession,
@@ -392,4 +392,96 @@ async fn publish_shows_what_the_author_says_whatever_the_request() {
         stop.send_replace(true);
         running.await.unwrap();
     }
+}
+
+/// Returns a policy by which nobody but administrators has some privileges.
+fn deny(privilege: &str) -> Subtree {
+    let privileges = Property::parse_list(ValueType::Name, [privilege]).unwrap();
+    let entry = Subtree::new("deny", "rep:DenyACE")
+        .with_property("rep:principalName", "everyone")
+        .with_property("rep:privileges", privileges);
+    Subtree::new("rep:policy", "rep:ACL").with_child(entry)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_activation_sends_what_its_user_may_replicate_and_nothing_else() {
+    let stage = Stage::start().await;
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(stage.replicator.clone().run(stopped));
+    let editor = stage.author.user("editor", &["content-authors"]).await;
+    let powerless = stage.author.user("powerless", &[]).await;
+    let admin = stage.author.token_of("admin").await;
+    let content = |references: &[&str]| {
+        let mut content = Subtree::new("jcr:content", "cq:PageContent");
+        for reference in references {
+            let name = reference.rsplit('/').next().unwrap();
+            content.put_child(
+                Subtree::new(name, "nt:unstructured").with_property("fileReference", *reference),
+            );
+        }
+        content
+    };
+    let page = |name: &str, references: &[&str]| {
+        Subtree::new(name, "cq:Page").with_child(content(references))
+    };
+    stage.author.edit(|session| {
+        for (asset, policy) in
+            [("shown", None), ("locked", Some("crx:replicate")), ("unseen", Some("jcr:all"))]
+        {
+            let tree = Subtree::new("", "dam:Asset")
+                .with_child(Subtree::new("jcr:content", "dam:AssetContent"));
+            let tree = policy.map(deny).into_iter().fold(tree, Subtree::with_child);
+            session.put_node(&path(&format!("/content/dam/{asset}")), tree).unwrap();
+        }
+        let assets = ["/content/dam/shown", "/content/dam/locked", "/content/dam/unseen"];
+        let tree = page("", &[])
+            .with_child(page("open", &assets))
+            .with_child(page("closed", &[]).with_child(deny("crx:replicate")));
+        session.put_node(&path("/content/tree"), tree).unwrap();
+    });
+    let ask = async |token: &str, action: &str, at: &str, is_deep: bool| {
+        let body = json!({ "action": action, "paths": [at], "deep": is_deep, "companions": true });
+        let request = stage.author.request(Method::POST, "/api/v1/replication").bearer(token);
+        let reply = request.json(&body).send().await;
+        let is_told = reply.text().contains("unseen");
+        assert!(token == admin || !is_told, "{reply:?}");
+        loop {
+            let topic = agent_topic("author", "one");
+            if stage.queues.list_topic(&topic, 10).await.unwrap().is_empty() {
+                break (reply.status.as_u16(), reply.json());
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let has = |at: &str| {
+        let node = stage.publisher.snapshot().node(&path(at)).unwrap();
+        node.is_some_and(|node| node.content_node().unwrap().is_some())
+    };
+    let sent = || {
+        let all = [
+            "/content/tree",
+            "/content/tree/open",
+            "/content/tree/closed",
+            "/content/dam/shown",
+            "/content/dam/locked",
+            "/content/dam/unseen",
+        ];
+        all.into_iter().filter(|at| has(at)).collect::<Vec<_>>()
+    };
+    assert_eq!(ask(&powerless, "activate", "/content/tree/open", false).await.0, 403);
+    assert_eq!(ask(&editor, "activate", "/content/tree", true).await.0, 403);
+    assert_eq!(ask(&editor, "activate", "/content/tree/closed", false).await.0, 403);
+    assert_eq!(sent(), Vec::<&str>::new());
+    let (status, reply) = ask(&editor, "activate", "/content/tree/open", false).await;
+    assert_eq!((status, &reply["left"]), (200, &json!(["/content/dam/locked"])), "{reply}");
+    assert_eq!(sent(), ["/content/tree/open", "/content/dam/shown"]);
+    assert_eq!(ask(&powerless, "deactivate", "/content/tree/open", false).await.0, 403);
+    assert_eq!(ask(&admin, "activate", "/content/tree", true).await.0, 200);
+    assert!(has("/content/tree/closed"));
+    assert_eq!(ask(&editor, "deactivate", "/content/tree", false).await.0, 403);
+    assert!(has("/content/tree/closed") && has("/content/tree/open"));
+    assert_eq!(ask(&editor, "deactivate", "/content/tree/open", false).await.0, 200);
+    assert!(!has("/content/tree/open"));
+    stop.send_replace(true);
+    running.await.unwrap();
 }

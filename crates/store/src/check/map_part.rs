@@ -4,10 +4,10 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::chunk::{Chunk, ChunkKind};
+use crate::chunk::{Chunk, ChunkKind, MapValue};
 use crate::error::Result;
 use crate::id::ChunkId;
-use crate::tree::{ExpectedChild, MapValue, SortedMap, TreeFault, check_tree_chunk};
+use crate::tree::{ExpectedChild, SortedMap, TreeFault, check_tree_chunk};
 
 /// A span of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl MapPartWalk<'_> {
 /// A reader that returns its one leaf for any id.
 struct SingleLeafReader<'a>(&'a Chunk);
 
-impl crate::chunk_store::ReadChunks for SingleLeafReader<'_> {
+impl crate::interface::chunk_reader::ReadChunks for SingleLeafReader<'_> {
     fn read_chunk(&self, _: &ChunkId) -> Result<Chunk> {
         Ok(self.0.clone())
     }

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use super::report::{DamagedLocation, MAX_LISTED_LOCATIONS, RootOrigin, StoreCheckReport};
 use super::visited_set::VisitedChunks;
-use super::{DamagedLocation, MAX_LISTED_LOCATIONS, RootOrigin, StoreCheckReport};
 use crate::chunk::{Chunk, ChunkKind};
-use crate::chunk_store::ChunkStore;
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_store::ChunkStore;
 use crate::local::{LocalStore, PackSurvey};
 use crate::store_root::StoreRoot;
 use crate::tree::{ExpectedChild, TreeFault, check_tree_chunk};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 
-use super::{Disk, DiskFile, DiskLock, DiskLockError, MappedFile};
+use super::file_access::{Disk, DiskFile, DiskLock, DiskLockError};
+use super::mapped_file::MappedFile;
 
 const LOCK_FILE: &str = "lock";
 /// The file mode: no access for the group and for other users of the machine. The content can hold confidential data

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
-use super::{Disk, DiskFile, DiskLock, DiskLockError, MappedFile};
+use super::file_access::{Disk, DiskFile, DiskLock, DiskLockError};
+use super::mapped_file::MappedFile;
 
 /// A folder in memory. Clones share the same folder.
 #[derive(Clone, Debug, Default)]

@@ -20,24 +20,25 @@ use bytes::Bytes;
 
 use super::history_reader::FoldedHistory;
 use super::index_file::{self, IndexFileContents, PackIndexEntry, PackIndexFile, RecordLocation};
+use super::local_store::LocalStore;
+use super::pack_name::{COLLECTION_PACK_FLAG, is_collection_pack, pack_file_name};
 use super::pack_writer::{begin_pack, seal_pack};
 use super::record::{self, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RecordPosition};
 use super::record_index::{LiveBits, RecordLookupPurpose, is_ordinal_live};
 use super::record_payload::StoreTables;
 use super::rewrite_candidate::{self, RewriteCandidate};
-use super::{COLLECTION_PACK_FLAG, LocalStore, is_collection_pack, pack_file_name};
 use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
-use crate::chunk_store::ChunkStore;
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
-use crate::garbage_collection::{
+use crate::id::{BlobId, ChunkId};
+use crate::interface::chunk_batch::{ChunkBatch, LeaseUpdate};
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::garbage_collection::{
     GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionPhase,
     GarbageCollectionProgress, GarbageCollectionReport, LiveBlobVisitor, MarkOutcome, MarkSet,
     StorageRetainer, mark_reachable,
 };
-use crate::id::{BlobId, ChunkId};
-use crate::root_retention::RootLease;
+use crate::interface::root_retention::RootLease;
 
 /// The minimum length in bytes of an open pack to be sealed for a collection.
 const MIN_PACK_ROTATE_BYTES: u64 = 64 << 10;
@@ -313,7 +314,7 @@ impl LocalStore {
         let mut records = 0;
         let mut live = live.into_iter().peekable();
         while let Some(location) = live.next() {
-            let (header, bytes) = self.read_record(location)?;
+            let (header, bytes) = self.index.read_record(location)?;
             let is_valid =
                 |header: &RecordHeader| record::is_record_valid(header, &bytes, location.position);
             let header = header.filter(is_valid).ok_or_else(|| Error::FileMalformed {
@@ -391,7 +392,7 @@ impl ProgressReporter<'_> {
     }
 }
 
-fn roots_by_ref(revisions: &[crate::history::Revision]) -> BTreeMap<&str, Vec<ChunkId>> {
+fn roots_by_ref(revisions: &[crate::interface::history::Revision]) -> BTreeMap<&str, Vec<ChunkId>> {
     let mut by_name: BTreeMap<&str, Vec<ChunkId>> = BTreeMap::new();
     for revision in revisions {
         by_name.entry(&revision.update.name).or_default().extend(revision.update.new_root);
@@ -692,7 +693,7 @@ impl CompactedPack {
 mod tests {
     use super::*;
     use crate::body;
-    use crate::chunk_batch::RefUpdate;
+    use crate::interface::chunk_batch::RefUpdate;
     use crate::local::pack_writer::collect_pack_entries;
     use std::time::UNIX_EPOCH;
 

@@ -8,16 +8,17 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+use super::local_store::LocalStore;
+use super::pack_name::pack_file_name;
 use super::record;
 use super::record_index::RecordIndex;
 use super::record_payload::{CommitRecord, RevisionLog, decode_update, encode_update};
-use super::{LocalStore, pack_file_name};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::ReadChunks;
+use crate::chunk::MapValue;
 use crate::error::{Error, Result};
-use crate::garbage_collection::GarbageCollectionOptions;
-use crate::history::Revision;
-use crate::tree::MapValue;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::garbage_collection::GarbageCollectionOptions;
+use crate::interface::history::Revision;
 
 /// The terminator of the ref name in keys.
 const REF_NAME_END: u8 = 0;

@@ -3,6 +3,7 @@
 //! An entry holds the first twelve bytes of an id. These distinguish records except in a deliberate collision, so a
 //! caller that must be certain compares the header of the record.
 
+use super::pack_name::pack_file_name;
 use super::record::{RecordKind, RecordPosition};
 use super::record_payload::StoreTables;
 use crate::disk::{Disk, MappedFile};
@@ -61,7 +62,7 @@ pub(super) fn write_index_file(disk: &dyn Disk, mut contents: IndexFileContents<
 
 /// Returns the name of a pack's index file.
 pub(super) fn index_file_name(pack: u32) -> String {
-    format!("{}.index", super::pack_file_name(pack))
+    format!("{}.index", pack_file_name(pack))
 }
 
 fn encode_index(contents: &mut IndexFileContents<'_>) -> Vec<u8> {

@@ -3,10 +3,10 @@
 //! A file is written atomically. A file that cannot be read is an error, because it is unknown which root it retains.
 //! The format is `docs/formats/lease.md`.
 
-use crate::chunk_batch::LeaseUpdate;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::root_retention::RootLease;
+use crate::interface::chunk_batch::LeaseUpdate;
+use crate::interface::root_retention::RootLease;
 
 use super::record_payload::{check_lease_update, decode_lease, encode_lease};
 

@@ -15,22 +15,22 @@ use parking_lot::MutexGuard;
 use super::garbage_collection::{CompactedPack, MOVE_BATCH_BYTES};
 use super::history_reader::{revision_key, revision_value};
 use super::index_file::{self, PackIndexFile, RecordLocation};
+use super::lease_file;
+use super::local_store::LocalStore;
+use super::pack_name::{is_collection_pack, pack_file_name};
 use super::pack_survey::{PackItem, PackReader, PackSurvey, check_record_payload};
 use super::pack_writer::write_pack_index;
 use super::record::{self, RecordKind};
 use super::record_payload::{CommitRecord, RevisionLog, decode_update};
-use super::{LocalStore, is_collection_pack, lease_file, pack_file_name, recovery};
+use super::recovery::{self, quarantine_file};
 use crate::check::{MapKeySpan, MapPart, visit_map_parts};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::ChunkStore;
-use crate::disk::{Disk, DiskFile};
+use crate::disk::DiskFile;
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_store::ChunkStore;
+use crate::interface::history::Revision;
 use crate::tree::SortedMap;
-
-/// The folder for damaged packs.
-const DAMAGED_FOLDER: &str = "damaged";
 
 /// The changes that a repair made to files.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ impl LocalStore {
         if survey.is_position_damaged(location.position) {
             return Ok(None);
         }
-        let (header, record) = self.read_record(location)?;
+        let (header, record) = self.index.read_record(location)?;
         Ok(header
             .filter(|header| record::is_record_valid(header, &record, location.position))
             .and_then(|header| record::decode_record(&header, &record))
@@ -249,20 +249,4 @@ impl LocalStore {
         let index = written.inspect_err(|_| output.discard_pack(self))?;
         Ok(Some((output.pack, Arc::clone(&output.file), index)))
     }
-}
-
-/// Renames a file to an unused name and returns that name, or `None` if the file does not exist.
-pub(super) fn quarantine_file(disk: &dyn Disk, file: &str) -> Result<Option<String>> {
-    let names = std::iter::once(format!("{DAMAGED_FOLDER}/{file}"))
-        .chain((2..).map(|number| format!("{DAMAGED_FOLDER}/{file}-{number}")));
-    let mut free = names.skip_while(|name| disk.open_file(name).is_ok());
-    let Some(to) = free.next().filter(|_| disk.open_file(file).is_ok()) else {
-        return Ok(None);
-    };
-    let moved = disk.rename_file(file, &to);
-    let synced =
-        moved.and_then(|()| disk.sync_folder(DAMAGED_FOLDER)).and_then(|()| disk.sync_folder(""));
-    synced.map_err(|source| Error::FileWrite { file: file.to_owned(), source })?;
-    tracing::warn!(file, "damaged file set aside");
-    Ok(Some(to))
 }

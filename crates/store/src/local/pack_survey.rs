@@ -9,10 +9,11 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::index_file::{self, PackIndexEntry, PackIndexFile, RecordLocation};
+use super::local_store::LocalStore;
+use super::pack_name::{pack_file_name, parse_pack_number};
 use super::pack_scan::{ScannedRecord, index_entry, payload_matches_id};
 use super::record::{self, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RecordPosition};
 use super::record_index::{RecordIndex, RecordLookupPurpose};
-use super::{LocalStore, pack_file_name, parse_pack_number};
 use crate::chunk::Chunk;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -77,6 +78,32 @@ impl PackSurvey {
 }
 
 impl LocalStore {
+    /// Reads a chunk past the cache; the inner error is the reason why it cannot be read. A record that the survey
+    /// lists as damaged is not read.
+    pub(crate) fn read_surveyed_chunk(
+        &self,
+        id: &ChunkId,
+        survey: &PackSurvey,
+    ) -> Result<Result<Chunk, String>> {
+        if self.is_damaged_chunk(id, survey) {
+            return Ok(Err(format!("chunk `{id}` is damaged")));
+        }
+        let loaded = self.load_chunk(id).or_else(|error| match (self.base.get(), error) {
+            (Some(base), Error::ChunkMissing { .. }) => base.read_chunk(id),
+            (_, error) => Err(error),
+        });
+        match loaded {
+            Ok(chunk) => Ok(Ok(chunk)),
+            Err(error @ (Error::ChunkMissing { .. } | Error::BaseChunkMissing { .. })) => {
+                Ok(Err(error.to_string()))
+            }
+            Err(Error::ChunkDamaged { fault, .. }) => {
+                Ok(Err(format!("chunk `{id}` is damaged: {fault}")))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
     /// Reads all packs. From then on lookups ignore index files found to be wrong.
     pub(crate) fn survey_packs(&self) -> Result<PackSurvey> {
         let growing = self.writer.lock().open_pack();

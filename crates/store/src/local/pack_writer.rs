@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::index_file::{self, IndexFileContents, PackIndexEntry, PackIndexFile, RecordLocation};
-use super::pack_file_name;
+use super::pack_name::pack_file_name;
 use super::record::{
     self, RECORD_HEADER_BYTES, RecordCompression, RecordHeader, RecordKind, RecordPosition,
 };
@@ -13,10 +13,10 @@ use super::record_payload::{CommitRecord, PackHead, RevisionLog, StoreTables, ch
 use parking_lot::RwLock;
 
 use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, LeaseUpdate};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::{ChunkBatch, LeaseUpdate};
 
 const MAX_SMALL_BLOB_BYTES: usize = 1 << 20;
 /// The minimum growth in bytes of an open pack for which its index is written; below that, the next start scans the
@@ -631,7 +631,7 @@ mod tests {
 
     use super::*;
     use crate::body;
-    use crate::chunk_store::ChunkStore;
+    use crate::interface::chunk_store::ChunkStore;
     use crate::local::LocalStore;
 
     #[test]

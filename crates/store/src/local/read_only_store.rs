@@ -25,26 +25,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use quick_cache::sync::Cache;
 
 use super::history_reader::HistoryReader;
 use super::index_file::{PackIndexFile, RecordLocation};
+use super::lease_file;
+use super::options::LocalStoreOptions;
+use super::pack_name::{is_collection_pack, pack_file_name, parse_pack_number};
 use super::pack_scan::{self, PackScan, PackSlice};
 use super::record::{self, RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use super::record_index::{RecordIndex, RecordLookupPurpose};
+use super::record_index::{RecordIndex, RecordLookupPurpose, read_record_from};
 use super::record_payload::StoreTables;
-use super::{
-    ChunkWeigher, LocalStoreOptions, is_collection_pack, lease_file, pack_file_name,
-    parse_pack_number,
-};
-use crate::base_store::BaseStore;
 use crate::chunk::Chunk;
-use crate::chunk_store::ReadChunks;
+use crate::chunk_cache::{ChunkCache, new_chunk_cache};
 use crate::disk::{Disk, DiskFile, FileDisk};
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::{BlobId, ChunkId};
-use crate::root_retention::RootLease;
+use crate::interface::base_store::BaseStore;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
 
 /// The size in bytes of the pieces in which packs are scanned; a larger commit takes a larger piece.
 const SCAN_PIECE_BYTES: u64 = 4 << 20;
@@ -65,7 +64,7 @@ pub struct ReadOnlyLocalStore {
     pack_scans: Mutex<BTreeMap<u32, PackScanState>>,
     /// Incremented when a scan has found anything new.
     scan_version: AtomicU64,
-    cache: Cache<ChunkId, Chunk, ChunkWeigher>,
+    cache: ChunkCache,
 }
 
 /// The known part of a pack.
@@ -128,7 +127,6 @@ impl ReadOnlyLocalStore {
         leases: (Arc<dyn Disk>, &'static str),
         options: LocalStoreOptions,
     ) -> Result<Self> {
-        let items = usize::try_from(options.cache_size.as_bytes() / 4_096).unwrap_or(usize::MAX);
         let store = Self {
             disk,
             lease_folder: leases,
@@ -136,7 +134,7 @@ impl ReadOnlyLocalStore {
             tables: RwLock::default(),
             pack_scans: Mutex::default(),
             scan_version: AtomicU64::new(0),
-            cache: Cache::with_weighter(items.max(16), options.cache_size.as_bytes(), ChunkWeigher),
+            cache: new_chunk_cache(options.cache_size),
         };
         store.scan_folder()?;
         Ok(store)
@@ -374,7 +372,7 @@ impl ReadOnlyLocalStore {
     ) -> Result<Option<(RecordLocation, Option<RecordHeader>, Bytes)>> {
         // A failure here occurs again below, unless the record is another one.
         if let Some((location, file)) = self.index.find_record(kind, id)
-            && let Ok((header, record)) = super::read_record_from(file.as_ref(), location)
+            && let Ok((header, record)) = read_record_from(file.as_ref(), location)
             && header.is_some_and(|header| header.id == *id)
         {
             return Ok(Some((location, header, record)));

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 
 use super::index_file::{PackIndexEntry, PackIndexFile, RecordLocation};
+use super::pack_name::{is_collection_pack, pack_file_name};
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use super::{is_collection_pack, pack_file_name};
 use crate::disk::DiskFile;
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
@@ -168,7 +168,7 @@ impl RecordIndex {
             source: std::io::ErrorKind::NotFound.into(),
         };
         let file = self.pack_file(pack).ok_or_else(missing)?;
-        super::read_record_from(file.as_ref(), location)
+        read_record_from(file.as_ref(), location)
     }
 
     /// Removes a pack and all its records from the index.
@@ -345,4 +345,18 @@ impl PackSet {
         Ok(RecordHeader::parse(&bytes)
             .is_some_and(|header| header.kind == kind && header.id == *id))
     }
+}
+
+/// Reads a whole record. The header is absent if it does not match the location.
+pub(super) fn read_record_from(
+    file: &dyn DiskFile,
+    location: RecordLocation,
+) -> Result<(Option<RecordHeader>, Bytes)> {
+    let mut record = vec![0; RECORD_HEADER_BYTES + location.stored_bytes as usize];
+    file.read_at(u64::from(location.position.offset), &mut record).map_err(|source| {
+        Error::FileRead { file: pack_file_name(location.position.pack), source }
+    })?;
+    let header = RecordHeader::parse(&record)
+        .filter(|header| header.kind == location.kind && header.record_length() == record.len());
+    Ok((header, Bytes::from(record)))
 }

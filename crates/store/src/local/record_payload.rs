@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::record::MAX_PAYLOAD_BYTES;
-use crate::chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate};
 use crate::error::{Error, Result};
-use crate::history::Revision;
 use crate::id::ChunkId;
-use crate::root_retention::RootLease;
+use crate::interface::chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate};
+use crate::interface::history::Revision;
+use crate::interface::root_retention::RootLease;
 use crate::tree::SortedMap;
 
 const PAYLOAD_VERSION: u32 = 1;

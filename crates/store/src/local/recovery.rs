@@ -8,15 +8,17 @@
 use std::sync::Arc;
 
 use super::index_file::{self, IndexFileContents, PackIndexFile};
-use super::pack_repair::quarantine_file;
+use super::pack_name::{is_collection_pack, pack_file_name, parse_pack_number};
 use super::pack_scan::{self, PackScan, record_at};
 use super::pack_writer::{LocalPackWriter, begin_pack};
 use super::record::{RECORD_HEADER_BYTES, RecordKind};
 use super::record_index::RecordIndex;
 use super::record_payload::{PackHead, StoreTables};
-use super::{is_collection_pack, pack_file_name, parse_pack_number};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Error, Result};
+
+/// The folder for damaged packs.
+const DAMAGED_FOLDER: &str = "damaged";
 
 /// A store as recovered.
 pub(super) struct RecoveredStore {
@@ -532,4 +534,20 @@ fn describe_damage(pack: u32, scanned: &PackScan, damage: &mut Vec<String>) {
             "`{file}`: the ref updates {start} to {end} are lost; a ref may have an earlier root"
         ));
     }
+}
+
+/// Renames a file to an unused name and returns that name, or `None` if the file does not exist.
+pub(super) fn quarantine_file(disk: &dyn Disk, file: &str) -> Result<Option<String>> {
+    let names = std::iter::once(format!("{DAMAGED_FOLDER}/{file}"))
+        .chain((2..).map(|number| format!("{DAMAGED_FOLDER}/{file}-{number}")));
+    let mut free = names.skip_while(|name| disk.open_file(name).is_ok());
+    let Some(to) = free.next().filter(|_| disk.open_file(file).is_ok()) else {
+        return Ok(None);
+    };
+    let moved = disk.rename_file(file, &to);
+    let synced =
+        moved.and_then(|()| disk.sync_folder(DAMAGED_FOLDER)).and_then(|()| disk.sync_folder(""));
+    synced.map_err(|source| Error::FileWrite { file: file.to_owned(), source })?;
+    tracing::warn!(file, "damaged file set aside");
+    Ok(Some(to))
 }

@@ -16,15 +16,16 @@ use bytes::Bytes;
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 
+use super::column::{root_from_row, time_to_micros};
 use super::commit_outcome::PostgresCommitOutcome;
+use super::database_error::database_error;
 use super::process::MAX_TRANSACTION_ATTEMPTS;
 use super::ref_cache::RefMove;
-use super::store_query::root_from_row;
-use super::{PostgresStoreState, database_error, time_to_micros};
+use super::store_state::PostgresStoreState;
 use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate};
 use crate::error::{Error, Result, is_connection_lost, is_transaction_conflict};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::{ChunkBatch, LeaseUpdate, RefUpdate};
 use crate::local::{check_lease_update, check_update};
 
 const MAX_SMALL_BLOB_BYTES: usize = 1 << 20;

@@ -4,48 +4,15 @@
 //! same token in a transaction of its own. That write waits while the first transaction is still open, and fails if the
 //! commit succeeded. If the write succeeds, the commit can never succeed. So the outcome is always definite.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::{PostgresStoreState, database_error};
+use super::database_error::database_error;
+use super::store_state::PostgresStoreState;
 use crate::error::Result;
 
 /// The delay before the next query for an outcome.
 const OUTCOME_RETRY_DELAY: Duration = Duration::from_millis(50);
-
-/// The tokens of commits whose outcome this process may still query.
-#[derive(Debug, Default)]
-pub(super) struct CommitTokens(Mutex<(i64, BTreeSet<i64>)>);
-
-impl CommitTokens {
-    /// Begins an attempt to commit.
-    pub(super) fn begin_token(&self) -> i64 {
-        let mut tokens = self.0.lock();
-        tokens.0 += 1;
-        let number = tokens.0;
-        tokens.1.insert(number);
-        number
-    }
-
-    /// Marks the outcome as known.
-    pub(super) fn end_token(&self, number: i64) {
-        self.0.lock().1.remove(&number);
-    }
-
-    /// Returns true if an outcome is unknown.
-    pub(super) fn has_open_token(&self) -> bool {
-        !self.0.lock().1.is_empty()
-    }
-
-    /// Returns the number below which no outcome is unknown.
-    pub(super) fn first_open_token(&self) -> i64 {
-        let tokens = self.0.lock();
-        tokens.1.first().copied().unwrap_or(tokens.0 + 1)
-    }
-}
 
 /// The outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,21 +70,5 @@ impl PostgresStoreState {
                 Err(failed(source))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_stay_open_until_their_outcome_is_known() {
-        let tokens = CommitTokens::default();
-        assert_eq!(tokens.first_open_token(), 1);
-        let (first, second) = (tokens.begin_token(), tokens.begin_token());
-        tokens.end_token(second);
-        assert_eq!(tokens.first_open_token(), first);
-        tokens.end_token(first);
-        assert_eq!(tokens.first_open_token(), second + 1);
     }
 }

@@ -27,16 +27,17 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
+use super::column::{
+    hash_from_column, lease_from_row, root_from_row, time_from_micros, time_to_micros,
+};
+use super::database_error::database_error;
 use super::mark_set::{CollectionStepCount, MissingChunkPolicy, PostgresMarkSet};
+use super::postgres_store::PostgresStore;
 use super::process::REMOVE_PROCESSES;
 use super::schema::CollectionStage;
-use super::store_query::{lease_from_row, root_from_row};
-use super::{
-    PostgresStore, PostgresStoreState, database_error, hash_from_column, time_from_micros,
-    time_to_micros,
-};
+use super::store_state::PostgresStoreState;
 use crate::error::{Error, Result, is_statement_timeout};
-use crate::garbage_collection::{
+use crate::interface::garbage_collection::{
     GarbageCollectionMode, GarbageCollectionOptions, GarbageCollectionPhase,
     GarbageCollectionProgress, GarbageCollectionReport, StorageRetainer,
 };
@@ -511,7 +512,7 @@ impl CollectionLeader {
         Ok(retained_roots)
     }
 
-    async fn live_leases(&mut self) -> Result<Vec<crate::root_retention::RootLease>> {
+    async fn live_leases(&mut self) -> Result<Vec<crate::interface::root_retention::RootLease>> {
         let query = "select holder, root, expires from lease order by holder";
         let rows = sqlx::query(query)
             .fetch_all(&mut self.connection)

@@ -6,10 +6,12 @@ use std::collections::HashSet;
 
 use sqlx::{PgConnection, Row};
 
-use super::{PostgresStoreState, database_error, hash_from_column};
+use super::column::hash_from_column;
+use super::database_error::database_error;
+use super::store_state::PostgresStoreState;
 use crate::error::{Error, Result};
-use crate::garbage_collection::LiveBlobVisitor;
 use crate::id::ChunkId;
+use crate::interface::garbage_collection::LiveBlobVisitor;
 
 /// The number of chunks read together.
 const READ_BATCH_CHUNKS: usize = 512;

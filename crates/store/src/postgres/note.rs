@@ -2,7 +2,9 @@
 
 use sqlx::Row;
 
-use super::{PostgresStore, PostgresStoreState, database_error};
+use super::database_error::database_error;
+use super::postgres_store::PostgresStore;
+use super::store_state::PostgresStoreState;
 use crate::error::Result;
 
 impl PostgresStore {

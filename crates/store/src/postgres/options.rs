@@ -6,9 +6,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use tympan_notation::ByteSize;
 
-use crate::byte_size::ByteSize;
 use crate::error::{Error, Result};
+use crate::layered::chunk_disk_cache::ChunkDiskCacheOptions;
 
 /// The options for opening a store on PostgreSQL.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,15 +45,6 @@ pub struct PostgresOptions {
     /// The time without a heartbeat after which a process counts as dead, so that the data it retains may be collected.
     /// Default 10 min.
     pub process_timeout: Duration,
-}
-
-/// A folder on the local machine that caches chunks that were read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkDiskCacheOptions {
-    /// The folder; no other process uses it.
-    pub dir: PathBuf,
-    /// The maximum size of the folder.
-    pub max_size: ByteSize,
 }
 
 impl PostgresOptions {

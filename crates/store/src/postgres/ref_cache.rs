@@ -1,30 +1,19 @@
 //! The roots of refs, cached in memory for as long as the database sends notifications of updates.
 //!
-//! One connection listens. Each commit sends the ref, its new root, and the number of the revision. If that connection
-//! is lost, or silent for longer than the heartbeat interval of this process allows, refs are queried one by one until
-//! the connection is back and all refs have been read again.
+//! One connection listens (`ref_listener`). Each commit sends the ref, its new root, and the number of the revision. If
+//! that connection is lost, or silent for longer than the heartbeat interval of this process allows, refs are queried
+//! one by one until the connection is back and all refs have been read again.
 //!
 //! Invariants
 //! * An update is applied only over an older one, so late or duplicate messages change nothing.
 //! * Updates of this process are visible at once, also those made while the refs are read again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use sqlx::postgres::{PgListener, PgPoolOptions};
-use sqlx::{Executor, Row};
 
-use super::store_query::root_from_row;
-use super::{PostgresStoreState, database_error};
-use crate::error::Result;
 use crate::id::ChunkId;
 
-/// The delay before the next attempt to listen.
-const RECONNECT_DELAY: Duration = Duration::from_millis(200);
-/// The number of heartbeat intervals without any message after which the connection counts as lost.
-const MAX_MISSED_HEARTBEATS: u32 = 3;
 /// The separator between the parts of a message; names contain no control characters.
 const MESSAGE_SEPARATOR: char = '\u{1f}';
 
@@ -40,10 +29,11 @@ struct RefCacheState {
     pending_moves: Vec<RefMove>,
 }
 
+/// The root of a ref, and the number of the revision that set it.
 #[derive(Clone, Copy, Debug)]
-struct RefPosition {
-    root: Option<ChunkId>,
-    sequence: i64,
+pub(super) struct RefPosition {
+    pub(super) root: Option<ChunkId>,
+    pub(super) sequence: i64,
 }
 
 /// A completed update of a ref.
@@ -62,7 +52,8 @@ impl RefMove {
         format!("{}{MESSAGE_SEPARATOR}{root}{MESSAGE_SEPARATOR}{}", self.name, self.sequence)
     }
 
-    fn from_message(message: &str) -> Option<Self> {
+    /// Parses a message of [`RefMove::to_message`]; returns `None` for any other.
+    pub(super) fn from_message(message: &str) -> Option<Self> {
         let mut parts = message.split(MESSAGE_SEPARATOR);
         let (name, root, sequence) = (parts.next()?, parts.next()?, parts.next()?);
         let root = if root.is_empty() { None } else { Some(root.parse().ok()?) };
@@ -109,14 +100,15 @@ impl RefCache {
         }
     }
 
-    fn mark_disconnected(&self) {
+    /// Forgets that the cached refs are current.
+    pub(super) fn mark_disconnected(&self) {
         let mut state = self.0.lock();
         state.is_live = false;
         state.pending_moves.clear();
     }
 
     /// Replaces the cached refs with those read from the database, and applies the updates since.
-    fn replace_positions(&self, positions: HashMap<String, RefPosition>) {
+    pub(super) fn replace_positions(&self, positions: HashMap<String, RefPosition>) {
         let mut state = self.0.lock();
         state.positions = positions;
         for ref_move in std::mem::take(&mut state.pending_moves) {
@@ -134,59 +126,6 @@ impl RefCacheState {
         if entry.sequence < sequence {
             *entry = position;
         }
-    }
-}
-
-/// Listens for as long as the store lives.
-pub(super) async fn run_ref_listener(shared: Arc<PostgresStoreState>) {
-    loop {
-        if let Err(error) = listen_for_moves(&shared).await {
-            tracing::debug!(reason = %error, "cannot listen for moves of refs; reading refs one by one");
-        }
-        shared.ref_cache.mark_disconnected();
-        tokio::time::sleep(RECONNECT_DELAY).await;
-    }
-}
-
-/// Listens until the connection is lost.
-async fn listen_for_moves(shared: &PostgresStoreState) -> Result<()> {
-    let failed = database_error("cannot listen for moves of refs");
-    // The listener has a pool of its own, so that a dead connection occupies no slot among the others.
-    let pool = PgPoolOptions::new()
-        .max_connections(1)
-        .acquire_timeout(shared.options.wait_timeout)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .connect_lazy_with(shared.connect_options.clone());
-    let mut listener = PgListener::connect_with(&pool).await.map_err(&failed)?;
-    listener.eager_reconnect(false);
-    listener.listen(&shared.notification_channel()).await.map_err(&failed)?;
-    // Updates from here on are notified; earlier ones are read.
-    let schema = &shared.options.schema;
-    let query = format!("select name, root, sequence from \"{schema}\".ref");
-    let rows =
-        listener.fetch_all(sqlx::query(sqlx::AssertSqlSafe(query))).await.map_err(&failed)?;
-    let mut positions = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let name: String = row.try_get(0).map_err(&failed)?;
-        let sequence = row.try_get(2).map_err(&failed)?;
-        positions.insert(name, RefPosition { root: root_from_row(row, 1)?, sequence });
-    }
-    shared.ref_cache.replace_positions(positions);
-    let silence = shared.options.heartbeat_interval * MAX_MISSED_HEARTBEATS;
-    while let Ok(event) = tokio::time::timeout(silence, listener.try_recv()).await {
-        let Some(notification) = event.map_err(&failed)? else {
-            return Ok(());
-        };
-        shared.ref_cache.record_moves(RefMove::from_message(notification.payload()));
-    }
-    Ok(())
-}
-
-impl PostgresStoreState {
-    /// Returns the channel on which updates are notified.
-    pub(super) fn notification_channel(&self) -> String {
-        format!("tympan_{}", self.options.schema)
     }
 }
 

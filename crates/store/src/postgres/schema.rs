@@ -2,7 +2,8 @@
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
-use super::{AdvisoryLockKeys, database_error};
+use super::advisory_lock::AdvisoryLockKeys;
+use super::database_error::database_error;
 use crate::error::{Error, Result};
 
 /// The migration steps from an empty schema to the current tables. A released step never changes.

@@ -16,138 +16,31 @@
 //!
 //! Not here: blobs. A record that names a damaged small blob stays; the blob is missing from then on.
 
+mod derived_map;
 mod ref_state;
+mod replacement;
+mod report;
 mod salvage;
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 use crate::check::{RootOrigin, StoreInspection};
-use crate::chunk_batch::{ChunkBatch, RefUpdate};
-use crate::chunk_store::ChunkStore;
-use crate::error::{Error, Result};
-use crate::history::Revision;
-use crate::id::ChunkId;
+use crate::error::Result;
+use crate::interface::chunk_batch::{ChunkBatch, RefUpdate};
+use crate::interface::chunk_store::ChunkStore;
 use crate::local::{LocalStore, PackSurvey};
-use crate::root_retention::RootLease;
-use crate::store_root::StoreRoot;
 
+pub use derived_map::DeriveMaps;
 use ref_state::{RefState, ref_states};
+use replacement::{ReplacementState, ReplacementStates};
+use report::MAX_LISTED_REPAIRS;
+pub use report::{
+    RepairedPart, RepairedPartOutcome, RepairedRef, RepairedRevision, StoreRepairReport,
+};
 use salvage::StateSalvager;
 
-/// The maximum number of parts and revisions that are listed; further ones are only counted.
-const MAX_LISTED_REPAIRS: usize = 1_000;
 /// The suffix of the message of revisions that were changed by a repair.
 const REPAIRED_SUFFIX: &str = " (repaired: parts of this revision could not be read)";
-
-/// Identifies the derived maps of a state, and builds them.
-pub trait DeriveMaps {
-    /// The error type.
-    type Error: From<Error>;
-
-    /// Returns true if a map is derived from the others, so that it is rebuilt rather than salvaged.
-    fn is_derived(&self, map: &str) -> bool;
-
-    /// Adds the derived maps to `root`, and adds required entries to its other maps. `base` is a state whose maps are
-    /// all intact, or an empty one.
-    ///
-    /// # Errors
-    /// A failed read or write.
-    fn derive_maps(&self, base: &StoreRoot, root: &mut StoreRoot) -> Result<(), Self::Error>;
-}
-
-/// The result of a repair, or of a plan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreRepairReport {
-    /// Damaged files that were quarantined, by their new names; in a plan, by their current names.
-    pub quarantined_files: Vec<String>,
-    /// Index files that were rebuilt from their packs.
-    pub rebuilt_indexes: Vec<String>,
-    /// Number of chunks and small blobs that were moved out of damaged packs.
-    pub moved_records: u64,
-    /// Refs whose state was damaged.
-    pub refs: Vec<RepairedRef>,
-    /// The unreadable parts of these states, in the order of refs, maps and keys.
-    pub parts: Vec<RepairedPart>,
-    /// Number of records restored from an older revision.
-    pub restored_records: u64,
-    /// Number of records that no revision has, as far as known.
-    pub lost_records: u64,
-    /// Retained revisions that were damaged.
-    pub revisions: Vec<RepairedRevision>,
-    /// Leases whose state cannot be read completely; they were released.
-    pub released_leases: Vec<RootLease>,
-    /// The faults of the list of revisions.
-    pub history_faults: Vec<String>,
-    /// The number of parts and revisions beyond those listed in `parts` and `revisions`.
-    pub unlisted_count: u64,
-}
-
-impl StoreRepairReport {
-    /// Returns true if there was nothing to repair.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// A ref whose state was damaged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepairedRef {
-    /// The name of the ref.
-    pub name: String,
-    /// The root before the repair.
-    pub damaged_root: ChunkId,
-    /// The root after the repair; `None` in a plan, and if nothing could be restored, in which case the ref is not
-    /// moved.
-    pub new_root: Option<ChunkId>,
-    /// The newest retained revision of the ref that can be read completely, with its time.
-    pub last_good_revision: Option<(u64, SystemTime)>,
-    /// True if there is data from which the ref can be restored.
-    pub is_restorable: bool,
-}
-
-/// A part of a ref's state that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepairedPart {
-    /// The name of the ref.
-    pub ref_name: String,
-    /// The name of the map; empty if the ref names no state with maps.
-    pub map: String,
-    /// The key of the record, or the start of the part.
-    pub key: Vec<u8>,
-    /// The outcome of the repair of this part.
-    pub outcome: RepairedPartOutcome,
-}
-
-/// The outcome of the repair of an unreadable part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RepairedPartOutcome {
-    /// The record was restored from this revision.
-    Restored {
-        /// The sequence number of the revision.
-        sequence: u64,
-    },
-    /// The record is lost: no revision has it intact.
-    Lost,
-    /// A whole span could not be read. Records restored in it are listed separately.
-    Span {
-        /// The first key after the span; `None` if it ran to the end of the map.
-        to: Option<Vec<u8>>,
-        /// The number of records in the span, or 0 if unknown.
-        records: u64,
-    },
-}
-
-/// A retained revision that was damaged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepairedRevision {
-    /// The revision before the repair.
-    pub revision: Revision,
-    /// The new state; `None` in a plan, and if nothing of the state can be read, in which case the revision is removed
-    /// from the list.
-    pub new_root: Option<ChunkId>,
-}
 
 /// Returns the report of what [`repair_store`] would do.
 ///
@@ -175,7 +68,8 @@ pub fn plan_repair<D: DeriveMaps>(
 /// `inspection` must be of this store, with nothing written since.
 ///
 /// # Errors
-/// [`Error::WriteDisabled`]: open the store again first. A failed read or write: the repair can be run again.
+/// [`Error::WriteDisabled`](crate::Error::WriteDisabled): open the store again first. A failed read or write: the
+/// repair can be run again.
 pub fn repair_store<D: DeriveMaps>(
     store: &LocalStore,
     inspection: &StoreInspection,
@@ -212,29 +106,6 @@ struct RepairContext<'a, D> {
     salvager: &'a StateSalvager<'a, D>,
     /// The time used to decide whether a lease has expired.
     now: SystemTime,
-}
-
-/// The replacements of damaged states.
-type ReplacementStates = HashMap<ChunkId, ReplacementState>;
-
-/// The replacement of a damaged state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReplacementState {
-    /// Nothing of the state, nor of any older one, can be read.
-    Unrecoverable,
-    /// A new state can be built.
-    Planned,
-    /// A new state is stored.
-    Stored(ChunkId),
-}
-
-impl ReplacementState {
-    fn stored_root(self) -> Option<ChunkId> {
-        match self {
-            Self::Stored(root) => Some(root),
-            Self::Unrecoverable | Self::Planned => None,
-        }
-    }
 }
 
 impl<D: DeriveMaps> RepairContext<'_, D> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use crate::history::Revision;
 use crate::id::ChunkId;
+use crate::interface::history::Revision;
 
 /// One state of a ref.
 #[derive(Clone, Copy, Debug)]

@@ -4,23 +4,23 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use super::derived_map::DeriveMaps;
 use super::ref_state::RefState;
-use super::{
-    DeriveMaps, MAX_LISTED_REPAIRS, RepairedPart, RepairedPartOutcome, ReplacementState,
-    ReplacementStates, StoreRepairReport,
-};
+use super::replacement::{ReplacementState, ReplacementStates};
+use super::report::{MAX_LISTED_REPAIRS, RepairedPart, RepairedPartOutcome, StoreRepairReport};
 use crate::check::{
     MapKeySpan, MapPart, RootOrigin, StateWalk, StoreCheckReport, UnreadableSpan, visit_map_parts,
     visit_map_parts_except,
 };
-use crate::chunk::{Chunk, ChunkKind};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::{ChunkStore, ReadChunks};
+use crate::chunk::{Chunk, ChunkKind, MapValue};
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+use crate::interface::chunk_store::ChunkStore;
 use crate::local::{LocalStore, PackSurvey};
 use crate::store_root::StoreRoot;
-use crate::tree::{MapValue, SortedMap};
+use crate::tree::SortedMap;
 
 /// The maximum number of older revisions searched for content that a state lacks.
 const MAX_SALVAGE_SOURCES: usize = 1_000;

@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 
-use super::interior::{InteriorBuilder, TreeChild};
-use super::leaf::LeafBuilder;
+use super::sorted_map::SortedMap;
 use super::splitter::{ChunkMeasure, ChunkSplitter};
-use super::{MapValue, SortedMap, check_record_limits, common_prefix_length};
-use crate::chunk_batch::ChunkBatch;
+use crate::chunk::interior::{InteriorBuilder, TreeChild};
+use crate::chunk::leaf::LeafBuilder;
+use crate::chunk::{MapValue, check_record_limits, common_prefix_length};
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::ChunkBatch;
 
 /// A finished chunk, with the separator before it.
 pub(super) struct FinishedChunk {
@@ -220,6 +221,19 @@ impl InteriorLevels {
             floor += 1;
         }
         newest
+    }
+}
+
+impl SortedMap {
+    /// Builds a map from records in strictly ascending order of keys, staging its chunks.
+    ///
+    /// # Errors
+    /// [`Error::Unsorted`], or [`Error::TooLong`] for a key or value beyond its limit.
+    pub fn build(
+        batch: &mut ChunkBatch,
+        records: impl Iterator<Item = (Vec<u8>, MapValue)>,
+    ) -> Result<Self> {
+        build_map(batch, records.map(Ok))
     }
 }
 

@@ -7,12 +7,12 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use super::TreeNode;
-use super::interior::{InteriorView, TreeChild};
+use super::node::TreeNode;
 use crate::chunk::Chunk;
-use crate::chunk_store::ReadChunks;
+use crate::chunk::interior::{InteriorView, TreeChild};
 use crate::error::{Error, Result};
 use crate::id::ChunkId;
+use crate::interface::chunk_reader::ReadChunks;
 
 /// The bounds of the keys of a subtree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

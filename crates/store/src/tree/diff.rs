@@ -10,12 +10,23 @@ use std::collections::{HashSet, VecDeque};
 use bytes::Bytes;
 
 use super::cursor::KeyBounds;
+use super::node::TreeNode;
 use super::read_ahead::ReadAheadWindows;
-use super::{InteriorView, LeafView, MapValue, TreeNode};
-use crate::chunk::Chunk;
-use crate::chunk_store::ReadChunks;
+use super::sorted_map::SortedMap;
+use crate::chunk::interior::InteriorView;
+use crate::chunk::leaf::LeafView;
+use crate::chunk::{Chunk, MapValue};
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_reader::ReadChunks;
+
+impl SortedMap {
+    /// Returns the differences of `other`, in the order of keys; subtrees with equal hashes are never read.
+    #[must_use]
+    pub fn diff<'a>(&self, other: &Self, reads: &'a dyn ReadChunks) -> MapDiff<'a> {
+        MapDiff::new(reads, self.root(), other.root())
+    }
+}
 
 /// One key that differs between two maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,11 +84,7 @@ enum DiffStep {
 }
 
 impl<'a> MapDiff<'a> {
-    pub(super) fn new(
-        reads: &'a dyn ReadChunks,
-        left: Option<ChunkId>,
-        right: Option<ChunkId>,
-    ) -> Self {
+    fn new(reads: &'a dyn ReadChunks, left: Option<ChunkId>, right: Option<ChunkId>) -> Self {
         Self {
             chunk_reader: reads,
             roots: Some((left, right)),
@@ -411,7 +418,7 @@ impl DiffSide {
         let leaf = LeafView::view_chunk(&frame.chunk);
         let mut key = Vec::new();
         leaf.write_key(frame.index, &mut key);
-        let value = leaf.value(&frame.chunk, frame.index);
+        let value = leaf.value(frame.index);
         self.skip_head();
         (Bytes::from(key), Some(value))
     }

@@ -8,19 +8,51 @@
 //! * The chunks of a level are those of a bulk build of the same entries.
 //! * Only chunks that belong to the new map are staged, and only when the whole edit has succeeded.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::builder::{self, FinishedChunk, InteriorChunker, InteriorLevels, LeafChunker};
 use super::cursor::{KeyBounds, LevelCursor, OldTree};
 use super::edit_script::{EditOp, EditScript, EditSteps, OldEntryAction, RemovalReach};
-use super::interior::{InteriorView, TreeChild};
 use super::level_chunker::LevelChunker;
-use super::{MapValue, SortedMap};
-use crate::chunk::Chunk;
-use crate::chunk_batch::{ChunkBatch, StagedView};
-use crate::chunk_store::ReadChunks;
+use super::lookup::PrefetchedChunks;
+use super::sorted_map::SortedMap;
+use crate::chunk::interior::{InteriorView, TreeChild};
+use crate::chunk::{Chunk, MapValue, check_record_limits};
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_batch::{ChunkBatch, StagedView};
+use crate::interface::chunk_reader::ReadChunks;
+
+impl SortedMap {
+    /// Applies edits (`None` deletes) and stages the chunks of the new map. Chunks are looked up in `batch` first, then
+    /// in `reads`, so that several edits can follow each other in one batch.
+    ///
+    /// The root equals that of a bulk build of the same content. An edit that changes nothing returns the same map.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`](crate::Error::TooLong) for a key or value beyond its limit, or a failed read.
+    pub fn edit(
+        &self,
+        reads: &dyn ReadChunks,
+        batch: &mut ChunkBatch,
+        edits: BTreeMap<Vec<u8>, Option<MapValue>>,
+    ) -> Result<Self> {
+        for (key, value) in &edits {
+            check_record_limits(key, value.as_ref().unwrap_or(&MapValue::default()))?;
+        }
+        let edited = {
+            let staged = StagedView::new(batch, reads);
+            let keys = edits.keys().map(Vec::as_slice);
+            let keys = keys.filter(|_| reads.has_costly_round_trips());
+            let warm = PrefetchedChunks::new(self, &staged, keys)?;
+            let steps = edits.into_iter();
+            let steps =
+                steps.map(|(key, value)| Ok((key, value.map_or(EditOp::Remove, EditOp::Put))));
+            prepare_edit(*self, &warm, steps)?
+        };
+        edited.stage_chunks(batch)
+    }
+}
 
 /// A step of a script for the leaves.
 pub(super) type EditStepResult = Result<(Vec<u8>, EditOp<MapValue>)>;

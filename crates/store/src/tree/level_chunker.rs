@@ -1,9 +1,9 @@
 //! Chunks one level again from a mix of old and new entries.
 
 use super::builder::{FinishedChunk, InteriorChunker, LeafChunker};
-use super::interior::{InteriorView, TreeChild};
-use super::{LeafView, MapValue};
-use crate::chunk::Chunk;
+use crate::chunk::interior::{InteriorView, TreeChild};
+use crate::chunk::leaf::LeafView;
+use crate::chunk::{Chunk, MapValue};
 use crate::error::Result;
 
 /// A chunker that can begin anywhere in its level and read old entries.
@@ -50,7 +50,7 @@ impl LevelChunker for LeafChunker {
         let mut key = Vec::new();
         for index in 0..leaf.len() {
             leaf.write_key(index, &mut key);
-            visit(&key, leaf.value(chunk, index))?;
+            visit(&key, leaf.value(index))?;
         }
         Ok(())
     }

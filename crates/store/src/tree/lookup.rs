@@ -1,13 +1,15 @@
-//! Lookup of many keys at once: level by level, each chunk read once, one round trip per level.
+//! Lookup of one key, and of many at once: level by level, each chunk read once, one round trip per level.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{InteriorView, MapValue, SortedMap, TreeNode};
-use crate::chunk::Chunk;
-use crate::chunk_store::ReadChunks;
+use super::node::TreeNode;
+use super::sorted_map::SortedMap;
+use crate::chunk::interior::InteriorView;
+use crate::chunk::{Chunk, MapValue};
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_reader::ReadChunks;
 
 /// The maximum number of chunks requested with one call, so that memory stays bounded for any number of keys.
 const MAX_LOOKUP_CHUNKS: usize = 1_024;
@@ -19,6 +21,30 @@ struct SubtreeKeys {
 }
 
 impl SortedMap {
+    /// Returns the value of `key`, searched in place: one chunk per level is read.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn get(&self, reads: &dyn ReadChunks, key: &[u8]) -> Result<Option<MapValue>> {
+        let Some(mut id) = self.root() else {
+            return Ok(None);
+        };
+        let mut below = None;
+        loop {
+            let chunk = reads.read_chunk(&id)?;
+            match TreeNode::from_chunk(&chunk, &id, below)? {
+                TreeNode::Leaf(leaf) => {
+                    let record_index = leaf.find_key(key).ok();
+                    return Ok(record_index.map(|index| leaf.value(index)));
+                }
+                TreeNode::Interior(interior) => {
+                    id = interior.child(interior.find_child(key));
+                    below = Some(interior.level());
+                }
+            }
+        }
+    }
+
     /// Returns the value of each key, in the order of `keys`. All chunks that one level needs are read with one call.
     ///
     /// # Errors
@@ -32,11 +58,11 @@ impl SortedMap {
         let mut sorted: Vec<(&[u8], usize)> =
             keys.iter().enumerate().map(|(index, key)| (key.as_ref(), index)).collect();
         sorted.sort_unstable();
-        walk_key_paths(self, reads, &sorted, |chunk, node, below| {
+        walk_key_paths(self, reads, &sorted, |_, node, below| {
             let TreeNode::Leaf(leaf) = node else { return };
             for (key, index) in sorted.get(below.key_range.clone()).unwrap_or_default() {
                 if let Some(slot) = values.get_mut(*index) {
-                    *slot = leaf.find_key(key).ok().map(|at| leaf.value(chunk, at));
+                    *slot = leaf.find_key(key).ok().map(|at| leaf.value(at));
                 }
             }
         })?;

@@ -12,11 +12,23 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 
+use super::diff::{MapChange, MapDiff};
+use super::edit;
 use super::edit_script::EditOp;
-use super::{MapChange, MapDiff, MapValue, SortedMap, check_record_limits, edit};
-use crate::chunk_batch::ChunkBatch;
-use crate::chunk_store::ReadChunks;
+use super::sorted_map::SortedMap;
+use crate::chunk::{MapValue, check_record_limits};
 use crate::error::Result;
+use crate::interface::chunk_batch::ChunkBatch;
+use crate::interface::chunk_reader::ReadChunks;
+
+impl SortedMap {
+    /// Returns the merge of each key that `ours` or `theirs` changed since both were equal to this map, in the order of
+    /// keys. Only chunks that differ from this map are read.
+    #[must_use]
+    pub fn merge<'a>(&self, ours: &Self, theirs: &Self, reads: &'a dyn ReadChunks) -> MapMerge<'a> {
+        MapMerge::new(*self, *ours, *theirs, reads)
+    }
+}
 
 /// A key that the two sides changed differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,12 +90,7 @@ pub struct MapMerge<'a> {
 }
 
 impl<'a> MapMerge<'a> {
-    pub(super) fn new(
-        base: SortedMap,
-        ours: SortedMap,
-        theirs: SortedMap,
-        reads: &'a dyn ReadChunks,
-    ) -> Self {
+    fn new(base: SortedMap, ours: SortedMap, theirs: SortedMap, reads: &'a dyn ReadChunks) -> Self {
         Self {
             maps: [base, ours, theirs],
             chunk_reader: reads,

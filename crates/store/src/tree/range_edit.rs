@@ -2,10 +2,12 @@
 
 use super::edit::{self, EditStepResult};
 use super::edit_script::EditOp;
-use super::{MapScan, MapValue, SortedMap, check_record_limits};
-use crate::chunk_batch::{ChunkBatch, StagedView};
-use crate::chunk_store::ReadChunks;
+use super::scan::MapScan;
+use super::sorted_map::SortedMap;
+use crate::chunk::{MapValue, check_record_limits};
 use crate::error::{Error, Result};
+use crate::interface::chunk_batch::{ChunkBatch, StagedView};
+use crate::interface::chunk_reader::ReadChunks;
 use crate::key::KeyRange;
 
 impl SortedMap {

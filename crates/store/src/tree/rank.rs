@@ -4,13 +4,26 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::scan::ScanDirection;
-use super::{MapScan, MapValue, SortedMap, TreeNode};
-use crate::chunk_store::ReadChunks;
+use super::node::TreeNode;
+use super::sorted_map::SortedMap;
+use crate::chunk::MapValue;
 use crate::error::Result;
+use crate::interface::chunk_reader::ReadChunks;
 use crate::key::KeyRange;
 
 impl SortedMap {
+    /// Returns the number of records, from the counts in the root chunk.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn count_records(&self, reads: &dyn ReadChunks) -> Result<u64> {
+        let Some(id) = self.root() else {
+            return Ok(0);
+        };
+        let chunk = reads.read_chunk(&id)?;
+        Ok(TreeNode::from_chunk(&chunk, &id, None)?.record_count())
+    }
+
     /// Returns the number of records below `key`, which is the rank of `key` in the map, from 0.
     ///
     /// # Errors
@@ -57,27 +70,5 @@ impl SortedMap {
             None => self.count_records(reads)?,
         };
         Ok(end.saturating_sub(self.rank(reads, &range.start)?))
-    }
-
-    /// Returns the records of a range in reverse order, read as the iterator advances.
-    #[must_use]
-    pub fn range_reversed<'a>(
-        &self,
-        reads: &'a dyn ReadChunks,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> MapScan<'a> {
-        MapScan::new(reads, self.root(), range, ScanDirection::Backward)
-    }
-
-    /// Returns the last record of a range; one chunk per level is read.
-    ///
-    /// # Errors
-    /// A failed read.
-    pub fn last_record_in(
-        &self,
-        reads: &dyn ReadChunks,
-        range: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> Result<Option<(Bytes, MapValue)>> {
-        self.range_reversed(reads, range).next().transpose()
     }
 }

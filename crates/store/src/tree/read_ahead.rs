@@ -3,8 +3,8 @@
 //! The number doubles from one to [`MAX_READ_AHEAD_CHUNKS`] on each level, so that a short walk reads hardly more than
 //! it needs.
 
-use super::interior::MAX_TREE_LEVEL;
-use crate::chunk_store::ReadChunks;
+use crate::chunk::interior::MAX_TREE_LEVEL;
+use crate::interface::chunk_reader::ReadChunks;
 
 /// The maximum number of chunks read with one call.
 pub(super) const MAX_READ_AHEAD_CHUNKS: usize = 32;

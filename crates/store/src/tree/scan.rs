@@ -11,12 +11,49 @@ use std::ops::{Bound, Range};
 use bytes::Bytes;
 
 use super::cursor::KeyBounds;
+use super::node::TreeNode;
 use super::read_ahead::ReadAheadWindows;
-use super::{InteriorView, LeafView, MapValue, TreeNode};
-use crate::chunk::Chunk;
-use crate::chunk_store::ReadChunks;
+use super::sorted_map::SortedMap;
+use crate::chunk::interior::InteriorView;
+use crate::chunk::leaf::LeafView;
+use crate::chunk::{Chunk, MapValue};
 use crate::error::Result;
 use crate::id::ChunkId;
+use crate::interface::chunk_reader::ReadChunks;
+
+impl SortedMap {
+    /// Returns the records of a range in order, read as the iterator advances.
+    #[must_use]
+    pub fn range<'a>(
+        &self,
+        reads: &'a dyn ReadChunks,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> MapScan<'a> {
+        MapScan::new(reads, self.root(), range, ScanDirection::Forward)
+    }
+
+    /// Returns the records of a range in reverse order, read as the iterator advances.
+    #[must_use]
+    pub fn range_reversed<'a>(
+        &self,
+        reads: &'a dyn ReadChunks,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> MapScan<'a> {
+        MapScan::new(reads, self.root(), range, ScanDirection::Backward)
+    }
+
+    /// Returns the last record of a range; one chunk per level is read.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn last_record_in(
+        &self,
+        reads: &dyn ReadChunks,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Result<Option<(Bytes, MapValue)>> {
+        self.range_reversed(reads, range).next().transpose()
+    }
+}
 
 /// The records of a range, in forward or reverse order. Ends after the first error.
 pub struct MapScan<'a> {
@@ -41,7 +78,7 @@ enum MapScanState {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ScanDirection {
+enum ScanDirection {
     Forward,
     Backward,
 }
@@ -81,7 +118,7 @@ struct LeafRange {
 }
 
 impl<'a> MapScan<'a> {
-    pub(super) fn new(
+    fn new(
         reads: &'a dyn ReadChunks,
         root: Option<ChunkId>,
         (start, end): (Bound<&[u8]>, Bound<&[u8]>),
@@ -278,7 +315,7 @@ impl<'a> MapScan<'a> {
 impl LeafRange {
     fn record(&self, index: usize) -> (Bytes, MapValue) {
         let leaf = LeafView::view_chunk(&self.chunk);
-        (Bytes::from(leaf.key(index)), leaf.value(&self.chunk, index))
+        (Bytes::from(leaf.key(index)), leaf.value(index))
     }
 }
 

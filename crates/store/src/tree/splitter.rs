@@ -3,8 +3,13 @@
 //! The rule is described step by step in `docs/formats/tree.md`. It is a part of the format: another rule gives equal
 //! content another root.
 
+use crate::chunk::{MAX_CHUNK_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
 /// The size in bytes, without prefix sharing, at which a chunk ends. It bounds chunks whose keys share long prefixes.
-pub(super) const MAX_UNSHARED_BYTES: usize = 32_768;
+const MAX_UNSHARED_BYTES: usize = 32_768;
+/// The value bytes of a whole leaf must stay below the maximum of a chunk, because their ends are u16.
+const _: () =
+    assert!(MAX_UNSHARED_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + 4_096 < MAX_CHUNK_BYTES);
 /// The target length of a chunk in bytes: the limits are an eighth and four times of it.
 const TARGET_CHUNK_BYTES: usize = 4_096;
 

@@ -1,7 +1,8 @@
 //! Verifies properties that a lookup does not check: keys within the parent's bounds, levels, counts.
 
-use super::{LeafView, TreeNode};
+use super::node::TreeNode;
 use crate::chunk::Chunk;
+use crate::chunk::leaf::LeafView;
 use crate::id::ChunkId;
 
 /// The properties of a child as its parent states them.

@@ -7,7 +7,7 @@ use tympan_store::{
     SortedMap, StagedView, StoreRoot, body,
 };
 
-use crate::support::{Numbers, moves, value};
+use crate::map_model::{Numbers, moves, value};
 
 fn blobs(count: usize) -> Vec<BlobId> {
     (0..count as u64).map(|n| BlobId::hash_of(&n.to_le_bytes())).collect()
@@ -92,4 +92,8 @@ fn roots_list_maps_by_name_and_forget_empty_ones() {
     assert!(matches!(StoreRoot::read(&store, &id), Err(Error::ChunkMissing { .. })));
     let long = named(&[(&"n".repeat(256), map)]);
     assert!(matches!(long.write(&mut ChunkBatch::new()), Err(Error::TooLong { .. })));
+    let names: Vec<String> = (0..=200).map(|number| format!("map-{number}")).collect();
+    let maps: Vec<_> = names.iter().map(|name| (name.as_str(), map)).collect();
+    let refused = named(&maps).write(&mut ChunkBatch::new()).unwrap_err().to_string();
+    assert_eq!(refused, "201 maps of a root are too many: at most 200 are allowed");
 }

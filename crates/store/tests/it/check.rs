@@ -8,8 +8,8 @@ use tympan_store::{
     MapValue, RootOrigin, SortedMap, StoreCheckReport, StoreRoot, body, check_store,
 };
 
+use crate::map_model::{Numbers, moves};
 use crate::site::{Files, Site, disk, options, site};
-use crate::support::{Numbers, moves};
 
 static SITE: LazyLock<Site> = LazyLock::new(site);
 

@@ -15,7 +15,7 @@ use tympan_store::{
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 
-use crate::support::{Edits, Numbers, value};
+use crate::map_model::{Edits, Numbers, value};
 
 fn open(disk: impl Disk + 'static, pack_limit: ByteSize) -> LocalStore {
     let cache = ByteSize::from_bytes(0);

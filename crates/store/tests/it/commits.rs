@@ -9,7 +9,7 @@ use tympan_store::{
 };
 use tympan_testkit::crash_disk::CrashDisk;
 
-use crate::support::{Edits, moves, value};
+use crate::map_model::{Edits, moves, value};
 
 fn body_of(batch: &mut ChunkBatch, text: &str) -> ChunkId {
     body::write_body(batch, text.as_bytes(), &[]).unwrap()

@@ -12,7 +12,7 @@ use tympan_store::{
 use tympan_testkit::crash_disk::CrashDisk;
 use tympan_testkit::watched_store::WatchedStore;
 
-use crate::support::{Edits, moves, value};
+use crate::map_model::{Edits, moves, value};
 
 /// Stages one more record on a state.
 fn add(store: &dyn ChunkStore, head: Option<ChunkId>, key: &str) -> Result<(ChunkBatch, ChunkId)> {

@@ -13,7 +13,7 @@ use tympan_store::{
     acquire_lease, body, check_store,
 };
 
-use crate::support::{Edits, Model, Numbers, value};
+use crate::map_model::{Edits, Model, Numbers, value};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 const DAY: Duration = Duration::from_hours(24);
@@ -231,7 +231,7 @@ fn both_sides_edit_and_collect_and_staging_keeps_its_own() {
 }
 
 #[test]
-fn a_lease_that_is_gone_is_told_loudly() {
+fn a_lost_lease_is_reported() {
     let world = world(80);
     save(&world.staging, &[(500, Some("mine"))], 1);
     let root = world.staging.read_ref("main").unwrap().unwrap();

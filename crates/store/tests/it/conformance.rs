@@ -18,7 +18,7 @@ use tympan_store::{
 };
 use tympan_testkit::postgres_server::PostgresServer;
 
-use crate::support::{Numbers, moves};
+use crate::map_model::{Numbers, moves};
 
 /// An empty store, and what has to live as long as it.
 pub(crate) struct Fixture {

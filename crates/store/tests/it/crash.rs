@@ -12,7 +12,7 @@ use tympan_store::{
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 
-use crate::support::{Edits, Model, Numbers, apply, moves, value};
+use crate::map_model::{Edits, Model, Numbers, apply, moves, value};
 
 fn options(pack_limit: ByteSize) -> LocalStoreOptions {
     LocalStoreOptions {

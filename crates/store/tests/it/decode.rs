@@ -11,7 +11,7 @@ use tympan_store::{
     Result, SortedMap, StoreRoot, body, check_store,
 };
 
-use crate::support::{Edits, moves, value};
+use crate::map_model::{Edits, moves, value};
 use crate::tree::site;
 
 /// Chunks under ids that are not their hashes, as a hostile or damaged store might serve them.

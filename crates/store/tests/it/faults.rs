@@ -14,8 +14,8 @@ use tympan_store::{
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 
+use crate::map_model::moves;
 use crate::site::{Author, Titles, disk, files, options, pages, site};
-use crate::support::moves;
 
 const LIMIT: ByteSize = ByteSize::from_kib(16);
 
@@ -76,10 +76,10 @@ fn a_full_disk_at_ten_levels_of_fill() {
 }
 
 #[test]
-fn no_room_for_the_index_of_the_open_pack() {
+fn no_space_for_the_index_of_the_open_pack() {
     let disk = CrashDisk::new();
     let store = LocalStore::open(Arc::new(disk.clone()), LocalStoreOptions::default()).unwrap();
-    let mut numbers = crate::support::Numbers(3);
+    let mut numbers = crate::map_model::Numbers(3);
     let mut batch = ChunkBatch::new();
     let mut last = None;
     for _ in 0..150 {
@@ -315,7 +315,7 @@ fn others_on_the_machine_read_nothing() {
     let disk = FileDisk::open(home.join("store")).unwrap();
     let store = LocalStore::open(Arc::new(disk.clone()), LocalStoreOptions::default()).unwrap();
     let mut batch = ChunkBatch::new();
-    let mut numbers = crate::support::Numbers(1);
+    let mut numbers = crate::map_model::Numbers(1);
     let noise: Vec<u8> = (0..5_000).map(|_| numbers.below(256) as u8).collect();
     let root = body::write_body(&mut batch, &noise, &[]).unwrap();
     batch.add_ref_update(moves("main", None, Some(root)));

@@ -15,7 +15,7 @@ use tympan_store::{
     acquire_lease, body, renew_lease,
 };
 
-use crate::support::{Edits, Numbers, value};
+use crate::map_model::{Edits, Numbers, value};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -358,7 +358,7 @@ fn a_collection_refuses_to_guess_what_a_damaged_lease_keeps() {
 }
 
 #[test]
-fn damage_is_told_and_never_served() {
+fn damage_is_reported_and_never_served() {
     let disk = MemoryDisk::new();
     let (store, _) = open(&disk);
     let mut numbers = Numbers(6);

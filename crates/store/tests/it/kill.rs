@@ -20,7 +20,7 @@ use tympan_store::{
     RootLease, SortedMap, StoreRoot, body, check_store,
 };
 
-use crate::support::{Edits, Model, Numbers, value};
+use crate::map_model::{Edits, Model, Numbers, value};
 
 /// Names the folder to a process that is to be killed.
 const FOLDER: &str = "TYMPAN_KILL_FOLDER";

@@ -13,10 +13,11 @@ use tympan_store::{
     GarbageCollectionOptions, PostgresOptions, PostgresStore, ReadChunks, RefUpdate,
     RevisionRetention, body,
 };
+use tympan_testkit::condition_wait::wait_until;
 use tympan_testkit::postgres_server::PostgresServer;
 
 use crate::conformance::postgres_options;
-use crate::support::moves;
+use crate::map_model::moves;
 
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,16 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn open(options: &PostgresOptions) -> PostgresStore {
     PostgresStore::open(options.clone()).unwrap()
 }
-
-/// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
-}
-
 fn body_of(batch: &mut ChunkBatch, text: &str) -> ChunkId {
     body::write_body(batch, text.as_bytes(), &[]).unwrap()
 }
@@ -152,7 +143,7 @@ fn until_blocked(schema: &str, count: u64) {
         "select count(*) from pg_stat_activity where application_name like 'tympan {schema} %' \
          and wait_event_type = 'Lock'"
     );
-    until("a lock is waited for", || {
+    wait_until("a lock is waited for", || {
         PostgresServer::shared_server().run_sql(&query).parse::<u64>().unwrap() >= count
     });
 }
@@ -325,7 +316,7 @@ fn a_commit_whose_connection_is_lost_is_done_once() {
 }
 
 #[test]
-fn an_outcome_that_cannot_be_asked_for_is_told_as_unknown_and_found_later() {
+fn an_outcome_that_cannot_be_asked_for_is_reported_as_unknown_and_found_later() {
     let server = PostgresServer::shared_server();
     let proxy = Proxy::start(server.port());
     let wait = Duration::from_secs(1);
@@ -344,7 +335,7 @@ fn an_outcome_that_cannot_be_asked_for_is_told_as_unknown_and_found_later() {
     // The commit went through, and the store finds that out by itself.
     let mut batch = ChunkBatch::new();
     let second = body_of(&mut batch, "second");
-    until("the store has the ref", || store.read_ref("main").ok() == Some(Some(second)));
+    wait_until("the store has the ref", || store.read_ref("main").ok() == Some(Some(second)));
     assert_eq!(store.ref_history("main", None, 10).unwrap().len(), 2);
     try_move(&store, "main", Some(second), "third").unwrap();
 }
@@ -385,7 +376,7 @@ fn a_server_that_says_nothing_is_an_error_that_passes() {
         assert!(error.is_transient() || is_unknown, "{error:?}");
     }
     proxy.hang(false);
-    until("the store reads again", || store.ref_history("main", None, 10).is_ok());
+    wait_until("the store reads again", || store.ref_history("main", None, 10).is_ok());
     store.ping().unwrap();
 }
 
@@ -420,7 +411,7 @@ fn while_writing(store: &Arc<PostgresStore>, below: &str, strike: impl FnOnce(&d
         .collect();
     let go_on = || {
         let before = acknowledged.load(Ordering::SeqCst);
-        until("commits go on", || acknowledged.load(Ordering::SeqCst) > before + 20);
+        wait_until("commits go on", || acknowledged.load(Ordering::SeqCst) > before + 20);
     };
     strike(&go_on);
     go_on();
@@ -431,7 +422,7 @@ fn while_writing(store: &Arc<PostgresStore>, below: &str, strike: impl FnOnce(&d
         let found: Vec<_> = history.iter().rev().filter_map(|one| one.update.new_root).collect();
         assert_eq!(found, done, "each once, in order");
     }
-    until("refs are followed again", || store.is_ref_cache_live());
+    wait_until("refs are followed again", || store.is_ref_cache_live());
 }
 
 #[test]
@@ -467,7 +458,7 @@ fn a_standby_that_takes_over_has_all_that_was_acknowledged() {
         primary.run_sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
         primary.run_sql("SELECT pg_reload_conf()");
         let waits = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
-        until("the standby is waited for", || primary.run_sql(waits) == "1");
+        wait_until("the standby is waited for", || primary.run_sql(waits) == "1");
         while_writing(&store, reign, |go_on| {
             go_on();
             primary.kill();
@@ -622,13 +613,13 @@ fn calls_from_an_async_thread_block_and_do_not_panic() {
 fn moves_of_one_process_are_known_in_the_other() {
     let options = postgres_options();
     let (one, two) = (open(&options), open(&options));
-    until("both listen", || one.is_ref_cache_live() && two.is_ref_cache_live());
+    wait_until("both listen", || one.is_ref_cache_live() && two.is_ref_cache_live());
     let mut current = None;
     for n in 0..20 {
         let (from, to) = if n % 2 == 0 { (&one, &two) } else { (&two, &one) };
         current = Some(try_move(from, "main", current, &n.to_string()).unwrap());
         assert_eq!(from.read_ref("main").unwrap(), current, "its own move at once");
-        until("the other knows", || to.read_ref("main").unwrap() == current);
+        wait_until("the other knows", || to.read_ref("main").unwrap() == current);
     }
     // Connections are lost, and what moved meanwhile is read again.
     let listens = "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' \
@@ -636,10 +627,10 @@ fn moves_of_one_process_are_known_in_the_other() {
     sql(&options, listens);
     current = Some(try_move(&one, "main", current, "meanwhile").unwrap());
     assert_eq!(one.read_ref("main").unwrap(), current);
-    until("the other knows", || two.read_ref("main").unwrap() == current);
-    until("both listen again", || one.is_ref_cache_live() && two.is_ref_cache_live());
+    wait_until("the other knows", || two.read_ref("main").unwrap() == current);
+    wait_until("both listen again", || one.is_ref_cache_live() && two.is_ref_cache_live());
     remove_ref(&one, "main");
-    until("the other knows", || two.list_refs().unwrap().is_empty());
+    wait_until("the other knows", || two.list_refs().unwrap().is_empty());
 }
 
 #[test]
@@ -792,7 +783,7 @@ fn a_collection_that_dies_is_taken_over() {
         drop(collection);
         // A proposal is forgotten: what was taken up since stays. What took effect is finished.
         let taken_up = (steps <= 2).then(|| try_move(&two, "taken up", None, "dropped 9").unwrap());
-        until("the server has seen the end", || {
+        wait_until("the server has seen the end", || {
             !matches!(
                 two.collect_garbage(&thorough(), &mut |_| ControlFlow::Continue(())),
                 Err(Error::CollectionRunning)
@@ -822,12 +813,12 @@ fn what_another_process_keeps_stays() {
     assert!(has(&one, found));
     let stored = store_body(&one, "stored");
     remove_ref(&one, "main");
-    until("the pin is published", || sql(&options, "select count(*) from {}.pin") == "1");
+    wait_until("the pin is published", || sql(&options, "select count(*) from {}.pin") == "1");
     collect(&two);
     collect(&two);
     assert_eq!(two.contains_chunks(&[pinned, found, stored]).unwrap(), [true, true, true]);
     drop((pin, hold));
-    until("the ends are published", || {
+    wait_until("the ends are published", || {
         sql(&options, "select (select count(*) from {}.pin) + (select count(*) from {}.hold)")
             == "0"
     });
@@ -909,7 +900,7 @@ fn a_folder_beside_the_process_saves_round_trips_and_hides_no_damage() {
     // It holds no more than it may.
     for n in 0..60 {
         let mut batch = ChunkBatch::new();
-        let mut numbers = crate::support::Numbers(n);
+        let mut numbers = crate::map_model::Numbers(n);
         let bytes: Vec<u8> =
             (0..2_000).flat_map(|_| numbers.below(u64::MAX).to_le_bytes()).collect();
         let id = body::write_body(&mut batch, &bytes, &[]).unwrap();
@@ -1031,13 +1022,15 @@ fn two_processes_of_which_one_is_killed_lose_nothing() {
             acknowledged.lock().unwrap().iter().filter(|line| line.starts_with(word)).count()
         };
         let start = Instant::now();
-        until("both write", || count("first") > 20 && count("second") > 20);
-        until("half of the time has passed", || start.elapsed() > length / 2);
+        wait_until("both write", || count("first") > 20 && count("second") > 20);
+        wait_until("half of the time has passed", || start.elapsed() > length / 2);
         second.kill().unwrap();
         second.wait().unwrap();
         listener.join().unwrap();
         let before = count("first");
-        until("the other goes on", || count("first") > before + 20 && start.elapsed() > length);
+        wait_until("the other goes on", || {
+            count("first") > before + 20 && start.elapsed() > length
+        });
         is_over.store(true, Ordering::SeqCst);
     });
     let history = store.ref_history("main", None, usize::MAX).unwrap();

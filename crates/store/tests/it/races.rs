@@ -15,7 +15,7 @@ use tympan_store::{
 };
 use tympan_testkit::crash_disk::{CrashDisk, UnsyncedWrites};
 
-use crate::support::moves;
+use crate::map_model::moves;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
@@ -137,7 +137,7 @@ fn save(store: &LocalStore, n: u64) -> ChunkId {
 
 /// Bytes that do not compress.
 fn noise(n: u64) -> Vec<u8> {
-    let mut numbers = crate::support::Numbers(n);
+    let mut numbers = crate::map_model::Numbers(n);
     (0..600).map(|_| numbers.below(256) as u8).collect()
 }
 
@@ -321,7 +321,7 @@ fn what_a_collection_took_between_two_steps_of_a_commit_is_written_again() {
 }
 
 #[test]
-fn what_a_writer_was_told_under_a_hold_stays() {
+fn what_a_writer_was_acknowledged_under_a_hold_stays() {
     let (_, store, chunk, blob) = with_garbage();
     let hold = store.begin_hold().unwrap();
     assert!(store.contains_blob(&blob).unwrap());

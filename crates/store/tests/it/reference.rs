@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tympan_store::{ChunkId, LocalStore, MapValue};
 
-use crate::support::{Model, build};
+use crate::map_model::{Model, build};
 use crate::tree::model;
 
 /// An entry of a level: its key (or the separator in front of it) and what it leads to.

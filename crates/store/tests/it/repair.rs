@@ -10,8 +10,8 @@ use tympan_store::{
     StoreRepairReport, body, inspect_store, plan_repair, repair_store,
 };
 
+use crate::map_model::moves;
 use crate::site::{Files, Pages, Site, Titles, differences, disk, files, options, pages, site};
-use crate::support::moves;
 
 static SITE: LazyLock<Site> = LazyLock::new(site);
 const LIMIT: ByteSize = ByteSize::from_kib(24);
@@ -338,7 +338,7 @@ fn leases_of_clients_are_judged_by_time_and_end_with_their_file() {
     let store = open(&target).unwrap();
     // A state of which only the root has been left by a collection.
     let mut whole = ChunkBatch::new();
-    let records = [(b"page".to_vec(), crate::support::value("page"))];
+    let records = [(b"page".to_vec(), crate::map_model::value("page"))];
     let map = SortedMap::build(&mut whole, records.into_iter()).unwrap();
     let maps = [("content".to_owned(), map)].into();
     let root = StoreRoot { maps }.write(&mut whole).unwrap();

@@ -16,7 +16,7 @@ use tympan_store::{
     check_store,
 };
 
-use crate::support::{Edits, moves, value};
+use crate::map_model::{Edits, moves, value};
 
 /// Writes a store with everything in it that the format knows: both kinds of packs, leaves and interior chunks, bodies
 /// whole and in pieces, small blobs, several refs, folded and young revisions, leases, lz4 and plain records.

@@ -14,7 +14,7 @@ use tympan_store::{
     StagedView, StoreRoot, body,
 };
 
-use crate::support::Numbers;
+use crate::map_model::Numbers;
 
 /// Pages by key: what stands in the record, and the hash of the body's text.
 pub(crate) type Pages = BTreeMap<Vec<u8>, (String, ChunkId)>;

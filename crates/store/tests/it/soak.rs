@@ -17,7 +17,7 @@ use tympan_store::{
     StoreRoot, body, check_store,
 };
 
-use crate::support::{Edits, Numbers, value};
+use crate::map_model::{Edits, Numbers, value};
 
 /// Names the folder to the process that does the work.
 const FOLDER: &str = "TYMPAN_SOAK_FOLDER";

@@ -58,7 +58,7 @@ async fn a_copy_is_made_beside_those_who_write() {
 
 /// Wherever the damage is: the message names the file and the way out.
 #[tokio::test]
-async fn a_damaged_file_is_told_when_it_is_opened() {
+async fn a_damaged_file_is_reported_when_it_is_opened() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let state = StateDatabase::open(&file).await.unwrap();

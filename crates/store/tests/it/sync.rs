@@ -14,7 +14,7 @@ use tympan_store::{
     Revision, RootLease, SortedMap, StoreRoot, body, check_store, sync_chunks,
 };
 
-use crate::support::{Edits, moves, value};
+use crate::map_model::{Edits, moves, value};
 
 /// What a source does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use tympan_store::{
     ChunkBatch, ChunkId, ChunkStore, Error, LocalStore, MapChange, MapValue, SortedMap, body,
 };
 
-use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
+use crate::map_model::{Counting, Edits, Model, Numbers, apply, build, edit, value};
 
 /// Keys that share prefixes, are prefixes of each other, are long, or differ late.
 pub(crate) fn keys() -> impl Strategy<Value = Vec<u8>> {

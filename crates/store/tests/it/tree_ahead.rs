@@ -13,7 +13,7 @@ use tympan_store::{
     MapValue, ReadChunks, Result, SortedMap,
 };
 
-use crate::support::{Edits, Model, Numbers, build, edit, value};
+use crate::map_model::{Edits, Model, Numbers, build, edit, value};
 use crate::tree::{check_content, edits, keys, model, site, site_key};
 use crate::tree_merge::scattered;
 

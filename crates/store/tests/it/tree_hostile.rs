@@ -12,7 +12,7 @@ use tympan_store::{
     SortedMap,
 };
 
-use crate::support::{Edits, Numbers, value};
+use crate::map_model::{Edits, Numbers, value};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
 

@@ -8,7 +8,7 @@ use tympan_store::{
     MapValue, MergeStep, SortedMap,
 };
 
-use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
+use crate::map_model::{Counting, Edits, Model, Numbers, apply, build, edit, value};
 use crate::tree::{check_content, edits, model, site, site_key};
 
 /// What the merge of models does with each key.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tympan_store::key::KeyRange;
 use tympan_store::{ChunkBatch, ChunkStore, LocalStore, MapScan, SortedMap};
 
-use crate::support::{Counting, Model, Numbers, build, value};
+use crate::map_model::{Counting, Model, Numbers, build, value};
 use crate::tree::{keys, model, site, site_key};
 
 const ALL: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);

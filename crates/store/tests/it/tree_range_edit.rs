@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tympan_store::key::{self, KeyRange};
 use tympan_store::{ChunkBatch, ChunkStore, Error, LocalStore, MapValue, Result, SortedMap};
 
-use crate::support::{Counting, Edits, Model, Numbers, apply, build, edit, value};
+use crate::map_model::{Counting, Edits, Model, Numbers, apply, build, edit, value};
 use crate::tree::{check_content, edits, keys, model, site, site_key, values};
 
 /// One change of a map.

@@ -7,7 +7,7 @@ use tympan_store::{
     Chunk, ChunkBatch, ChunkId, ChunkStore, LocalStore, MapValue, ReadChunks, SortedMap,
 };
 
-use crate::support::{Model, build, edit, value};
+use crate::map_model::{Model, build, edit, value};
 use crate::tree::{edits, model, site};
 
 /// A chunk of a tree, decoded.

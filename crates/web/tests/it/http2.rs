@@ -341,7 +341,7 @@ fn take_frame(held: &mut Vec<u8>) -> Option<(u8, u8, u32, Vec<u8>)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_on_which_nothing_is_asked_is_told_to_leave_for_others() {
+async fn an_idle_connection_is_closed_for_others() {
     let server = start(ListenerLimits { max_connections: 1, ..ListenerLimits::default() });
     let ask = async |server: &Server| {
         let io = TokioIo::new(server.connect(b"h2").await);

@@ -238,7 +238,7 @@ fn shutdown_answers_what_is_open_and_refuses_what_is_new() {
 }
 
 #[test]
-fn connections_over_the_limit_are_told_to_come_again() {
+fn connections_over_the_limit_are_told_to_retry_later() {
     let server = Server::start(ListenerLimits {
         max_connections: 1,
         overflow: OverflowPolicy::Refuse,

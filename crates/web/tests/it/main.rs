@@ -9,6 +9,7 @@
 mod cache_path;
 mod certificates;
 mod client;
+mod disconnect;
 mod flush_message;
 mod handover;
 mod http2;

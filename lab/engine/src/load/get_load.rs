@@ -11,6 +11,7 @@ use tympan_lab_plan::{
     parse_user_info,
 };
 
+use crate::load::request_authorization::RequestAuthorization;
 use crate::load::{
     LoadObserver, LoadRun, LoadRunState, SampleRowWriter, UserStep, UserTurn, VirtualUser,
     WorkerLoad, processor_count, run_load,
@@ -206,7 +207,7 @@ impl GetLoad {
         for text in &self.urls {
             let url = AbsoluteUrl::parse(text)?;
             let login = parse_user_info(text)
-                .map(|login| crate::load::scripted_fetch::basic_auth_header(&login).1);
+                .map(|login| RequestAuthorization::basic(&login).to_header().1);
             pages.push(GetPage {
                 label: format!("{} {}", self.method, url.path_and_query),
                 request: self.build_request_with_login(&targets, &url, login.as_deref())?,

@@ -14,6 +14,7 @@
 pub mod asset_request;
 pub mod get_load;
 pub mod probe_client;
+pub mod request_authorization;
 pub mod scripted_fetch;
 
 mod run;

@@ -264,10 +264,3 @@ pub fn fetch_once(ask: ScriptedRequest) -> Result<ScriptedResponse> {
     })
     .ok_or_else(|| crate::Error::UnusableInput("no request was sent".to_owned()))
 }
-
-/// Returns the header for a login.
-pub fn basic_auth_header(login: &str) -> (String, String) {
-    use base64::Engine as _;
-    let encoded = base64::engine::general_purpose::STANDARD.encode(login);
-    ("Authorization".to_owned(), format!("Basic {encoded}"))
-}

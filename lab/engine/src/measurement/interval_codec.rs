@@ -146,14 +146,15 @@ impl IntervalDecoder<'_> {
     }
 
     fn read_timing(&mut self) -> Option<TimingHistogram> {
-        let exact = (self.read_wide_number()?, self.read_number()?, self.read_number()?);
+        let (sum_us, min_us, max_us) =
+            (self.read_wide_number()?, self.read_number()?, self.read_number()?);
         let mut buckets = Vec::new();
         let mut value = 0u64;
         for _ in 0..self.read_number()? {
             value = value.checked_add(self.read_number()?)?;
             buckets.push((value, self.read_number()?));
         }
-        Some(TimingHistogram::from_parts(exact, buckets.into_iter()))
+        Some(TimingHistogram::from_parts(sum_us, min_us, max_us, buckets.into_iter()))
     }
 
     fn read_stats(&mut self) -> Option<SampleStats> {

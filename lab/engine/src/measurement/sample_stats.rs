@@ -132,7 +132,9 @@ impl TimingHistogram {
 
     /// Restores a histogram from the output of [`TimingHistogram::exact_parts`] and [`TimingHistogram::buckets`].
     pub(crate) fn from_parts(
-        (sum_us, min_us, max_us): (u128, u64, u64),
+        sum_us: u128,
+        min_us: u64,
+        max_us: u64,
         buckets: impl Iterator<Item = (u64, u64)>,
     ) -> Self {
         let mut timing = Self { sum_us, min_us, max_us, ..Self::new() };

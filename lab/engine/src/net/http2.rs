@@ -20,6 +20,7 @@ use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream};
 use http::{Request, Version};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tympan_web::http1_response_head::Http1ResponseHead;
 
 use super::exchange::ExchangeFailure;
 use super::response::TargetResponseReader;
@@ -296,15 +297,11 @@ fn to_http2_request(bytes: &[u8], is_tls: bool) -> Option<(Request<()>, Bytes)> 
 
 /// Writes a response head in HTTP/1.1 format.
 fn write_http1_head(head: &http::response::Parts) -> Vec<u8> {
-    let mut out = format!("HTTP/1.1 {} \r\n", head.status.as_u16()).into_bytes();
+    let mut lines = Http1ResponseHead::with_reason(head.status.as_u16(), "");
     for (name, value) in &head.headers {
-        out.extend_from_slice(name.as_str().as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value.as_bytes());
-        out.extend_from_slice(b"\r\n");
+        lines.add_header(name.as_str(), value.as_bytes());
     }
-    out.extend_from_slice(b"\r\n");
-    out
+    lines.finish()
 }
 
 /// The buffers for input from the server and output to it.

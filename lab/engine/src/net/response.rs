@@ -320,7 +320,7 @@ fn copy_head(
     let own = if parsed.version == Some(0) { "HTTP/1.0" } else { "HTTP/1.1" };
     let version = version.unwrap_or(own);
     let headers = parsed.headers.iter().map(|header| (header.name, header.value));
-    TargetResponseHead::new((version, status, parsed.reason.unwrap_or_default()), headers, size)
+    TargetResponseHead::new(version, status, parsed.reason.unwrap_or_default(), headers, size)
 }
 
 /// The framing of the body, as the head specifies it.
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_framing_is_told_apart() {
+    fn broken_framing_is_distinguished() {
         let cases: [(&str, ExchangeFailure); 6] = [
             ("", ExchangeFailure::NoResponse),
             ("HTTP/1.1 200 OK\r\nContent-Le", ExchangeFailure::Truncated),

@@ -21,7 +21,9 @@ struct HeaderOffsets {
 impl TargetResponseHead {
     /// Creates a head from a status line (`version` as in `HTTP/1.1`) and headers.
     pub fn new<'a>(
-        (version, status, reason): (&str, u16, &str),
+        version: &str,
+        status: u16,
+        reason: &str,
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
         size: usize,
     ) -> Self {

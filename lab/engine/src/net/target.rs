@@ -57,7 +57,7 @@ impl LoadTarget {
         if addresses.first().is_some_and(SocketAddr::is_ipv4) && source.is_none() {
             addresses.retain(SocketAddr::is_ipv4);
         }
-        Self::with_addresses((is_tls, host, port), addresses, source)
+        Self::with_addresses(is_tls, host, port, addresses, source)
     }
 
     /// Resolves the comma-separated `names` as the addresses of `host`, and prepares TLS for `https`.
@@ -65,7 +65,9 @@ impl LoadTarget {
     /// # Errors
     /// [`Error::Resolve`] if none of them has an address, [`Error::Tls`].
     fn resolve_names(
-        (is_tls, host, port): (bool, &str, u16),
+        is_tls: bool,
+        host: &str,
+        port: u16,
         names: &str,
         source: Option<IpAddr>,
     ) -> Result<Arc<Self>> {
@@ -81,11 +83,13 @@ impl LoadTarget {
         if addresses.is_empty() {
             return Err(Error::Resolve { host: host.to_owned(), source: lost });
         }
-        Self::with_addresses((is_tls, host, port), addresses, source)
+        Self::with_addresses(is_tls, host, port, addresses, source)
     }
 
     fn with_addresses(
-        (is_tls, host, port): (bool, &str, u16),
+        is_tls: bool,
+        host: &str,
+        port: u16,
         mut addresses: Vec<SocketAddr>,
         source: Option<IpAddr>,
     ) -> Result<Arc<Self>> {
@@ -202,7 +206,7 @@ impl TargetRegistry {
             let key = (false, detour.ip().to_string(), detour.port(), None, None);
             return self.get_or_resolve_key(key);
         }
-        self.get_or_resolve_at((is_tls, host, port), None, None)
+        self.get_or_resolve_at(is_tls, host, port, None, None)
     }
 
     /// Returns the target of a host with optional overriding addresses (comma-separated names or addresses) and an
@@ -212,7 +216,9 @@ impl TargetRegistry {
     /// As [`LoadTarget::resolve_names`].
     pub fn get_or_resolve_at(
         &self,
-        (is_tls, host, port): (bool, &str, u16),
+        is_tls: bool,
+        host: &str,
+        port: u16,
         addresses: Option<&str>,
         source: Option<IpAddr>,
     ) -> Result<Arc<LoadTarget>> {
@@ -233,9 +239,7 @@ impl TargetRegistry {
         }
         let (is_tls, host, port, addresses, source) = &key;
         let target = match addresses {
-            Some(addresses) => {
-                LoadTarget::resolve_names((*is_tls, host, *port), addresses, *source)?
-            }
+            Some(addresses) => LoadTarget::resolve_names(*is_tls, host, *port, addresses, *source)?,
             None => LoadTarget::resolve_from_source(*is_tls, host, *port, *source)?,
         };
         let (forgets_sessions, is_http2) = (self.disables_tls_resumption, self.is_http2);

@@ -184,10 +184,7 @@ impl DigestHash {
             Self::Sha256 => Sha256::digest(text).to_vec(),
             Self::Sha512Of256 => Sha512_256::digest(text).to_vec(),
         };
-        bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-            write!(out, "{byte:02x}").ok();
-            out
-        })
+        hex::encode(bytes)
     }
 }
 

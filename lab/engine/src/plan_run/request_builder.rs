@@ -102,7 +102,9 @@ impl PlanThread {
         let addresses = hosts.and_then(|index| self.plan_host_addresses(index, &url.host));
         let targets = &self.run_state.targets;
         let target = targets.get_or_resolve_at(
-            (url.is_tls, &url.host, url.port),
+            url.is_tls,
+            &url.host,
+            url.port,
             addresses.as_deref(),
             source,
         )?;

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_that_nobody_is_told_of_is_one_exchange() {
+    fn an_unreported_redirect_is_one_exchange() {
         let now = Instant::now();
         let mut node = SubSampleNode::default();
         node.extend_last_exchange(leaf(now, "a", "302"));

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use tympan_notation::escape_html;
 
 use super::figure_text::format_count;
-use super::html_escape::escape_html;
 use crate::measurement::{CacheEvidence, FirstCachedResponse, RunResults};
 use crate::report::goal::format_response_time;
 
@@ -41,12 +41,12 @@ pub(super) fn write_warmup_table(out: &mut String, results: &RunResults) {
     if all.is_empty() {
         return;
     }
-    out.push_str("<h2>First cached answers</h2><p>Times count from the beginning of the run. Where headers say nothing of a cache, an answer counts as cached that took a tenth of the first one's time.</p><div class=\"wide\"><table class=\"stack\"><thead><tr><th>Label</th><th>First answer at</th><th>It took</th><th>First cached at</th><th>Known by</th></tr></thead><tbody>");
+    out.push_str("<h2>First cached responses</h2><p>Times count from the beginning of the run. Where headers say nothing of a cache, a response counts as cached that took a tenth of the first one's time.</p><div class=\"wide\"><table class=\"stack\"><thead><tr><th>Label</th><th>First response at</th><th>It took</th><th>First cached at</th><th>Known by</th></tr></thead><tbody>");
     let more = all.len().saturating_sub(MAX_SHOWN_LABELS.1);
     for (label, response) in all.into_iter().take(MAX_SHOWN_LABELS.1) {
         write!(
             out,
-            "<tr><td>{}</td><td data-n=\"First answer at\">{}</td><td data-n=\"It took\">{}</td><td data-n=\"First cached at\">{}</td><td data-n=\"Known by\">{}</td></tr>",
+            "<tr><td>{}</td><td data-n=\"First response at\">{}</td><td data-n=\"It took\">{}</td><td data-n=\"First cached at\">{}</td><td data-n=\"Known by\">{}</td></tr>",
             escape_html(label_name(label)),
             format_response_time(response.first_response),
             format_response_time(response.first_response_time),
@@ -85,15 +85,15 @@ pub(super) fn write_warmup_text(out: &mut String, results: &RunResults) {
     for (label, response) in late.take(MAX_SHOWN_LABELS.0) {
         let cached = match response.first_cached {
             Some(at) => format!(
-                "first cached answer at {} by {}",
+                "first cached response at {} by {}",
                 format_response_time(at),
                 evidence_name(response.evidence)
             ),
-            None => "no cached answer".to_owned(),
+            None => "no cached response".to_owned(),
         };
         writeln!(
             out,
-            "cached     {}: {cached}; the first answer at {} took {}",
+            "cached     {}: {cached}; the first response at {} took {}",
             label_name(label),
             format_response_time(response.first_response),
             format_response_time(response.first_response_time)

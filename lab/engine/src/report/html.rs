@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use tympan_notation::escape_html;
+
 use super::chart::{self, ChartLine};
-use super::html_escape::escape_html;
 use super::run_report::RunReport;
 use super::{cache_warmup, figure_text, slow_sample, text, trace};
 use crate::measurement::log_watch_result::LogWatchResult;
@@ -391,10 +392,10 @@ fn write_phases(out: &mut String, results: &RunResults, total: &SampleStats) {
 }
 
 fn write_statuses(out: &mut String, total: &SampleStats) {
-    out.push_str("<h2>Answers</h2><div class=\"wide\"><table><thead><tr><th>Status</th><th>Count</th><th>Of all samples</th></tr></thead><tbody>");
+    out.push_str("<h2>Responses</h2><div class=\"wide\"><table><thead><tr><th>Status</th><th>Count</th><th>Of all samples</th></tr></thead><tbody>");
     for (status, &count) in &total.status_counts {
         let share = count as f64 / total.count().max(1) as f64 * 100.0;
-        let name = if *status == 0 { "no answer".to_owned() } else { status.to_string() };
+        let name = if *status == 0 { "no response".to_owned() } else { status.to_string() };
         write!(
             out,
             "<tr><td>{name}</td><td>{}</td><td>{share:.2} %</td></tr>",
@@ -453,7 +454,7 @@ fn write_errors(out: &mut String, results: &RunResults, total: &SampleStats) {
 
 fn write_generator(out: &mut String, report: &RunReport<'_>) {
     if !report.is_own_load {
-        out.push_str("<h2>Generator</h2><p>These rows were read from a file. If its load was closed (users who wait for answers), a stall of the server hides the requests that would have come meanwhile.</p>");
+        out.push_str("<h2>Generator</h2><p>These rows were read from a file. If its load was closed (users who wait for responses), a stall of the server hides the requests that would have come meanwhile.</p>");
         return;
     }
     let generator = &report.results.generator;
@@ -466,7 +467,7 @@ fn write_generator(out: &mut String, report: &RunReport<'_>) {
         format_response_time(generator.lag.quantile(0.99)),
         match generator.offered_rate {
             Some(rate) => format!("Open model: {rate} arrivals per second were asked for; {} found no free user at once.", generator.late_arrivals),
-            None => format!("Closed model: at most {} users, who wait for answers; a stall of the server hides the requests that would have come meanwhile.", generator.max_active_users),
+            None => format!("Closed model: at most {} users, who wait for responses; a stall of the server hides the requests that would have come meanwhile.", generator.max_active_users),
         }
     )
     .ok();

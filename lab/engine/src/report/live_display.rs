@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_lines_are_told_now_and_then() {
+    fn without_a_terminal_lines_are_reported_now_and_then() {
         let paper = CapturedOutput::default();
         let mut live = LiveDisplay::new(Box::new(paper.clone()), LiveDisplayMode::Lines, "x", None);
         for _ in 0..25 {

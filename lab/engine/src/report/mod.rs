@@ -8,7 +8,6 @@ mod cache_warmup;
 mod chart;
 mod figure_text;
 mod html;
-mod html_escape;
 pub mod process_chart;
 pub mod report_sheet;
 pub mod run_comparison;
@@ -23,7 +22,6 @@ use std::time::{Duration, SystemTime};
 
 pub use html::REPORT_CSS;
 pub use html::render_report_html;
-pub use html_escape::escape_html;
 pub use run_report::RunReport;
 pub use statistics::render_jmeter_statistics;
 pub use text::{report_to_json, report_to_junit, report_to_markdown, report_to_plain_text};

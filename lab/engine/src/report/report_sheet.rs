@@ -6,10 +6,10 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use tympan_notation::{escape_html, escape_xml};
 
 use super::chart::{self, ChartLine};
 use super::html::REPORT_CSS;
-use super::html_escape::escape_html;
 use super::text;
 use crate::measurement::log_watch_result::LogWatchResult;
 use crate::measurement::{ProcessMetrics, TimingHistogram};
@@ -280,16 +280,16 @@ impl ReportSheet {
         let failures = self.judged_goals.iter().filter(|goal| !goal.is_met).count();
         let mut out = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\">\n",
-            escape_html(&self.title),
+            escape_xml(&self.title),
             self.judged_goals.len()
         );
         for goal in &self.judged_goals {
-            let (label, requirement) = (escape_html(&goal.label), escape_html(&goal.requirement));
+            let (label, requirement) = (escape_xml(&goal.label), escape_xml(&goal.requirement));
             write!(out, "  <testcase classname=\"{label}\" name=\"{requirement}\"").ok();
             match goal.is_met {
                 true => out.push_str("/>\n"),
                 false => {
-                    let measured = escape_html(&goal.measured);
+                    let measured = escape_xml(&goal.measured);
                     writeln!(out, "><failure message=\"measured {measured}\"/></testcase>").ok();
                 }
             }
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_logged_as_an_error_misses_a_goal_and_is_told() {
+    fn what_was_logged_as_an_error_misses_a_goal_and_is_reported() {
         use crate::measurement::log_watch_result::LogErrors;
 
         let log = |lines: &[&str], unread: Option<&str>| LogWatchResult {
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_of_the_target_is_told_beside_the_load() {
+    fn what_was_seen_of_the_target_is_reported_beside_the_load() {
         let at = |seconds: u64| ProcessMetrics {
             elapsed: std::time::Duration::from_secs(seconds),
             cpu_time: std::time::Duration::from_millis(seconds * 500),

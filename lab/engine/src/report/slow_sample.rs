@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use tympan_notation::escape_html;
 
 use super::figure_text;
-use super::html_escape::escape_html;
 use crate::measurement::{RunResults, ServerLogJoin, SlowSample, TimingHistogram};
 use crate::report::goal::format_response_time;
 
@@ -34,7 +34,7 @@ pub(super) fn write_slow_sample_table(out: &mut String, results: &RunResults) {
     let server: &[&str] = if has_log { &["Server", "Elsewhere"] } else { &[] };
     let tells = all.iter().any(|slow| slow.server_timing.is_some());
     let timing: &[&str] = if tells { &["Server-Timing"] } else { &[] };
-    let columns = ["Mark", "Sent at", "Answer", "Response", "Service"];
+    let columns = ["Mark", "Sent at", "Outcome", "Response", "Service"];
     let columns = || columns.iter().chain(server).chain(timing);
     columns().for_each(|name| write!(out, "<th>{name}</th>").unwrap_or_default());
     out.push_str("</tr></thead><tbody>");

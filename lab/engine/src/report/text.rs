@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tympan_notation::escape_xml;
 
 use super::figure_text::{format_bytes, format_date};
-use super::html_escape::escape_html;
 use super::run_report::RunReport;
 use super::{cache_warmup, slow_sample};
 use crate::measurement::log_watch_result::LogWatchResult;
@@ -184,7 +184,7 @@ pub fn report_to_junit(report: &RunReport<'_>) -> String {
     writeln!(
         out,
         "<testsuite name=\"{}\" tests=\"{}\" failures=\"{failures}\" time=\"{:.3}\">",
-        escape_html(report.title),
+        escape_xml(report.title),
         report.judged_goals.len(),
         report.results.elapsed.as_secs_f64()
     )
@@ -193,8 +193,8 @@ pub fn report_to_junit(report: &RunReport<'_>) -> String {
         write!(
             out,
             "  <testcase classname=\"{}\" name=\"{}\"",
-            escape_html(&goal.label),
-            escape_html(&goal.requirement)
+            escape_xml(&goal.label),
+            escape_xml(&goal.requirement)
         )
         .ok();
         if goal.is_met {
@@ -203,7 +203,7 @@ pub fn report_to_junit(report: &RunReport<'_>) -> String {
             writeln!(
                 out,
                 "><failure message=\"measured {}\"/></testcase>",
-                escape_html(&goal.measured)
+                escape_xml(&goal.measured)
             )
             .ok();
         }
@@ -393,7 +393,7 @@ mod tests {
     use crate::report::figure_text::format_duration;
 
     #[test]
-    fn long_runs_are_told_in_minutes_and_hours() {
+    fn long_runs_are_reported_in_minutes_and_hours() {
         let duration_text = |seconds: f64| format_duration(Duration::from_secs_f64(seconds));
         assert_eq!(duration_text(20.019), "20.02 s");
         assert_eq!(duration_text(1800.59), "30 min 1 s");

@@ -6,8 +6,9 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
+use tympan_notation::escape_html;
+
 use super::figure_text;
-use super::html_escape::escape_html;
 use crate::measurement::{ExchangeTrace, RunResults};
 use crate::report::goal::format_response_time;
 
@@ -49,12 +50,12 @@ fn write_trace(out: &mut String, trace: &ExchangeTrace) {
         }
     };
     part("Request", &trace.request);
-    part("Answer", &trace.head);
+    part("Response", &trace.head);
     part(&format!("Body ({})", figure_text::format_bytes(trace.body_bytes)), &trace.body);
     if trace.media_type.contains("html") && !trace.body.is_empty() {
         write!(
             out,
-            "<h4>Rendered, without scripts and without what it would load</h4><iframe sandbox=\"\" loading=\"lazy\" title=\"rendered answer\" srcdoc=\"{}\"></iframe>",
+            "<h4>Rendered, without scripts and without what it would load</h4><iframe sandbox=\"\" loading=\"lazy\" title=\"rendered response\" srcdoc=\"{}\"></iframe>",
             escape_html(&format!("{PAGE_SECURITY_POLICY}{}", trace.body))
         )
         .ok();

@@ -153,7 +153,7 @@ fn a_server_that_goes_away_is_asked_on_another_connection() {
 }
 
 #[test]
-fn a_server_without_it_is_told_as_such() {
+fn a_server_without_it_is_reported_as_such() {
     let origin = tympan_testkit::origin_server::OriginServer::start_constant(
         tympan_testkit::origin_server::OriginResponse::html("x"),
     );

@@ -12,21 +12,8 @@ use regex::Regex;
 use tympan_lab_engine::measurement::jtl;
 use tympan_lab_engine::plan_run::{RunOptions, run_plan};
 use tympan_lab_plan::TestPlan;
+use tympan_testkit::fixture_folder::fixture_folder;
 use tympan_testkit::origin_server::{OriginRequest, OriginResponse, OriginServer};
-
-#[expect(clippy::print_stderr, reason = "what is skipped is said aloud")]
-pub(crate) fn fixtures() -> Option<PathBuf> {
-    let folder = std::env::var_os("TYMPAN_FIXTURES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures"),
-        PathBuf::from,
-    );
-    let folder = folder.join("jmx");
-    if !folder.is_dir() {
-        eprintln!("skipped: no fixtures at {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 fn plans(folder: &Path) -> Vec<PathBuf> {
     let mut plans: Vec<PathBuf> = std::fs::read_dir(folder)
@@ -40,7 +27,7 @@ fn plans(folder: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn every_public_plan_is_classified() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("jmx") else { return };
     let mut refused = Vec::new();
     for path in plans(&folder) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -248,7 +235,7 @@ fn data(folder: &Path) {
 
 #[test]
 fn runnable_plans_do_in_lab_what_they_do_in_jmeter() {
-    let Some(fixtures) = fixtures() else { return };
+    let Some(fixtures) = fixture_folder("jmx") else { return };
     let home = home();
     let only = std::env::var("TYMPAN_JMETER_PLAN").unwrap_or_default();
     let mut faults = Vec::new();

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use tympan_lab_engine::plan_run::{RunOptions, run_plan};
 use tympan_lab_plan::{TestPlan, check_plan, check_plan_without};
+use tympan_testkit::fixture_folder::fixture_folder;
 use tympan_testkit::jmeter_plan::{defaults, element, plan, sampler};
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
-
-use crate::jmeter::fixtures;
 
 fn write(folder: &Path, inside: &str) -> std::path::PathBuf {
     let path = folder.join("p.jmx");
@@ -89,7 +88,7 @@ fn functions_in_variables_count_for_the_subset_too() {
 /// The list of the public plans says which of them hold scripts.
 #[test]
 fn public_plans_with_scripts_are_of_the_fourth_subset() {
-    let Some(folder) = fixtures() else { return };
+    let Some(folder) = fixture_folder("jmx") else { return };
     let index = std::fs::read_to_string(folder.join("INDEX.tsv")).unwrap();
     let mut seen: HashMap<&str, Vec<(&str, Option<u8>)>> = HashMap::new();
     for line in index.lines().skip(1) {

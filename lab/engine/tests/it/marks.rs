@@ -79,7 +79,7 @@ fn each_sample_has_its_mark_and_its_redirects_have_the_same() {
 }
 
 #[test]
-fn nothing_is_told_to_servers_unless_it_is_asked_for() {
+fn servers_get_no_marks_unless_they_are_asked_for() {
     let origin = site();
     let urls = vec![format!("http://{}/page", origin.addr())];
     let results = GetLoad { urls, requests: Some(2), ..GetLoad::default() }.run().unwrap();

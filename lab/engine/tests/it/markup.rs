@@ -438,7 +438,7 @@ fn one_thread_at_a_time_is_in_a_critical_section() {
 }
 
 #[test]
-fn what_cannot_be_included_is_told_with_its_place() {
+fn what_cannot_be_included_is_reported_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let refused = |group: &str| {
@@ -479,7 +479,7 @@ fn what_cannot_be_included_is_told_with_its_place() {
 }
 
 #[test]
-fn what_is_no_path_or_selector_is_told_before_anything_is_sent() {
+fn what_is_no_path_or_selector_is_reported_before_anything_is_sent() {
     let origin = server();
     let port = origin.addr().port();
     let below = [

@@ -43,13 +43,13 @@ fn headers_say_from_when_on_a_cache_answers() {
         let at = |field: &str| found[field].as_f64().unwrap();
         assert!(at("first_answer_s") < at("first_cached_s"), "{name}: {found}");
         assert!(at("first_cached_s") <= told["seconds"].as_f64().unwrap(), "{found}");
-        assert!(text.contains("cached     GET /page: first cached answer at "), "{text}");
-        assert!(page.contains("First cached answers"), "{name}");
+        assert!(text.contains("cached     GET /page: first cached response at "), "{text}");
+        assert!(page.contains("First cached responses"), "{name}");
     }
 }
 
 #[test]
-fn a_cache_that_never_answers_is_told_and_silence_is_not() {
+fn a_cache_that_never_answers_is_reported_and_silence_is_not() {
     let never =
         OriginServer::start_constant(OriginResponse::html("x").with_header("X-Cache", "MISS"));
     let load = |origin: &OriginServer| {
@@ -58,7 +58,7 @@ fn a_cache_that_never_answers_is_told_and_silence_is_not() {
     };
     let (text, page, told) = load(&never);
     assert!(told["labels"]["GET /a"]["first_cached"]["first_cached_s"].is_null(), "{told}");
-    assert!(text.contains("GET /a: no cached answer") && page.contains("never"), "{text}");
+    assert!(text.contains("GET /a: no cached response") && page.contains("never"), "{text}");
     let silent = OriginServer::start_constant(OriginResponse::html("x"));
     let (text, page, told) = load(&silent);
     assert!(told["labels"]["GET /a"]["first_cached"].is_null(), "{told}");
@@ -106,5 +106,5 @@ fn rows_tell_it_by_their_times_as_the_herd_of_the_source() {
         (&10.0.into(), &10.0.into(), &11.6.into())
     );
     assert_eq!(found["known_by"], "time");
-    assert!(text.contains("first cached answer at 11.60 s by its response time"), "{text}");
+    assert!(text.contains("first cached response at 11.60 s by its response time"), "{text}");
 }

@@ -184,7 +184,7 @@ path = "/${USER}/${PASS}"
 }
 
 #[test]
-fn a_failed_step_ends_its_visit_unless_told_otherwise() {
+fn a_failed_step_ends_its_visit_unless_configured_otherwise() {
     let check = |on_error: &str, expected: &str| {
         let origin = OriginServer::start(|seen| match seen.target.as_str() {
             "/b" => OriginResponse::with_status(500),
@@ -251,7 +251,7 @@ fn refused(text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn faults_are_told_all_at_once_with_their_places() {
+fn faults_are_reported_all_at_once_with_their_places() {
     let good = "target = \"http://127.0.0.1:1\"\n[load]\nusers = 1\nvisits = 1\n";
     let step = "[[scenario]]\n[[scenario.step]]\npath = \"/\"\n";
     refused("x = [", &["p.toml:1:6: "]);

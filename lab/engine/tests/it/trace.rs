@@ -76,7 +76,7 @@ fn a_hostile_page_runs_and_loads_nothing_in_the_report() {
     let (source, rest) = source.split_once('"').unwrap();
     assert!(rest.starts_with("></iframe></details>"), "the page does not end its frame");
     assert!(source.starts_with(
-        "&lt;meta http-equiv=&quot;Content-Security-Policy&quot; content=&quot;default-src 'none';"
+        "&lt;meta http-equiv=&quot;Content-Security-Policy&quot; content=&quot;default-src &#39;none&#39;;"
     ));
     assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("<body onload"));
     assert!(page.contains("&lt;script&gt;alert(1)"), "the source is shown");

@@ -11,6 +11,8 @@ use super::super::model::{
     SharedTimerState, UserParameters,
 };
 use super::super::template::TextTemplate;
+use super::assertion::compile_assertion;
+use super::extractor::compile_extractor;
 use super::script::ScriptPhase;
 use super::{ElementScope, JmxCompiler, is_inert, is_listener};
 
@@ -33,7 +35,7 @@ impl<'a> JmxCompiler<'a> {
         self.depth += 1;
         if self.depth > MAX_NESTING_DEPTH {
             if let Some(first) = elements.first() {
-                self.report_unsupported(
+                self.reader.report_unsupported(
                     first,
                     "controllers are nested too deeply; does a module include itself?",
                 );
@@ -92,8 +94,8 @@ impl<'a> JmxCompiler<'a> {
         }
         let node = self.add_node(kind, element);
         let section = (element.class == "CriticalSectionController")
-            .then(|| self.compile_property(element, "CriticalSectionController.lockName"));
-        self.report_unread_properties(element);
+            .then(|| self.reader.compile_property(element, "CriticalSectionController.lockName"));
+        self.reader.report_unread_properties(element);
         if let Some(name) = section.clone() {
             self.add_critical_section_gate(node, FlowControlAction::EnterSection(name));
         }
@@ -122,7 +124,7 @@ impl<'a> JmxCompiler<'a> {
                     judges.extend(self.compile_script(part).map(SampleAssertion::Script))
                 }
                 Some(_) => {}
-                None => judges.extend(self.compile_assertion(part)),
+                None => judges.extend(compile_assertion(&mut self.reader, part)),
             }
         }
         judges
@@ -152,7 +154,7 @@ impl<'a> JmxCompiler<'a> {
         levels: &ElementScope<'_, 'a>,
     ) -> Option<usize> {
         let name = element.text_property("IncludeController.includepath").trim();
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         let node = self.add_node(PlanNodeKind::Simple, element);
         if name.is_empty() {
             // As in JMeter, a controller without a file name includes nothing.
@@ -162,7 +164,7 @@ impl<'a> JmxCompiler<'a> {
             self.included_files.iter().find(|(include_name, ..)| *include_name == name)
         else {
             let why = format!("the name of the file `{name}` is known only while the plan runs");
-            self.report_unsupported(element, &why);
+            self.reader.report_unsupported(element, &why);
             return None;
         };
         let mut fragments = Vec::new();
@@ -172,14 +174,14 @@ impl<'a> JmxCompiler<'a> {
                 "`{name}` has {} test fragments; it must have exactly one",
                 fragments.len()
             );
-            self.report_unsupported(element, &why);
+            self.reader.report_unsupported(element, &why);
             return None;
         };
-        let outer = std::mem::replace(&mut self.file, (*file).to_owned());
+        let outer = std::mem::replace(&mut self.reader.file, (*file).to_owned());
         let outer_roots = std::mem::replace(&mut self.roots, roots.as_slice());
         self.gather_variables(&fragment.children);
         self.compile_children(node, &fragment.children, Some(levels));
-        self.file = outer;
+        self.reader.file = outer;
         self.roots = outer_roots;
         Some(node)
     }
@@ -191,10 +193,10 @@ impl<'a> JmxCompiler<'a> {
             return;
         }
         let is_compiled = self.compile_timer(element).is_some()
-            || self.compile_extractor(element).is_some()
-            || self.compile_assertion(element).is_some();
+            || compile_extractor(&mut self.reader, element).is_some()
+            || compile_assertion(&mut self.reader, element).is_some();
         if !is_compiled {
-            self.count_element(element);
+            self.reader.count_element(element);
         }
         // Sampler-scoped elements have no sampler here, as in JMeter.
         for child in element.children.iter().filter(|child| child.is_enabled) {
@@ -202,7 +204,7 @@ impl<'a> JmxCompiler<'a> {
                 && !self.is_sampler_scoped(child)
                 && child.class != "Arguments"
             {
-                self.report_unsupported(child, "it is below an element that runs nothing");
+                self.reader.report_unsupported(child, "it is below an element that runs nothing");
             }
         }
     }
@@ -218,20 +220,22 @@ impl<'a> JmxCompiler<'a> {
             "LoopController" => {
                 let only_once = !element.flag_property("LoopController.continue_forever", true);
                 PlanNodeKind::Loop {
-                    count: self.compile_property(element, "LoopController.loops"),
+                    count: self.reader.compile_property(element, "LoopController.loops"),
                     only_once,
                 }
             }
             "OnceOnlyController" => PlanNodeKind::OnceOnly,
             "IfController" => self.if_controller_kind(element),
-            "WhileController" => {
-                PlanNodeKind::While(self.compile_property(element, "WhileController.condition"))
-            }
+            "WhileController" => PlanNodeKind::While(
+                self.reader.compile_property(element, "WhileController.condition"),
+            ),
             "ForeachController" => PlanNodeKind::ForEach {
-                input_prefix: self.compile_property(element, "ForeachController.inputVal"),
-                output_variable: self.compile_property(element, "ForeachController.returnVal"),
-                start_index: self.compile_property(element, "ForeachController.startIndex"),
-                end_index: self.compile_property(element, "ForeachController.endIndex"),
+                input_prefix: self.reader.compile_property(element, "ForeachController.inputVal"),
+                output_variable: self
+                    .reader
+                    .compile_property(element, "ForeachController.returnVal"),
+                start_index: self.reader.compile_property(element, "ForeachController.startIndex"),
+                end_index: self.reader.compile_property(element, "ForeachController.endIndex"),
                 has_separator: element.flag_property("ForeachController.useSeparator", true),
             },
             "TransactionController" => PlanNodeKind::Transaction {
@@ -255,7 +259,7 @@ impl<'a> JmxCompiler<'a> {
                     .unwrap_or("1");
                 PlanNodeKind::Throughput {
                     is_percent,
-                    value: self.compile_template(element, value.trim()),
+                    value: self.reader.compile_template(element, value.trim()),
                     per_user: element.flag_property("ThroughputController.perThread", false),
                     meter_index: self.add_meter(),
                 }
@@ -267,22 +271,24 @@ impl<'a> JmxCompiler<'a> {
                 // The misspelled name is JMeter's own.
                 across_threads: element.flag_property("InterleaveControl.accrossThreads", false),
             }),
-            "SwitchController" => {
-                PlanNodeKind::Switch(self.compile_property(element, "SwitchController.value"))
+            "SwitchController" => PlanNodeKind::Switch(
+                self.reader.compile_property(element, "SwitchController.value"),
+            ),
+            "RunTime" => {
+                PlanNodeKind::Runtime(self.reader.compile_property(element, "RunTime.seconds"))
             }
-            "RunTime" => PlanNodeKind::Runtime(self.compile_property(element, "RunTime.seconds")),
             _ => {
-                self.report_unsupported(element, "element not supported by tympan lab");
+                self.reader.report_unsupported(element, "element not supported by tympan lab");
                 return None;
             }
         })
     }
 
     fn if_controller_kind(&mut self, element: &'a JmxElement<'a>) -> PlanNodeKind {
-        let condition = self.compile_property(element, "IfController.condition");
+        let condition = self.reader.compile_property(element, "IfController.condition");
         let is_script = !element.flag_property("IfController.useExpression", false);
         if is_script && let Err(fault) = expression::check_javascript(&condition) {
-            self.report_unsupported(element, &fault);
+            self.reader.report_unsupported(element, &fault);
         }
         let every = element.flag_property("IfController.evaluateAll", false);
         PlanNodeKind::If { condition, is_script, evaluates_for_all: every }
@@ -304,12 +310,12 @@ impl<'a> JmxCompiler<'a> {
                 .iter()
                 .map(|name| name.text().unwrap_or_default())
                 .collect();
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         let target =
             find_module(self.roots, &path).or_else(|| find_module(self.roots, path.get(1..)?));
         let Some(target) = target else {
             let why = format!("it refers to `{}`, which is not in this file", path.join("/"));
-            self.report_unsupported(element, &why);
+            self.reader.report_unsupported(element, &why);
             return None;
         };
         let kind = if super::thread_group::is_thread_group(target)
@@ -344,7 +350,7 @@ impl<'a> JmxCompiler<'a> {
                 let class = element.text_property("classname");
                 if !class.ends_with(".JavaTest") && !class.ends_with(".SleepTest") {
                     let why = format!("Java class `{class}` cannot run in tympan lab");
-                    self.report_unsupported(element, &why);
+                    self.reader.report_unsupported(element, &why);
                     return None;
                 }
                 SamplerAction::Java(Box::new(
@@ -359,7 +365,7 @@ impl<'a> JmxCompiler<'a> {
     /// Compiles the sampler of a plugin that produces its own response.
     fn compile_dummy_sampler(&mut self, element: &JmxElement<'a>) -> JavaSamplerSpec {
         element.ignore_properties(&["REQUEST_DATA", "LATENCY", "CONNECT", "URL", "RESULT_CLASS"]);
-        let time = self.compile_property(element, "RESPONSE_TIME");
+        let time = self.reader.compile_property(element, "RESPONSE_TIME");
         // The plugin misspells the name.
         let is_ok = element.flag_property("SUCCESFULL", true);
         JavaSamplerSpec {
@@ -368,17 +374,17 @@ impl<'a> JmxCompiler<'a> {
             } else {
                 TextTemplate::literal("0")
             },
-            code: self.compile_property(element, "RESPONSE_CODE"),
-            message: self.compile_property(element, "RESPONSE_MESSAGE"),
+            code: self.reader.compile_property(element, "RESPONSE_CODE"),
+            message: self.reader.compile_property(element, "RESPONSE_MESSAGE"),
             status: TextTemplate::literal(if is_ok { "OK" } else { "KO" }),
-            result: self.compile_property(element, "RESPONSE_DATA"),
+            result: self.reader.compile_property(element, "RESPONSE_DATA"),
             ..JavaSamplerSpec::default()
         }
     }
 
     fn compile_flow_control(&mut self, element: &'a JmxElement<'a>) -> FlowControlAction {
         let is_thread = element.text_property("ActionProcessor.target") != "2";
-        let pause = self.compile_property(element, "ActionProcessor.duration");
+        let pause = self.reader.compile_property(element, "ActionProcessor.duration");
         match element.text_property("ActionProcessor.action") {
             "0" if is_thread => FlowControlAction::StopThread,
             "0" | "2" => FlowControlAction::StopTest,
@@ -407,7 +413,7 @@ impl<'a> JmxCompiler<'a> {
                 super::super::jmx_element::nested_text(entry, "Argument.name").unwrap_or_default();
             let value =
                 super::super::jmx_element::nested_text(entry, "Argument.value").unwrap_or_default();
-            let value = self.compile_template(element, value);
+            let value = self.reader.compile_template(element, value);
             match name {
                 "Sleep_Time" | "SleepTime" => test.sleep = value,
                 "Sleep_Mask" | "SleepMask" => test.sleep_mask = value,
@@ -454,9 +460,9 @@ impl<'a> JmxCompiler<'a> {
                 }
             } else if let Some(timer) = self.compile_timer(part) {
                 sampler.timers.push(timer);
-            } else if let Some(extractor) = self.compile_extractor(part) {
+            } else if let Some(extractor) = compile_extractor(&mut self.reader, part) {
                 sampler.post_processors.push(SamplePostProcessor::Extractor(Box::new(extractor)));
-            } else if let Some(judge) = self.compile_assertion(part) {
+            } else if let Some(judge) = compile_assertion(&mut self.reader, part) {
                 sampler.assertions.push(judge);
             } else if part.class == "ResultAction" {
                 let action = self.compile_result_action(part);
@@ -474,7 +480,7 @@ impl<'a> JmxCompiler<'a> {
         }
         let node = self.add_node(PlanNodeKind::Sampler(Box::new(sampler)), element);
         element.ignore_properties(&["DebugSampler", "classname"]);
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         for part in element.children.iter().filter(|part| part.is_enabled) {
             if is_listener(part.class) {
                 self.compile_listener(part);
@@ -482,7 +488,7 @@ impl<'a> JmxCompiler<'a> {
                 && part.class != "Arguments"
                 && !is_inert(part.class)
             {
-                self.report_unsupported(part, "element not supported by tympan lab");
+                self.reader.report_unsupported(part, "element not supported by tympan lab");
             }
         }
         if let Some(controller) = levels.controller {
@@ -533,16 +539,16 @@ impl<'a> JmxCompiler<'a> {
             return index;
         }
         let counter = PlanCounter {
-            start: self.compile_property(element, "CounterConfig.start"),
-            step: self.compile_property(element, "CounterConfig.incr"),
-            end: self.compile_property(element, "CounterConfig.end"),
-            name: self.compile_property(element, "CounterConfig.name"),
-            format: self.compile_property(element, "CounterConfig.format"),
+            start: self.reader.compile_property(element, "CounterConfig.start"),
+            step: self.reader.compile_property(element, "CounterConfig.incr"),
+            end: self.reader.compile_property(element, "CounterConfig.end"),
+            name: self.reader.compile_property(element, "CounterConfig.name"),
+            format: self.reader.compile_property(element, "CounterConfig.format"),
             per_user: element.flag_property("CounterConfig.per_user", false),
             resets: element.flag_property("CounterConfig.reset_on_tg_iteration", false),
             shared_value: Mutex::default(),
         };
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         self.model.counters.push(counter);
         self.remember_shared_element(element, self.model.counters.len() - 1)
     }
@@ -554,12 +560,12 @@ impl<'a> JmxCompiler<'a> {
         // A seed would require Java's generator; sequences differ, ranges do not.
         element.ignore_properties(&["perThread", "randomSeed"]);
         let variable = RandomVariable {
-            name: self.compile_property(element, "variableName"),
-            low: self.compile_property(element, "minimumValue"),
-            high: self.compile_property(element, "maximumValue"),
-            format: self.compile_property(element, "outputFormat"),
+            name: self.reader.compile_property(element, "variableName"),
+            low: self.reader.compile_property(element, "minimumValue"),
+            high: self.reader.compile_property(element, "maximumValue"),
+            format: self.reader.compile_property(element, "outputFormat"),
         };
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         self.model.random_variables.push(variable);
         self.remember_shared_element(element, self.model.random_variables.len() - 1)
     }
@@ -580,16 +586,19 @@ impl<'a> JmxCompiler<'a> {
             .unwrap_or_default();
         let users = collection_entries(element.find_property("UserParameters.thread_values"), "");
         let parameters = UserParameters {
-            names: names.iter().map(|name| self.compile_template(element, name)).collect(),
+            names: names.iter().map(|name| self.reader.compile_template(element, name)).collect(),
             user_values: users
                 .iter()
                 .map(|user| {
-                    texts(user).iter().map(|value| self.compile_template(element, value)).collect()
+                    texts(user)
+                        .iter()
+                        .map(|value| self.reader.compile_template(element, value))
+                        .collect()
                 })
                 .collect(),
             per_iteration: element.flag_property("UserParameters.per_iteration", false),
         };
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         self.model.user_parameters.push(parameters);
         Some(self.remember_shared_element(element, self.model.user_parameters.len() - 1))
     }

@@ -7,6 +7,7 @@ use super::super::http_spec::{
 use super::super::jmx_element::{JmxElement, collection_entries, nested_text};
 use super::super::model::{CacheManager, CookieManager};
 use super::super::template::TextTemplate;
+use super::element_reader::JmxElementReader;
 use super::{ElementScope, JmxCompiler};
 
 /// Returns true for elements that configure requests.
@@ -58,10 +59,10 @@ impl<'a> JmxCompiler<'a> {
             .filter(|part| part.class == "ConfigTestElement" && is_http_defaults(part))
             .collect();
         for part in &defaults {
-            self.check_request(part);
+            check_request(&mut self.reader, part);
             part.ignore_properties(&["HTTPsampler.Arguments"]);
         }
-        self.check_request(element);
+        check_request(&mut self.reader, element);
         let mut sources = vec![element];
         sources.extend(defaults.iter().copied());
         let is_java = element.class == "HTTPSampler"
@@ -70,15 +71,23 @@ impl<'a> JmxCompiler<'a> {
                 .any(|source| source.text_property("HTTPSampler.implementation") == "Java");
         let mut spec = HttpSamplerSpec {
             is_java_client: is_java,
-            protocol: self.first_set_property(&sources, "HTTPSampler.protocol"),
-            domain: self.first_set_property(&sources, "HTTPSampler.domain"),
-            port: self.first_set_property(&sources, "HTTPSampler.port"),
-            path: self.first_set_property(&sources, "HTTPSampler.path"),
-            method: self.first_set_property(&sources, "HTTPSampler.method"),
-            connect_timeout: self.first_set_property(&sources, "HTTPSampler.connect_timeout"),
-            response_timeout: self.first_set_property(&sources, "HTTPSampler.response_timeout"),
-            source_address: self.first_set_property(&sources, "HTTPSampler.ipSource"),
-            charset: self.content_charset(&sources),
+            protocol: first_set_property(&mut self.reader, &sources, "HTTPSampler.protocol"),
+            domain: first_set_property(&mut self.reader, &sources, "HTTPSampler.domain"),
+            port: first_set_property(&mut self.reader, &sources, "HTTPSampler.port"),
+            path: first_set_property(&mut self.reader, &sources, "HTTPSampler.path"),
+            method: first_set_property(&mut self.reader, &sources, "HTTPSampler.method"),
+            connect_timeout: first_set_property(
+                &mut self.reader,
+                &sources,
+                "HTTPSampler.connect_timeout",
+            ),
+            response_timeout: first_set_property(
+                &mut self.reader,
+                &sources,
+                "HTTPSampler.response_timeout",
+            ),
+            source_address: first_set_property(&mut self.reader, &sources, "HTTPSampler.ipSource"),
+            charset: content_charset(&mut self.reader, &sources),
             is_raw_body: sources
                 .iter()
                 .any(|source| source.flag_property("HTTPSampler.postBodyRaw", false)),
@@ -90,144 +99,23 @@ impl<'a> JmxCompiler<'a> {
             ..HttpSamplerSpec::default()
         };
         for source in &sources {
-            spec.arguments.extend(self.compile_arguments(source));
+            spec.arguments.extend(compile_arguments(&mut self.reader, source));
         }
-        spec.file_uploads = self.compile_file_uploads(element);
-        spec.embedded_resources = self.compile_embedded_spec(&sources);
+        spec.file_uploads = compile_file_uploads(&mut self.reader, element);
+        spec.embedded_resources = compile_embedded_spec(&mut self.reader, &sources);
         self.apply_config_managers(&scope, &mut spec);
         let has_digest =
             !spec.is_java_client && spec.credentials.iter().any(|login| !login.is_preemptive_basic);
         if has_digest && spec.embedded_resources.is_some() {
-            self.report_unsupported(
+            self.reader.report_unsupported(
                 element,
                 "embedded resources with digest authorization are not supported",
             );
         }
         for part in &defaults {
-            self.report_unread_properties(part);
+            self.reader.report_unread_properties(part);
         }
         spec
-    }
-
-    fn check_request(&mut self, element: &JmxElement<'a>) {
-        element.ignore_properties(&HARMLESS_PROPERTIES);
-        element.ignore_properties(&GRAPHQL_EDITOR_PROPERTIES);
-        for (name, why) in UNSUPPORTED_PROPERTIES {
-            if !matches!(element.text_property(name).trim(), "" | "false") {
-                let why = format!("property {name} is set; {why}");
-                self.report_unsupported(element, &why);
-            }
-        }
-        let kind = element.text_property("HTTPSampler.ipSourceType").trim();
-        if !matches!(kind, "" | "0") {
-            self.report_unsupported(
-                element,
-                "sending from a device is not supported, only from an address",
-            );
-        }
-        element.ignore_properties(&[
-            "HTTPSampler.ipSourceType",
-            "HTTPSampler.proxyPort",
-            "HTTPSampler.proxyPass",
-            "HTTPSampler.proxyScheme",
-        ]);
-    }
-
-    /// Returns the first value that is set: the sampler's own, otherwise that of the nearest defaults.
-    fn first_set_property(&mut self, sources: &[&JmxElement<'a>], name: &'a str) -> TextTemplate {
-        let mut first_source = None;
-        for source in sources {
-            let text = source.text_property(name);
-            if first_source.is_none() && !text.is_empty() {
-                first_source = Some(*source);
-            }
-        }
-        match first_source {
-            Some(source) => self.compile_property(source, name),
-            None => TextTemplate::default(),
-        }
-    }
-
-    /// Returns the charset of parameters and bodies: the sampler's own, otherwise that of the nearest defaults.
-    fn content_charset(&mut self, sources: &[&JmxElement<'a>]) -> JavaCharset {
-        let mut charset = None;
-        for source in sources {
-            let name = source.text_property("HTTPSampler.contentEncoding").trim();
-            if charset.is_none() && !name.is_empty() {
-                charset = Some(self.compile_charset(source, name));
-            }
-        }
-        charset.unwrap_or_default()
-    }
-
-    fn compile_arguments(&mut self, element: &JmxElement<'a>) -> Vec<HttpArgument> {
-        let list = collection_entries(
-            element.find_property("HTTPsampler.Arguments"),
-            "Arguments.arguments",
-        );
-        list.iter()
-            .map(|entry| {
-                let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
-                let has_equals = nested_text(*entry, "HTTPArgument.use_equals") != Some("false");
-                let separator = match nested_text(*entry, "Argument.metadata") {
-                    Some(separator) => separator.to_owned(),
-                    None if has_equals => "=".to_owned(),
-                    None => String::new(),
-                };
-                HttpArgument {
-                    name: self.compile_template(element, text("Argument.name")),
-                    value: self.compile_template(element, text("Argument.value")),
-                    needs_encoding: text("HTTPArgument.always_encode") == "true",
-                    separator,
-                }
-            })
-            .collect()
-    }
-
-    fn compile_file_uploads(&mut self, element: &JmxElement<'a>) -> Vec<FileUpload> {
-        let list =
-            collection_entries(element.find_property("HTTPsampler.Files"), "HTTPFileArgs.files");
-        let mut files: Vec<FileUpload> = list
-            .iter()
-            .map(|entry| {
-                let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
-                FileUpload {
-                    path: self.compile_template(element, text("File.path")),
-                    name: self.compile_template(element, text("File.paramname")),
-                    media_type: self.compile_template(element, text("File.mimetype")),
-                }
-            })
-            .collect();
-        // Plans of JMeter 2 have one file name outside the file list.
-        let path = self.compile_property(element, "HTTPSampler.FILE_NAME");
-        if !path.is_empty() {
-            let name = self.compile_property(element, "HTTPSampler.FILE_FIELD");
-            let media_type = self.compile_property(element, "HTTPSampler.mimetype");
-            files.push(FileUpload { path, name, media_type });
-        }
-        element.ignore_properties(&["HTTPSampler.FILE_FIELD", "HTTPSampler.mimetype"]);
-        files
-    }
-
-    fn compile_embedded_spec(
-        &mut self,
-        sources: &[&JmxElement<'a>],
-    ) -> Option<EmbeddedResourceSpec> {
-        let wants = first_set_flag(sources, "HTTPSampler.image_parser");
-        let parallel = first_set_flag(sources, "HTTPSampler.concurrentDwn");
-        let only = self.first_set_property(sources, "HTTPSampler.embedded_url_re");
-        let except = self.first_set_property(sources, "HTTPSampler.embedded_url_exclude_re");
-        let pool = sources
-            .iter()
-            .find_map(|source| {
-                source.text_property("HTTPSampler.concurrentPool").trim().parse().ok()
-            })
-            .unwrap_or(6);
-        wants.then(|| EmbeddedResourceSpec {
-            concurrency: if parallel { pool } else { 1 },
-            include_pattern: (!only.is_empty()).then_some(only),
-            exclude_pattern: (!except.is_empty()).then_some(except),
-        })
     }
 
     fn apply_config_managers(&mut self, scope: &[&JmxElement<'a>], spec: &mut HttpSamplerSpec) {
@@ -236,10 +124,10 @@ impl<'a> JmxCompiler<'a> {
                 // The nearest manager provides all of its headers, including duplicates; farther ones provide the
                 // missing names.
                 "HeaderManager" if spec.headers.is_empty() => {
-                    spec.headers = self.compile_headers(part)
+                    spec.headers = compile_headers(&mut self.reader, part)
                 }
                 "HeaderManager" => {
-                    for (name, value) in self.compile_headers(part) {
+                    for (name, value) in compile_headers(&mut self.reader, part) {
                         let is_same_name = |(header_name, _): &(TextTemplate, TextTemplate)| {
                             header_name.source().eq_ignore_ascii_case(name.source())
                         };
@@ -255,7 +143,7 @@ impl<'a> JmxCompiler<'a> {
                     spec.cache_manager = Some(self.add_cache_manager(part))
                 }
                 "AuthManager" if spec.credentials.is_empty() => {
-                    spec.credentials = self.compile_credentials(part)
+                    spec.credentials = compile_credentials(&mut self.reader, part)
                 }
                 "DNSCacheManager" if spec.host_addresses.is_none() => {
                     let hosts = self.add_host_addresses(part);
@@ -267,22 +155,6 @@ impl<'a> JmxCompiler<'a> {
         }
     }
 
-    fn compile_headers(&mut self, element: &JmxElement<'a>) -> Vec<(TextTemplate, TextTemplate)> {
-        let list = collection_entries(element.find_property("HeaderManager.headers"), "");
-        let headers = list
-            .iter()
-            .map(|entry| {
-                let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
-                (
-                    self.compile_template(element, text("Header.name")),
-                    self.compile_template(element, text("Header.value")),
-                )
-            })
-            .collect();
-        self.report_unread_properties(element);
-        headers
-    }
-
     fn add_cookie_manager(&mut self, element: &JmxElement<'a>) -> usize {
         if let Some(&index) = self.shared_elements.get(&element.id()) {
             return index;
@@ -292,10 +164,12 @@ impl<'a> JmxCompiler<'a> {
             .iter()
             .map(|entry| {
                 let text = |name: &str| {
-                    self.compile_template(element, nested_text(*entry, name).unwrap_or_default())
+                    self.reader
+                        .compile_template(element, nested_text(*entry, name).unwrap_or_default())
                 };
-                let name =
-                    self.compile_template(element, entry.attribute("name").unwrap_or_default());
+                let name = self
+                    .reader
+                    .compile_template(element, entry.attribute("name").unwrap_or_default());
                 let parts =
                     [name, text("Cookie.value"), text("Cookie.domain"), text("Cookie.path")];
                 (parts, nested_text(*entry, "Cookie.secure") == Some("true"))
@@ -305,7 +179,7 @@ impl<'a> JmxCompiler<'a> {
         // These policies add attributes to the sent cookies.
         if matches!(policy, "rfc2109" | "rfc2965") {
             let why = format!("cookie policy `{policy}` is not supported");
-            self.report_unsupported(element, &why);
+            self.reader.report_unsupported(element, &why);
         }
         let manager = CookieManager {
             cookies,
@@ -314,7 +188,7 @@ impl<'a> JmxCompiler<'a> {
             is_controlled_by_group: element
                 .flag_property("CookieManager.controlledByThreadGroup", false),
         };
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         self.model.cookie_managers.push(manager);
         self.remember_shared_element(element, self.model.cookie_managers.len() - 1)
     }
@@ -328,7 +202,7 @@ impl<'a> JmxCompiler<'a> {
             clears_each_iteration: element.flag_property("clearEachIteration", false),
             uses_expires: element.flag_property("useExpires", false),
         };
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         self.model.cache_managers.push(manager);
         self.remember_shared_element(element, self.model.cache_managers.len() - 1)
     }
@@ -343,49 +217,197 @@ impl<'a> JmxCompiler<'a> {
         let servers = collection_entries(element.find_property("DNSCacheManager.servers"), "");
         let is_custom = element.flag_property("DNSCacheManager.isCustomResolver", false);
         if is_custom && !servers.is_empty() {
-            self.report_unsupported(element, "custom DNS servers are not supported");
+            self.reader.report_unsupported(element, "custom DNS servers are not supported");
         }
         let list = collection_entries(element.find_property("DNSCacheManager.hosts"), "");
         let mut hosts = Vec::new();
         for entry in list {
             let text = |name: &str| nested_text(entry, name).unwrap_or_default().trim();
             hosts.push((
-                self.compile_template(element, text("StaticHost.Name")),
-                self.compile_template(element, text("StaticHost.Address")),
+                self.reader.compile_template(element, text("StaticHost.Name")),
+                self.reader.compile_template(element, text("StaticHost.Address")),
             ));
         }
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         self.model.host_addresses.push(hosts);
         self.remember_shared_element(element, self.model.host_addresses.len() - 1)
     }
+}
 
-    fn compile_credentials(&mut self, element: &JmxElement<'a>) -> Vec<HttpCredentials> {
-        element.ignore_properties(&[
-            "AuthManager.clearEachIteration",
-            "AuthManager.controlledByThreadGroup",
-        ]);
-        let list = collection_entries(element.find_property("AuthManager.auth_list"), "");
-        let mut logins = Vec::new();
-        for entry in &list {
-            let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
-            let mechanism = text("Authorization.mechanism");
-            let is_known = matches!(mechanism, "" | "BASIC" | "BASIC_DIGEST" | "DIGEST");
-            if !is_known {
-                let why =
-                    format!("authorization by {mechanism} is not supported, only BASIC and DIGEST");
-                self.report_unsupported(element, &why);
-            }
-            logins.push(HttpCredentials {
-                url: self.compile_template(element, text("Authorization.url")),
-                user: self.compile_template(element, text("Authorization.username")),
-                password: self.compile_template(element, text("Authorization.password")),
-                realm: self.compile_template(element, text("Authorization.realm")),
-                is_preemptive_basic: mechanism != "DIGEST",
-            });
+fn check_request<'a>(reader: &mut JmxElementReader, element: &JmxElement<'a>) {
+    element.ignore_properties(&HARMLESS_PROPERTIES);
+    element.ignore_properties(&GRAPHQL_EDITOR_PROPERTIES);
+    for (name, why) in UNSUPPORTED_PROPERTIES {
+        if !matches!(element.text_property(name).trim(), "" | "false") {
+            let why = format!("property {name} is set; {why}");
+            reader.report_unsupported(element, &why);
         }
-        self.report_unread_properties(element);
-        logins
     }
+    let kind = element.text_property("HTTPSampler.ipSourceType").trim();
+    if !matches!(kind, "" | "0") {
+        reader.report_unsupported(
+            element,
+            "sending from a device is not supported, only from an address",
+        );
+    }
+    element.ignore_properties(&[
+        "HTTPSampler.ipSourceType",
+        "HTTPSampler.proxyPort",
+        "HTTPSampler.proxyPass",
+        "HTTPSampler.proxyScheme",
+    ]);
+}
+
+/// Returns the first value that is set: the sampler's own, otherwise that of the nearest defaults.
+fn first_set_property<'a>(
+    reader: &mut JmxElementReader,
+    sources: &[&JmxElement<'a>],
+    name: &'a str,
+) -> TextTemplate {
+    let mut first_source = None;
+    for source in sources {
+        let text = source.text_property(name);
+        if first_source.is_none() && !text.is_empty() {
+            first_source = Some(*source);
+        }
+    }
+    match first_source {
+        Some(source) => reader.compile_property(source, name),
+        None => TextTemplate::default(),
+    }
+}
+
+/// Returns the charset of parameters and bodies: the sampler's own, otherwise that of the nearest defaults.
+fn content_charset<'a>(reader: &mut JmxElementReader, sources: &[&JmxElement<'a>]) -> JavaCharset {
+    let mut charset = None;
+    for source in sources {
+        let name = source.text_property("HTTPSampler.contentEncoding").trim();
+        if charset.is_none() && !name.is_empty() {
+            charset = Some(reader.compile_charset(source, name));
+        }
+    }
+    charset.unwrap_or_default()
+}
+
+fn compile_arguments<'a>(
+    reader: &mut JmxElementReader,
+    element: &JmxElement<'a>,
+) -> Vec<HttpArgument> {
+    let list =
+        collection_entries(element.find_property("HTTPsampler.Arguments"), "Arguments.arguments");
+    list.iter()
+        .map(|entry| {
+            let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
+            let has_equals = nested_text(*entry, "HTTPArgument.use_equals") != Some("false");
+            let separator = match nested_text(*entry, "Argument.metadata") {
+                Some(separator) => separator.to_owned(),
+                None if has_equals => "=".to_owned(),
+                None => String::new(),
+            };
+            HttpArgument {
+                name: reader.compile_template(element, text("Argument.name")),
+                value: reader.compile_template(element, text("Argument.value")),
+                needs_encoding: text("HTTPArgument.always_encode") == "true",
+                separator,
+            }
+        })
+        .collect()
+}
+
+fn compile_file_uploads<'a>(
+    reader: &mut JmxElementReader,
+    element: &JmxElement<'a>,
+) -> Vec<FileUpload> {
+    let list = collection_entries(element.find_property("HTTPsampler.Files"), "HTTPFileArgs.files");
+    let mut files: Vec<FileUpload> = list
+        .iter()
+        .map(|entry| {
+            let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
+            FileUpload {
+                path: reader.compile_template(element, text("File.path")),
+                name: reader.compile_template(element, text("File.paramname")),
+                media_type: reader.compile_template(element, text("File.mimetype")),
+            }
+        })
+        .collect();
+    // Plans of JMeter 2 have one file name outside the file list.
+    let path = reader.compile_property(element, "HTTPSampler.FILE_NAME");
+    if !path.is_empty() {
+        let name = reader.compile_property(element, "HTTPSampler.FILE_FIELD");
+        let media_type = reader.compile_property(element, "HTTPSampler.mimetype");
+        files.push(FileUpload { path, name, media_type });
+    }
+    element.ignore_properties(&["HTTPSampler.FILE_FIELD", "HTTPSampler.mimetype"]);
+    files
+}
+
+fn compile_embedded_spec<'a>(
+    reader: &mut JmxElementReader,
+    sources: &[&JmxElement<'a>],
+) -> Option<EmbeddedResourceSpec> {
+    let wants = first_set_flag(sources, "HTTPSampler.image_parser");
+    let parallel = first_set_flag(sources, "HTTPSampler.concurrentDwn");
+    let only = first_set_property(reader, sources, "HTTPSampler.embedded_url_re");
+    let except = first_set_property(reader, sources, "HTTPSampler.embedded_url_exclude_re");
+    let pool = sources
+        .iter()
+        .find_map(|source| source.text_property("HTTPSampler.concurrentPool").trim().parse().ok())
+        .unwrap_or(6);
+    wants.then(|| EmbeddedResourceSpec {
+        concurrency: if parallel { pool } else { 1 },
+        include_pattern: (!only.is_empty()).then_some(only),
+        exclude_pattern: (!except.is_empty()).then_some(except),
+    })
+}
+
+fn compile_headers<'a>(
+    reader: &mut JmxElementReader,
+    element: &JmxElement<'a>,
+) -> Vec<(TextTemplate, TextTemplate)> {
+    let list = collection_entries(element.find_property("HeaderManager.headers"), "");
+    let headers = list
+        .iter()
+        .map(|entry| {
+            let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
+            (
+                reader.compile_template(element, text("Header.name")),
+                reader.compile_template(element, text("Header.value")),
+            )
+        })
+        .collect();
+    reader.report_unread_properties(element);
+    headers
+}
+
+fn compile_credentials<'a>(
+    reader: &mut JmxElementReader,
+    element: &JmxElement<'a>,
+) -> Vec<HttpCredentials> {
+    element.ignore_properties(&[
+        "AuthManager.clearEachIteration",
+        "AuthManager.controlledByThreadGroup",
+    ]);
+    let list = collection_entries(element.find_property("AuthManager.auth_list"), "");
+    let mut logins = Vec::new();
+    for entry in &list {
+        let text = |name: &str| nested_text(*entry, name).unwrap_or_default();
+        let mechanism = text("Authorization.mechanism");
+        let is_known = matches!(mechanism, "" | "BASIC" | "BASIC_DIGEST" | "DIGEST");
+        if !is_known {
+            let why =
+                format!("authorization by {mechanism} is not supported, only BASIC and DIGEST");
+            reader.report_unsupported(element, &why);
+        }
+        logins.push(HttpCredentials {
+            url: reader.compile_template(element, text("Authorization.url")),
+            user: reader.compile_template(element, text("Authorization.username")),
+            password: reader.compile_template(element, text("Authorization.password")),
+            realm: reader.compile_template(element, text("Authorization.realm")),
+            is_preemptive_basic: mechanism != "DIGEST",
+        });
+    }
+    reader.report_unread_properties(element);
+    logins
 }
 
 fn is_http_defaults(element: &JmxElement<'_>) -> bool {

@@ -6,14 +6,16 @@
 //!   itself does not know are not reported.
 //! * A disabled element is read only if a module controller points into it.
 
+mod assertion;
 mod controller;
+mod element_reader;
+mod extractor;
 mod http_sampler;
 mod scoped_element;
 mod script;
 mod thread_group;
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::jmx_element::{JmxElement, JmxElementId};
@@ -21,32 +23,9 @@ use super::model::{IterationEvent, PlanModel};
 use super::plan_file::PlanFiles;
 use super::plan_node_id::PlanNodeId;
 use super::script::PlanScript;
-use super::template::TextTemplate;
-use crate::finding::FileFinding;
-
-/// The elements of a plan.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PlanInventory {
-    /// Number of enabled elements per class.
-    pub elements: BTreeMap<String, usize>,
-    /// Number of functions per name.
-    pub functions: BTreeMap<String, usize>,
-    /// Number of listeners, which have no effect here.
-    pub ignored_listeners: usize,
-    /// Elements that cannot be run and are omitted with the caller's permission.
-    pub excluded_elements: Vec<FileFinding>,
-    /// Functions that neither JMeter nor this program knows; their text is sent verbatim.
-    pub unknown_functions: Vec<FileFinding>,
-}
-
-/// An element with a finding.
-#[derive(Debug)]
-pub(super) struct FaultyElement {
-    pub(super) id: JmxElementId,
-    pub(super) class: String,
-    /// Its location, with its class and name.
-    pub(super) location: FileFinding,
-}
+use element_reader::JmxElementReader;
+pub(super) use element_reader::JmxReadReport;
+pub use element_reader::PlanInventory;
 
 /// The elements in scope at a position, from the plan down to the position itself.
 #[derive(Clone, Copy)]
@@ -85,10 +64,8 @@ impl<'l, 'a> ElementScope<'l, 'a> {
 
 /// Compiles one file.
 pub(super) struct JmxCompiler<'a> {
-    file: String,
-    pub(super) model: PlanModel,
-    pub(super) findings: Vec<FileFinding>,
-    pub(super) inventory: PlanInventory,
+    reader: JmxElementReader,
+    model: PlanModel,
     roots: &'a [JmxElement<'a>],
     /// The files that include controllers name: name, path, elements.
     included_files: &'a [(&'a str, &'a str, Vec<JmxElement<'a>>)],
@@ -100,15 +77,6 @@ pub(super) struct JmxCompiler<'a> {
     global_throughput_meter: Option<usize>,
     /// Shared scripts; `None` for one that is rejected.
     scripts: HashMap<JmxElementId, Option<Arc<PlanScript>>>,
-    template_findings: RefCell<Vec<FileFinding>>,
-    /// Number of functions found, per name.
-    functions: RefCell<BTreeMap<String, usize>>,
-    /// Unknown functions.
-    unknown_functions: RefCell<Vec<FileFinding>>,
-    /// The elements with findings.
-    pub(super) faulty_elements: RefCell<Vec<FaultyElement>>,
-    /// Elements already counted, because several scopes contain them.
-    counted_elements: std::collections::HashSet<JmxElementId>,
     depth: usize,
 }
 
@@ -122,36 +90,28 @@ impl<'a> JmxCompiler<'a> {
         Self {
             included_files: included,
             files,
-            file: file.to_owned(),
+            reader: JmxElementReader::new(file),
             model: PlanModel::default(),
-            findings: Vec::new(),
-            inventory: PlanInventory::default(),
             roots,
             shared_elements: HashMap::new(),
             global_throughput_meter: None,
             scripts: HashMap::new(),
-            template_findings: RefCell::default(),
-            functions: RefCell::default(),
-            unknown_functions: RefCell::default(),
-            faulty_elements: RefCell::default(),
-            counted_elements: std::collections::HashSet::new(),
             depth: 0,
         }
     }
 
-    /// Compiles the whole plan.
-    pub(super) fn compile_plan(&mut self) {
-        let Some(plan) = self.roots.iter().find(|element| element.class == "TestPlan") else {
-            self.findings.push(FileFinding {
-                file: self.file.clone(),
-                line: 1,
-                column: 1,
-                message: "the file contains no TestPlan".to_owned(),
-            });
-            return;
-        };
+    /// Compiles the whole plan; returns it with the findings.
+    pub(super) fn compile_plan(mut self) -> (PlanModel, JmxReadReport) {
+        match self.roots.iter().find(|element| element.class == "TestPlan") {
+            Some(plan) => self.compile_plan_element(plan),
+            None => self.reader.report_missing_plan(),
+        }
+        (self.model, self.reader.into_report())
+    }
+
+    fn compile_plan_element(&mut self, plan: &'a JmxElement<'a>) {
         plan.name.clone_into(&mut self.model.name);
-        self.count_element(plan);
+        self.reader.count_element(plan);
         self.model.is_serial = plan.flag_property("TestPlan.serialize_threadgroups", false);
         self.model.runs_teardown_on_stop =
             plan.flag_property("TestPlan.tearDown_on_shutdown", false);
@@ -167,20 +127,13 @@ impl<'a> JmxCompiler<'a> {
                 self.check_plan_level_element(element);
             }
         }
-        self.report_unread_properties(plan);
+        self.reader.report_unread_properties(plan);
         let listeners =
             plan.children.iter().filter(|element| element.is_enabled && is_listener(element.class));
         let listeners: Vec<_> = listeners.collect();
         for listener in listeners {
             self.compile_listener(listener);
         }
-        self.findings.append(&mut self.template_findings.borrow_mut());
-        self.inventory.functions = self.functions.take();
-        self.inventory.unknown_functions = self.unknown_functions.take();
-        self.inventory.unknown_functions.sort();
-        self.inventory.unknown_functions.dedup();
-        self.findings.sort();
-        self.findings.dedup();
     }
 
     /// Checks an element at plan level that is not a thread group.
@@ -193,10 +146,10 @@ impl<'a> JmxCompiler<'a> {
             return;
         }
         if element.class == "Arguments" {
-            self.count_element(element);
+            self.reader.count_element(element);
             return;
         }
-        self.report_unsupported(element, "element not supported by tympan lab");
+        self.reader.report_unsupported(element, "element not supported by tympan lab");
     }
 
     /// Returns true if the samplers in its scope collect the element.
@@ -208,113 +161,13 @@ impl<'a> JmxCompiler<'a> {
             || http_sampler::is_request_config(element.class)
     }
 
-    pub(super) fn count_element(&mut self, element: &JmxElement<'_>) {
-        if self.counted_elements.insert(element.id()) {
-            *self.inventory.elements.entry(element.class.to_owned()).or_default() += 1;
-        }
-    }
-
-    pub(super) fn report_unsupported(&mut self, element: &JmxElement<'_>, why: &str) {
-        self.count_element(element);
-        let finding = self.finding_at(element, why);
-        self.findings.push(finding);
-    }
-
-    fn finding_at(&self, element: &JmxElement<'_>, why: &str) -> FileFinding {
-        let location = self.record_faulty(element);
-        FileFinding { message: format!("{}: {why}", location.message), ..location }
-    }
-
-    /// Records that an element cannot be run as it is; returns its location.
-    fn record_faulty(&self, element: &JmxElement<'_>) -> FileFinding {
-        let location = FileFinding {
-            file: self.file.clone(),
-            line: element.line,
-            column: element.column,
-            message: element.title(),
-        };
-        self.faulty_elements.borrow_mut().push(FaultyElement {
-            id: element.id(),
-            class: element.class.to_owned(),
-            location: location.clone(),
-        });
-        location
-    }
-
-    /// Compiles a text of `element`.
-    pub(super) fn compile_template(&self, element: &JmxElement<'_>, text: &str) -> TextTemplate {
-        // A text of the plan keeps one identity, however often it is compiled for the samplers in its scope.
-        let (document, node) = element.id();
-        let call_site = format!("{document:x}/{}/{:x}", node.get_usize(), text.as_ptr().addr());
-        match TextTemplate::parse_at_call_site(text, &call_site) {
-            Ok(template) => {
-                template.for_each_variable(&mut |name| {
-                    let is_unknown = name.starts_with("__") && !name.starts_with("__jm__");
-                    if is_unknown {
-                        self.unknown_functions
-                            .borrow_mut()
-                            .push(self.unknown_function_finding(element, name));
-                    }
-                });
-                template.for_each_call(&mut |call| {
-                    let name = call.source.split(['(', '}']).next().unwrap_or_default().trim();
-                    *self.functions.borrow_mut().entry(name.to_owned()).or_default() += 1;
-                });
-                template
-            }
-            Err(unknown) => {
-                for name in function_names(text) {
-                    *self.functions.borrow_mut().entry(name.to_owned()).or_default() += 1;
-                }
-                self.template_findings
-                    .borrow_mut()
-                    .push(self.finding_at(element, &unknown.to_string()));
-                TextTemplate::literal(text)
-            }
-        }
-    }
-
-    fn unknown_function_finding(&self, element: &JmxElement<'_>, call: &str) -> FileFinding {
-        let name = call.split('(').next().unwrap_or_default();
-        FileFinding {
-            file: self.file.clone(),
-            line: element.line,
-            column: element.column,
-            message: format!(
-                "{}: unknown function {name}; its text is sent as it is",
-                element.title()
-            ),
-        }
-    }
-
-    /// Compiles a property.
-    pub(super) fn compile_property(
-        &mut self,
-        element: &JmxElement<'a>,
-        name: &'a str,
-    ) -> TextTemplate {
-        self.compile_template(element, element.text_property(name))
-    }
-
-    /// Records properties that are set but were not read.
-    pub(super) fn report_unread_properties(&mut self, element: &JmxElement<'a>) {
-        self.count_element(element);
-        for node in element.unread_properties() {
-            let name = node.attribute("name").unwrap_or_default();
-            let at = node.document().text_pos_at(node.range().start);
-            let why = format!("property {name} is set; tympan lab does not support it");
-            let finding = self.finding_at(element, &why);
-            self.findings.push(FileFinding { line: at.row, column: at.col, ..finding });
-        }
-    }
-
     /// Collects the user-defined variables of the whole plan: all are evaluated at the start, regardless of their
     /// position.
     pub(super) fn gather_variables(&mut self, elements: &'a [JmxElement<'a>]) {
         for element in elements.iter().filter(|element| element.is_enabled) {
             if element.class == "Arguments" {
                 self.add_variables(element, "Arguments.arguments");
-                self.report_unread_properties(element);
+                self.reader.report_unread_properties(element);
             }
             self.gather_variables(&element.children);
         }
@@ -328,23 +181,24 @@ impl<'a> JmxCompiler<'a> {
                 .unwrap_or_default();
             let value =
                 super::jmx_element::nested_text(entry, "Argument.value").unwrap_or_default();
-            let pair =
-                (self.compile_template(element, name), self.compile_template(element, value));
+            let pair = (
+                self.reader.compile_template(element, name),
+                self.reader.compile_template(element, value),
+            );
             self.model.variables.push(pair);
         }
     }
 
     pub(super) fn compile_listener(&mut self, element: &JmxElement<'a>) {
-        if !self.counted_elements.insert(element.id()) {
+        if !self.reader.count_new_element(element) {
             return;
         }
-        *self.inventory.elements.entry(element.class.to_owned()).or_default() += 1;
         let file = element.text_property("filename").trim();
         if element.class == "ResultCollector" && !file.is_empty() {
-            let file = self.compile_template(element, file);
+            let file = self.reader.compile_template(element, file);
             self.model.result_files.push(file);
         } else {
-            self.inventory.ignored_listeners += 1;
+            self.reader.count_ignored_listener();
         }
     }
 
@@ -359,12 +213,6 @@ impl<'a> JmxCompiler<'a> {
             node.events.insert(first_data.unwrap_or(node.events.len()), event);
         }
     }
-}
-
-/// Returns the names of the functions that a text calls, including unknown ones.
-fn function_names(text: &str) -> impl Iterator<Item = &str> {
-    let calls = text.match_indices("${__").filter_map(|(at, _)| text.get(at + 2..));
-    calls.map(|call| call.split(['(', '}']).next().unwrap_or_default().trim())
 }
 
 /// Returns true if elements of a class have no effect on traffic.

@@ -67,18 +67,18 @@ impl<'a> JmxCompiler<'a> {
         let Some(dialect) = dialect else {
             let why =
                 format!("language `{}` is not supported", element.text_property("scriptLanguage"));
-            self.report_unsupported(element, &why);
+            self.reader.report_unsupported(element, &why);
             return None;
         };
         let name = element.text_property(file).trim();
         let source = if name.is_empty() {
-            self.compile_property(element, text)
+            self.reader.compile_property(element, text)
         } else {
             // The text in the element itself is ignored in this case.
             element.ignore_properties(&[file, text]);
             self.compile_script_file(element, name)?
         };
-        let arguments = self.compile_property(element, parameters);
+        let arguments = self.reader.compile_property(element, parameters);
         let is_before = matches!(
             script_phase(element.class),
             Some(ScriptPhase::PreProcessor | ScriptPhase::Sampler)
@@ -91,16 +91,16 @@ impl<'a> JmxCompiler<'a> {
         match PlanScript::new(dialect, source, arguments) {
             Ok(script) => {
                 if script_phase(element.class) != Some(ScriptPhase::Sampler) {
-                    self.report_unread_properties(element);
+                    self.reader.report_unread_properties(element);
                 }
                 Some(Arc::new(script))
             }
             Err(fault) if name.is_empty() => {
-                self.report_unsupported(element, &fault);
+                self.reader.report_unsupported(element, &fault);
                 None
             }
             Err(fault) => {
-                self.report_unsupported(element, &format!("`{name}`: {fault}"));
+                self.reader.report_unsupported(element, &format!("`{name}`: {fault}"));
                 None
             }
         }
@@ -113,7 +113,7 @@ impl<'a> JmxCompiler<'a> {
         name: &str,
     ) -> Option<TextTemplate> {
         if name.contains("${") {
-            self.report_unsupported(
+            self.reader.report_unsupported(
                 element,
                 "the name of its script file is known only while the plan runs",
             );
@@ -129,7 +129,7 @@ impl<'a> JmxCompiler<'a> {
                 Some(TextTemplate::literal(text.trim_start_matches('\u{feff}')))
             }
             Err(fault) => {
-                self.report_unsupported(element, &fault);
+                self.reader.report_unsupported(element, &fault);
                 None
             }
         }

@@ -43,7 +43,7 @@ fn parse_schedule(text: &str) -> Result<(ArrivalProcess, Vec<RateInterval>), Str
                 is_open = false;
             }
             name @ ("random_arrivals" | "even_arrivals" | "pause") => {
-                let Some(duration) = parse_duration(inner) else {
+                let Some(duration) = parse_jmeter_duration(inner) else {
                     return fault("expected a time such as 10 min");
                 };
                 let kind = if name == "even_arrivals" {
@@ -88,7 +88,7 @@ fn parse_rate(text: &str) -> Option<f64> {
     (rate.is_finite() && rate >= 0.0).then_some(rate)
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+fn parse_jmeter_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number = text.get(..at)?.parse::<f64>().ok()?;
@@ -111,7 +111,7 @@ impl<'a> JmxCompiler<'a> {
             _ => ThreadGroupStage::Main,
         };
         let Some(shape) = self.compile_load_shape(element) else {
-            self.report_unsupported(
+            self.reader.report_unsupported(
                 element,
                 "this kind of thread group is not supported by tympan lab",
             );
@@ -124,15 +124,15 @@ impl<'a> JmxCompiler<'a> {
             "stoptest" | "stoptestnow" => SampleErrorAction::StopTest,
             action_name => {
                 let why = format!("unknown on_sample_error `{action_name}`");
-                self.report_unsupported(element, &why);
+                self.reader.report_unsupported(element, &why);
                 SampleErrorAction::Continue
             }
         };
         let (loops, is_endless) = self.compile_loops(element);
         let root = self.add_node(PlanNodeKind::Simple, element);
-        let name = self.compile_template(element, element.name);
+        let name = self.reader.compile_template(element, element.name);
         let is_same_user = element.flag_property("ThreadGroup.same_user_on_next_iteration", true);
-        self.report_unread_properties(element);
+        self.reader.report_unread_properties(element);
         self.model.groups.push(ThreadGroup {
             stage,
             name,
@@ -153,16 +153,16 @@ impl<'a> JmxCompiler<'a> {
         element.ignore_properties(&["LogFilename", "ThreadGroup.main_controller"]);
         self.reject_property(element, "Iterations", "a maximum number of iterations");
         let in_minutes = element.text_property("Unit") != "S";
-        let most = self.compile_property(element, "ConcurrencyLimit");
+        let most = self.reader.compile_property(element, "ConcurrencyLimit");
         if element.class == "FreeFormArrivalsThreadGroup" {
             return LoadShape::ArrivalRates {
-                rows: self.compile_number_rows(element, "Schedule"),
+                rows: self.reader.compile_number_rows(element, "Schedule"),
                 in_minutes,
                 max_visitors: most,
             };
         }
         let values = ["TargetLevel", "RampUp", "Steps", "Hold"];
-        let values = Box::new(values.map(|name| self.compile_property(element, name)));
+        let values = Box::new(values.map(|name| self.reader.compile_property(element, name)));
         LoadShape::ArrivalRamp { settings: values, in_minutes, max_visitors: most }
     }
 
@@ -170,13 +170,13 @@ impl<'a> JmxCompiler<'a> {
     fn reject_property(&mut self, element: &JmxElement<'a>, name: &'a str, reason: &str) {
         if !matches!(element.text_property(name).trim(), "" | "0") {
             let why = format!("{reason} is not supported");
-            self.report_unsupported(element, &why);
+            self.reader.report_unsupported(element, &why);
         }
     }
 
     /// Adds a node and returns its index.
     pub(super) fn add_node(&mut self, kind: PlanNodeKind, element: &JmxElement<'a>) -> usize {
-        let name = self.compile_template(element, element.name);
+        let name = self.reader.compile_template(element, element.name);
         self.model.nodes.push(PlanNode { kind, name, children: Vec::new(), events: Vec::new() });
         self.model.nodes.len() - 1
     }
@@ -191,18 +191,18 @@ impl<'a> JmxCompiler<'a> {
         let forever =
             super::super::jmx_element::nested_text(main, "LoopController.continue_forever");
         let is_endless = loops == "-1" || (loops.is_empty() && forever == Some("true"));
-        (self.compile_template(element, loops), is_endless)
+        (self.reader.compile_template(element, loops), is_endless)
     }
 
     fn compile_load_shape(&mut self, element: &JmxElement<'a>) -> Option<LoadShape> {
         Some(match element.class {
             "ThreadGroup" | "SetupThreadGroup" | "PostThreadGroup" => {
                 let has_scheduler = element.flag_property("ThreadGroup.scheduler", false);
-                let duration = self.compile_property(element, "ThreadGroup.duration");
-                let delay = self.compile_property(element, "ThreadGroup.delay");
+                let duration = self.reader.compile_property(element, "ThreadGroup.duration");
+                let delay = self.reader.compile_property(element, "ThreadGroup.delay");
                 LoadShape::Ramp {
-                    threads: self.compile_property(element, "ThreadGroup.num_threads"),
-                    ramp: self.compile_property(element, "ThreadGroup.ramp_time"),
+                    threads: self.reader.compile_property(element, "ThreadGroup.num_threads"),
+                    ramp: self.reader.compile_property(element, "ThreadGroup.ramp_time"),
                     delay: if has_scheduler { delay } else { TextTemplate::default() },
                     duration: has_scheduler.then_some(duration),
                 }
@@ -215,7 +215,7 @@ impl<'a> JmxCompiler<'a> {
                         let mut cells = row.children().filter(roxmltree::Node::is_element);
                         std::array::from_fn(|_| {
                             let text = cells.next().and_then(|cell| cell.text()).unwrap_or("0");
-                            self.compile_template(element, text)
+                            self.reader.compile_template(element, text)
                         })
                     })
                     .collect();
@@ -223,15 +223,15 @@ impl<'a> JmxCompiler<'a> {
                 LoadShape::ThreadRows(rows)
             }
             "SteppingThreadGroup" => LoadShape::ThreadSteps(Box::new([
-                self.compile_property(element, "Threads initial delay"),
-                self.compile_property(element, "Start users count burst"),
-                self.compile_property(element, "ThreadGroup.num_threads"),
-                self.compile_property(element, "Start users count"),
-                self.compile_property(element, "Start users period"),
-                self.compile_property(element, "rampUp"),
-                self.compile_property(element, "flighttime"),
-                self.compile_property(element, "Stop users count"),
-                self.compile_property(element, "Stop users period"),
+                self.reader.compile_property(element, "Threads initial delay"),
+                self.reader.compile_property(element, "Start users count burst"),
+                self.reader.compile_property(element, "ThreadGroup.num_threads"),
+                self.reader.compile_property(element, "Start users count"),
+                self.reader.compile_property(element, "Start users period"),
+                self.reader.compile_property(element, "rampUp"),
+                self.reader.compile_property(element, "flighttime"),
+                self.reader.compile_property(element, "Stop users count"),
+                self.reader.compile_property(element, "Stop users period"),
             ])),
             "OpenModelThreadGroup" => {
                 // Its seed would require Java's generator.
@@ -247,7 +247,7 @@ impl<'a> JmxCompiler<'a> {
                         max_visitors: MAX_VISITORS,
                     }),
                     Err(fault) => {
-                        self.report_unsupported(element, &fault);
+                        self.reader.report_unsupported(element, &fault);
                         return Some(LoadShape::Lifetimes(Vec::new()));
                     }
                 }
@@ -256,10 +256,10 @@ impl<'a> JmxCompiler<'a> {
             "ConcurrencyThreadGroup" => {
                 element.ignore_properties(&["LogFilename", "Iterations"]);
                 LoadShape::Concurrency {
-                    target: self.compile_property(element, "TargetLevel"),
-                    ramp: self.compile_property(element, "RampUp"),
-                    steps: self.compile_property(element, "Steps"),
-                    hold: self.compile_property(element, "Hold"),
+                    target: self.reader.compile_property(element, "TargetLevel"),
+                    ramp: self.reader.compile_property(element, "RampUp"),
+                    steps: self.reader.compile_property(element, "Steps"),
+                    hold: self.reader.compile_property(element, "Hold"),
                     in_minutes: element.text_property("Unit") == "M",
                 }
             }

@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_told() {
+    fn what_is_no_selector_is_reported() {
         for text in ["", "li >", "li:hover", "[", "li:nth-child(x)", "a b)", ":has(", "[=x]"] {
             assert!(CssSelector::parse(text).is_err(), "{text}");
         }

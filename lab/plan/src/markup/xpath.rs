@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_path_is_told() {
+    fn what_is_no_path_is_reported() {
         let check = |text: &str, expected: &str| {
             let fault = XPath::parse(text, false).unwrap_err();
             assert!(fault.contains(expected), "{text}: {fault}");

@@ -78,7 +78,3 @@ pub(super) fn encode_base64(bytes: &[u8], is_for_urls: bool) -> String {
 pub(super) fn parse_base64(text: &str, is_for_urls: bool) -> Option<Vec<u8>> {
     base64_engine(is_for_urls).decode(text.trim()).ok()
 }
-
-pub(super) fn encode_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

@@ -715,10 +715,10 @@ fn call_codec(class: &str, name: &str, argument: &ScriptValue) -> ScriptCallResu
             let empty: Rc<[u8]> = Rc::from([]);
             ScriptValue::Authenticator(digest(&argument.to_string())?, Rc::new(empty.into()))
         }
-        ("Hex", _) => ScriptValue::from_text(codec::encode_hex(&argument.to_bytes())),
+        ("Hex", _) => ScriptValue::from_text(hex::encode(argument.to_bytes())),
         (_, name) => {
             let digest = digest(name.strip_suffix("Hex").unwrap_or(name))?;
-            ScriptValue::from_text(codec::encode_hex(&digest.digest(&argument.to_bytes())))
+            ScriptValue::from_text(hex::encode(digest.digest(&argument.to_bytes())))
         }
     })
 }
@@ -753,7 +753,7 @@ fn call_utility(tool: JavaUtility, name: &str, arguments: &[ScriptValue]) -> Scr
 fn call_bytes(bytes: &Rc<[u8]>, name: &str) -> ScriptCallResult {
     Ok(match name {
         "encodeBase64" => ScriptValue::from_text(codec::encode_base64(bytes, false)),
-        "encodeHex" => ScriptValue::from_text(codec::encode_hex(bytes)),
+        "encodeHex" => ScriptValue::from_text(hex::encode(bytes)),
         "length" | "size" => ScriptValue::Int(i64::try_from(bytes.len()).unwrap_or(i64::MAX)),
         "toString" => ScriptValue::from_text(ScriptValue::Bytes(Rc::clone(bytes)).to_string()),
         _ => return Err(format!("script calls `{name}()` of bytes (not supported)")),
@@ -1213,12 +1213,8 @@ fn call_text(text: &str, name: &str, arguments: &[ScriptValue]) -> ScriptCallRes
             let parts = text.split(|c| marks.contains(c)).filter(|part| !part.is_empty());
             ScriptValue::from_list(parts.map(ScriptValue::from_text).collect())
         }
-        "md5" => {
-            ScriptValue::from_text(codec::encode_hex(&JavaDigest::Md5.digest(text.as_bytes())))
-        }
-        "sha256" => {
-            ScriptValue::from_text(codec::encode_hex(&JavaDigest::Sha256.digest(text.as_bytes())))
-        }
+        "md5" => ScriptValue::from_text(hex::encode(JavaDigest::Md5.digest(text.as_bytes()))),
+        "sha256" => ScriptValue::from_text(hex::encode(JavaDigest::Sha256.digest(text.as_bytes()))),
         "encodeBase64" => ScriptValue::from_text(codec::encode_base64(text.as_bytes(), false)),
         "toBigDecimal" | "toFloat" => parse_double(&ScriptValue::from_text(text))?,
         "toBoolean" | "booleanValue" => ScriptValue::Bool(matches!(

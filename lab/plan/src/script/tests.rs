@@ -222,7 +222,7 @@ fn a_list_that_holds_itself_is_shown_within_bounds() {
 }
 
 #[test]
-fn what_is_not_in_the_list_is_told_with_its_name() {
+fn what_is_not_in_the_list_is_reported_with_its_name() {
     for (text, expected) in [
         ("ctx.getEngine()", "line 1: script calls `ctx.getEngine()` (not supported)"),
         ("\nnew File('/etc/passwd')", "line 2: script calls `new File` (not supported)"),

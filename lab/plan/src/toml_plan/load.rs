@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tympan_notation::parse_duration;
+
 use super::super::model::ThreadLifetime;
 use super::super::model::{LoadShape, OpenModelArrivals};
 use super::super::template::TextTemplate;
@@ -207,7 +209,7 @@ fn staged_lifetimes(stages: &[(u64, Duration, Duration)]) -> Vec<ThreadLifetime>
 
 /// Returns a pause in milliseconds as a template, from a time or a range of times.
 pub(super) fn pause_template(text: &str) -> Option<TextTemplate> {
-    let millis = |text: &str| crate::quantity::parse_duration(text).map(|time| time.as_millis());
+    let millis = |text: &str| parse_duration(text).ok().map(|time| time.as_millis());
     let text = match text.split_once("..") {
         None => millis(text)?.to_string(),
         Some((from, to)) => {

@@ -58,7 +58,7 @@ pub(super) fn compile_plan(text: &str, file: &str, files: &PlanFiles) -> Compile
     }
 }
 
-/// Returns a plan of one page, which `tympan lab breakpoint URL` runs.
+/// Returns a plan of one page, which `tympan lab limit breakpoint URL` runs.
 pub(super) fn model_for_url(url: &str) -> crate::Result<PlanModel> {
     let parsed = AbsoluteUrl::parse(url)?;
     let target = StepTarget::from_url(&parsed);

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use tympan_notation::{ByteSize, parse_duration};
 
 use super::super::template::TextTemplate;
 use crate::finding::FileFinding;
-use crate::quantity::{parse_duration, parse_size};
 
 /// The file and its findings.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ impl<'s, 't> TomlTable<'s, 't> {
     /// Returns a time such as `"30s"`.
     pub(super) fn duration(&self, key: &'static str) -> Option<Duration> {
         let value = self.find_value(key)?;
-        let time = value.get_ref().as_str().and_then(parse_duration);
+        let time = value.get_ref().as_str().and_then(|text| parse_duration(text).ok());
         if time.is_none() {
             self.report_wrong_type(key, value, "a time such as \"30s\"");
         }
@@ -183,7 +183,8 @@ impl<'s, 't> TomlTable<'s, 't> {
     /// Returns a size in bytes, at most `most`.
     pub(super) fn size(&self, key: &'static str, most: u64) -> Option<u64> {
         let value = self.find_value(key)?;
-        let size = value.get_ref().as_str().and_then(parse_size).filter(|size| *size <= most);
+        let size = value.get_ref().as_str().and_then(|text| text.parse().ok());
+        let size = size.map(ByteSize::as_bytes).filter(|size| *size <= most);
         if size.is_none() {
             let mib = most >> 20;
             self.report_wrong_type(
@@ -385,28 +386,9 @@ fn value_kind_name(value: &DeValue<'_>) -> String {
 /// Returns the known word that `word` is most likely a misspelling of.
 pub fn closest_word<'k>(word: &str, candidates: &[&'k str]) -> Option<&'k str> {
     let most = (word.chars().count() / 3).max(1);
-    let near = candidates.iter().map(|candidate| (edit_distance(word, candidate), *candidate));
+    let near =
+        candidates.iter().map(|candidate| (strsim::levenshtein(word, candidate), *candidate));
     near.filter(|(distance, _)| *distance <= most).min().map(|(_, candidate)| candidate)
-}
-
-/// Returns the number of letters to add, remove or replace between two words.
-fn edit_distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (number, letter) in left.chars().enumerate() {
-        let mut above_left = number;
-        let mut last = number + 1;
-        if let Some(first) = row.first_mut() {
-            *first = last;
-        }
-        for (cell, right_letter) in row.iter_mut().skip(1).zip(&right) {
-            let replaced = above_left + usize::from(letter != *right_letter);
-            above_left = *cell;
-            last = replaced.min(last + 1).min(*cell + 1);
-            *cell = last;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -418,10 +400,6 @@ mod tests {
         assert_eq!(closest_word("wieght", &["weight", "path"]), Some("weight"));
         assert_eq!(closest_word("heeders", &["headers", "header"]), Some("headers"));
         assert_eq!(closest_word("x", &["weight"]), None);
-        assert_eq!(
-            [edit_distance("", "abc"), edit_distance("abc", "abd"), edit_distance("abc", "")],
-            [3, 1, 3]
-        );
     }
 
     #[test]

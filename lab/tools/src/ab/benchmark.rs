@@ -315,7 +315,7 @@ impl AbOptions {
         }
         let targets = TargetRegistry::default();
         let own =
-            targets.get_or_resolve_at((url.is_tls, &url.host, url.port), None, self.source_address);
+            targets.get_or_resolve_at(url.is_tls, &url.host, url.port, None, self.source_address);
         let (target, request_target) = match &self.proxy {
             Some(proxy) => {
                 let at = AbsoluteUrl::parse(&format!("http://{proxy}"))?;
@@ -323,11 +323,7 @@ impl AbOptions {
                 let request_target =
                     format!("http://{}:{}{}", url.host, url.port, url.path_and_query);
                 (
-                    targets.get_or_resolve_at(
-                        (false, &at.host, port),
-                        None,
-                        self.source_address,
-                    )?,
+                    targets.get_or_resolve_at(false, &at.host, port, None, self.source_address)?,
                     request_target,
                 )
             }

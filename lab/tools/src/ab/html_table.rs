@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use tympan_lab_engine::report::escape_html;
+use tympan_notation::escape_html;
 
 use super::benchmark::{AbRequestTimes, AbRun, AbTableAttributes};
 use super::text_report::round_to_ms;

@@ -33,8 +33,8 @@ use tympan_lab_engine::measurement::summariser::{SummaryTally, format_summary_li
 use tympan_lab_engine::plan_run::{RunOptions, run_plan};
 use tympan_lab_engine::result_validity;
 use tympan_lab_plan::Error as PlanError;
-use tympan_lab_plan::quantity::parse_duration;
 use tympan_lab_plan::{FileFinding, TestPlan};
+use tympan_notation::parse_duration;
 
 use crate::comparison::program::MeasuredProgram;
 use crate::{Error, Result};
@@ -181,10 +181,7 @@ impl LoadExperiment {
         if file.load.plan.is_some() != file.load.urls.is_empty() {
             return Err(refuse(0, "`load` must have either a `plan` or `urls`".to_owned()));
         }
-        let time = |text: &str| {
-            parse_duration(text)
-                .ok_or_else(|| refuse(0, format!("`{text}` is not a duration such as 20s")))
-        };
+        let time = |text: &str| parse_duration(text).map_err(|error| refuse(0, error.to_string()));
         file.load.duration.as_deref().map(time).transpose()?;
         let event_at = file.event.as_ref().map(|event| time(&event.at)).transpose()?;
         if file.load.plan.is_none() && file.load.duration.is_none() && file.load.requests.is_none()
@@ -297,7 +294,7 @@ impl LoadExperiment {
             urls: load.urls.clone(),
             users: load.users.unwrap_or(1),
             requests: load.requests,
-            duration: load.duration.as_deref().and_then(parse_duration),
+            duration: load.duration.as_deref().and_then(|text| parse_duration(text).ok()),
             ..GetLoad::default()
         };
         Ok((get.run()?, Vec::new()))

@@ -2,37 +2,22 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tympan_lab_engine::load::asset_request::build_upload_form;
 use tympan_lab_engine::load::probe_client::{ProbeClient, ProbeRequest};
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_plan::AbsoluteUrl;
 
 use super::content_item::{ContentItem, ContentSink};
 use super::image;
 use crate::{Error, Result};
 
-/// The credentials for storing content.
-#[derive(Clone)]
-pub struct AuthorLogin {
-    /// The user name.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
-
-impl std::fmt::Debug for AuthorLogin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AuthorLogin").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
 /// An author that content is stored in over HTTP.
 #[derive(Debug)]
 pub struct AuthorContentSink {
     base_url: AbsoluteUrl,
     client: ProbeClient,
-    authorization_header: String,
+    authorization: RequestAuthorization,
 }
 
 const MULTIPART_BOUNDARY: &str = "tympan-lab-boundary-7d1f0c4a92";
@@ -42,13 +27,11 @@ impl AuthorContentSink {
     ///
     /// # Errors
     /// `Error::InvalidUrl`.
-    pub fn new(url: &str, login: &AuthorLogin, timeout: Duration) -> Result<Self> {
-        let pair = format!("{}:{}", login.user, login.password);
-        let base64 = base64::engine::general_purpose::STANDARD.encode(pair);
+    pub fn new(url: &str, authorization: RequestAuthorization, timeout: Duration) -> Result<Self> {
         Ok(Self {
             base_url: AbsoluteUrl::parse(url)?,
             client: ProbeClient::new(timeout),
-            authorization_header: format!("Basic {base64}"),
+            authorization,
         })
     }
 
@@ -56,10 +39,8 @@ impl AuthorContentSink {
         let prefix = self.base_url.path_and_query.trim_end_matches('/');
         let url =
             AbsoluteUrl { path_and_query: format!("{prefix}{path}"), ..self.base_url.clone() };
-        let headers = [
-            ("Authorization".to_owned(), self.authorization_header.clone()),
-            ("Content-Type".to_owned(), media_type.to_owned()),
-        ];
+        let headers =
+            [self.authorization.to_header(), ("Content-Type".to_owned(), media_type.to_owned())];
         let question = ProbeRequest { method: "POST", url: &url, headers: &headers, body };
         let response = self.client.send(&question)?;
         if (200..300).contains(&response.status) {

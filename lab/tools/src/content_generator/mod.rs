@@ -18,7 +18,7 @@ mod text_generator;
 
 use crate::{Error, Result};
 
-pub use author_sink::{AuthorContentSink, AuthorLogin};
+pub use author_sink::AuthorContentSink;
 pub use content_item::{ContentItem, ContentSink};
 pub use image::{MAX_IMAGE_BYTES, MIN_IMAGE_BYTES, UNIQUE_IMAGES};
 

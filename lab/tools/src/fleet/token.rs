@@ -34,7 +34,7 @@ impl FleetToken {
     /// Creates a token from random bytes.
     #[must_use]
     pub fn new(random: [u8; 32]) -> Self {
-        Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex::encode(random))
     }
 
     /// Parses a token from text.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tympan_lab_engine::goal::format_response_time;
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::load::scripted_fetch::{
-    ScriptedRequest, ScriptedResponse, basic_auth_header, run_fetch_script,
+    ScriptedRequest, ScriptedResponse, run_fetch_script,
 };
 use tympan_lab_engine::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
 use tympan_lab_plan::{AbsoluteUrl, decode_text};
@@ -22,8 +23,8 @@ pub struct ComponentProfileOptions {
     pub url: String,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
-    /// `user:password` of an administrator; Tympan reports timings to administrators only.
-    pub login: Option<String>,
+    /// The credentials of an administrator; Tympan reports timings to administrators only.
+    pub authorization: Option<RequestAuthorization>,
     /// Number of requests; the median of all times is reported.
     pub request_count: usize,
 }
@@ -106,7 +107,7 @@ pub(crate) fn fetch_page_repeatedly(
     let sign = if url.path_and_query.contains('?') { '&' } else { '?' };
     url.path_and_query.push_str(&format!("{sign}tympan-profile=1"));
     let mut headers = profile.headers.clone();
-    headers.extend(profile.login.as_deref().map(basic_auth_header));
+    headers.extend(profile.authorization.as_ref().map(RequestAuthorization::to_header));
     let all: Arc<Mutex<Vec<ScriptedResponse>>> = Arc::default();
     let (responses, mut left) = (Arc::clone(&all), profile.request_count);
     run_fetch_script(1, move |got| {

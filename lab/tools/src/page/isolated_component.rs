@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tympan_lab_engine::goal::format_response_time;
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::load::scripted_fetch::{
-    ScriptedRequest, ScriptedResponse, basic_auth_header, run_fetch_script,
+    ScriptedRequest, ScriptedResponse, run_fetch_script,
 };
 use tympan_lab_engine::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
 use tympan_lab_plan::AbsoluteUrl;
@@ -81,7 +82,7 @@ pub fn measure_components_alone(profile: &ComponentProfileOptions) -> Result<Rep
         ..page.clone()
     }));
     // Bypass the server's caches, so that each component is rendered.
-    for url in urls.iter_mut().filter(|_| profile.login.is_some()) {
+    for url in urls.iter_mut().filter(|_| profile.authorization.is_some()) {
         let sign = if url.path_and_query.contains('?') { '&' } else { '?' };
         url.path_and_query.push_str(&format!("{sign}_flex=nocache"));
     }
@@ -105,7 +106,7 @@ fn measure_addresses(
     profile: &ComponentProfileOptions,
 ) -> Result<Vec<AddressMeasurement>> {
     let mut headers = profile.headers.clone();
-    headers.extend(profile.login.as_deref().map(basic_auth_header));
+    headers.extend(profile.authorization.as_ref().map(RequestAuthorization::to_header));
     let timed: Arc<Mutex<Vec<AddressMeasurement>>> =
         Arc::new(Mutex::new(vec![AddressMeasurement::default(); urls.len()]));
     let measurements = Arc::clone(&timed);

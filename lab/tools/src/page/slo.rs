@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use tympan_lab_engine::goal::{GoalResult, format_response_time, judge_goals};
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::load::scripted_fetch::{
-    ScriptedRequest, ScriptedResponse, basic_auth_header, fetch_once, run_fetch_script,
+    ScriptedRequest, ScriptedResponse, fetch_once, run_fetch_script,
 };
 use tympan_lab_engine::measurement::{LabelSeries, RunResults, TimingHistogram};
 use tympan_lab_engine::report::report_sheet::{ReportPart, ReportSheet, ReportTable, ReportTone};
@@ -30,8 +31,8 @@ pub struct SloCheck {
     pub sample_count: u64,
     /// Headers sent with every request.
     pub headers: Vec<(String, String)>,
-    /// `user:password` of an administrator, used to bypass the server's caches.
-    pub login: Option<String>,
+    /// The credentials of an administrator, used to bypass the server's caches.
+    pub authorization: Option<RequestAuthorization>,
     /// Query parameter added to every address, so that the server renders the page; `_flex=nocache` with a login.
     pub cache_bypass: Option<String>,
     /// The server's admin listener, `http://host:port`, if `/health` and `/metrics` are not at the pages' own address.
@@ -170,7 +171,7 @@ pub fn run_slo_check(pages: &SloCheck) -> Result<ReportSheet> {
     let Some(first) = urls.first().cloned() else {
         return Err(Error::UnusableInput("no page is to be measured".to_owned()));
     };
-    let default = pages.login.is_some().then(|| "_flex=nocache".to_owned());
+    let default = pages.authorization.is_some().then(|| "_flex=nocache".to_owned());
     let bypass = pages.cache_bypass.clone().or(default);
     if let Some(bypass) = &bypass {
         for url in &mut urls {
@@ -179,7 +180,7 @@ pub fn run_slo_check(pages: &SloCheck) -> Result<ReportSheet> {
         }
     }
     let mut headers = pages.headers.clone();
-    headers.extend(pages.login.as_deref().map(basic_auth_header));
+    headers.extend(pages.authorization.as_ref().map(RequestAuthorization::to_header));
     headers.push(("Cache-Control".to_owned(), "no-cache".to_owned()));
     let admin = match &pages.admin_url {
         Some(admin) => AbsoluteUrl::parse(admin)?,
@@ -372,7 +373,7 @@ fn check_no_other_requests(others: Option<f64>) -> SloCondition {
         Some(others) => SloCondition::new(
             name,
             ConditionStatus::No,
-            format!("the server answered {others:.0} other requests meanwhile"),
+            format!("the server served {others:.0} other requests meanwhile"),
         ),
     }
 }
@@ -400,7 +401,7 @@ fn build_slo_sheet(
     sheet.judged_goals = judge_goals(&latency_goals(), &results);
     sheet.judged_goals.push(GoalResult {
         label: "*".to_owned(),
-        requirement: "every page is answered".to_owned(),
+        requirement: "every page gets a response".to_owned(),
         measured: format!("{failed} of {} failed", samples.len()),
         is_met: failed == 0,
     });

@@ -535,7 +535,7 @@ mod tests {
 
     fn head(headers: &[(&str, &str)]) -> TargetResponseHead {
         let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
-        TargetResponseHead::new(("HTTP/1.1", 200, "OK"), headers, 0)
+        TargetResponseHead::new("HTTP/1.1", 200, "OK", headers, 0)
     }
 
     #[test]

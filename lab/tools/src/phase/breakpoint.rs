@@ -399,7 +399,7 @@ fn build_breakpoint_sheet(
         (Some(bad), Some(knee)) => {
             let broken = signs.get(bad).copied().flatten().map_or("", OverloadSign::description);
             sheet.add_verdict(ReportTone::Plain, format!(
-                "breaks at {} ({:.1} answered/s, {:.1} requests in flight, p95 {}): the next step shows {broken}",
+                "breaks at {} ({:.1} responses/s, {:.1} requests in flight, p95 {}): the next step shows {broken}",
                 knee.phase.name, knee.achieved_rate, knee.in_flight(), format_response_time(knee.total_stats.response_times.quantile(0.95)),
             ));
         }
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_that_was_refuted_is_not_told() {
+    fn a_law_that_was_refuted_is_not_reported() {
         // A site that is mostly idle: less than one request at a time.
         assert_eq!(fit_plausible_law(&[(0.1, 100.0), (0.2, 300.0), (0.4, 900.0)]), None);
         let law = ScalabilityLaw { single_throughput: 100.0, contention: 0.05, coherency: 0.001 };

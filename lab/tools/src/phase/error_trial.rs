@@ -144,8 +144,8 @@ fn build_error_sheet(
 ) -> ReportSheet {
     let mut sheet = ReportSheet::new("Error scenarios");
     let mut response_table = ReportTable::new(
-        "Answers to errors",
-        &["error", "sent", "answered incorrectly", "p50", "p95", "reason", ""],
+        "Responses to errors",
+        &["error", "sent", "wrong responses", "p50", "p95", "reason", ""],
     );
     let mut json_entries = serde_json::Map::new();
     for (name, series) in &mistakes.results.labels {
@@ -173,7 +173,7 @@ fn build_error_sheet(
         sheet.judged_goals.push(GoalResult {
             label: name.to_string(),
             requirement: format!(
-                "answered correctly, 95 % within {}",
+                "correct responses, 95 % within {}",
                 format_response_time(trial.max_error_p95)
             ),
             measured: format!(
@@ -204,9 +204,9 @@ fn build_error_sheet(
     sheet.add_verdict(
         if are_right { ReportTone::Good } else { ReportTone::Bad },
         if are_right {
-            "every error is answered correctly and quickly"
+            "the responses to all errors are correct and fast"
         } else {
-            "errors are answered incorrectly or slowly"
+            "responses to errors are wrong or slow"
         },
     );
     sheet.add_verdict(
@@ -221,7 +221,9 @@ fn build_error_sheet(
         let outages = trial.outages.as_ref()?;
         Some(outage.add_to_sheet(
             &mut sheet,
-            (outages, trial.max_error_p95, trial.max_slowdown),
+            outages,
+            trial.max_error_p95,
+            trial.max_slowdown,
             alone,
         ))
     };

@@ -187,7 +187,9 @@ impl OutageResult {
     /// Returns the evaluated goals of the time without the back end.
     fn judge_outage(
         &self,
-        (outages, max_error_p95, max_slowdown): (&OutageOptions, Duration, f64),
+        outages: &OutageOptions,
+        max_error_p95: Duration,
+        max_slowdown: f64,
         alone: &PhaseMeasurement,
     ) -> Vec<GoalResult> {
         let (before, failed) =
@@ -244,10 +246,12 @@ impl OutageResult {
     pub(super) fn add_to_sheet(
         &self,
         sheet: &mut ReportSheet,
-        (outages, max_error_p95, max_slowdown): (&OutageOptions, Duration, f64),
+        outages: &OutageOptions,
+        max_error_p95: Duration,
+        max_slowdown: f64,
         alone: &PhaseMeasurement,
     ) -> Value {
-        let during = self.judge_outage((outages, max_error_p95, max_slowdown), alone);
+        let during = self.judge_outage(outages, max_error_p95, max_slowdown, alone);
         let after = judge_healthy_traffic(max_slowdown, alone, &self.after_outage);
         let stays_up = during.iter().all(|goal| goal.is_met);
         let recovers = after.iter().all(|goal| goal.is_met);
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_fails_is_told_and_one_that_leaves_something_running_ends() {
+    fn a_command_that_fails_is_reported_and_one_that_leaves_something_running_ends() {
         let turn = |line: &str| OutageSwitch::ShellCommand(line.to_owned()).trigger();
         assert!(turn("sleep 1000 & echo $! > /dev/null; kill $!").is_ok());
         let error = turn("exit 7").unwrap_err();

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tympan_lab_engine::load::probe_client::{ProbeClient, ProbeRequest};
-use tympan_lab_engine::load::scripted_fetch::basic_auth_header;
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_plan::{AbsoluteUrl, parse_user_info};
 
 use crate::Result;
@@ -44,7 +44,8 @@ impl ProcessWatch {
         let mut eye = match source {
             ProcessMetricsSource::Process(pid) => ProcessMetricsReader::Process(*pid),
             ProcessMetricsSource::Metrics(url) => {
-                let login = parse_user_info(url).map(|login| basic_auth_header(&login));
+                let login = parse_user_info(url)
+                    .map(|login| RequestAuthorization::basic(&login).to_header());
                 ProcessMetricsReader::Metrics {
                     url: AbsoluteUrl::parse(url)?,
                     headers: login.into_iter().collect(),

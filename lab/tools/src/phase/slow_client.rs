@@ -100,7 +100,7 @@ impl SlowClientStats {
             "clients",
             "connections",
             "refused",
-            "answered",
+            "responses",
             "closed",
             "held to the end",
             "longest",

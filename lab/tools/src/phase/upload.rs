@@ -13,7 +13,7 @@ use tympan_lab_engine::goal::{GoalResult, format_response_time};
 use tympan_lab_engine::load::asset_request::{
     AssetProcessingOutcome, AssetRequest, MAX_ASSET_RESPONSE_BYTES, asset_processing_outcome,
 };
-use tympan_lab_engine::load::scripted_fetch::basic_auth_header;
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::load::{
     LoadRun, LoadRunState, UserStep, UserTurn, VirtualUser, WorkerLoad, asset_request,
     processor_count, run_load,
@@ -32,8 +32,8 @@ use crate::{Error, Result};
 pub struct UploadTrial {
     /// The URL of the asset folder, such as `http://127.0.0.1:4502/content/dam/lab`.
     pub folder_url: String,
-    /// `user:password`.
-    pub login: Option<String>,
+    /// The credentials of the user who uploads.
+    pub authorization: Option<RequestAuthorization>,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
     /// The goal.
@@ -82,7 +82,7 @@ pub fn run_upload_trial(proof: &UploadTrial) -> Result<ReportSheet> {
     }
     let url = AbsoluteUrl::parse(proof.folder_url.trim_end_matches('/'))?;
     let mut headers = proof.headers.clone();
-    headers.extend(proof.login.as_deref().map(basic_auth_header));
+    headers.extend(proof.authorization.as_ref().map(RequestAuthorization::to_header));
     let (picture, extension) = match &proof.picture_bytes {
         Some(picture) => (picture.clone(), picture_extension(picture)),
         None => (generate_bitmap(proof.workload_goal.original_mb, proof.seed), "bmp"),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tympan_lab_engine::report::escape_html;
+use tympan_notation::escape_xml;
 
 use super::performance_project::{MapElement, PerformanceProject};
 
@@ -37,7 +37,7 @@ pub fn render_map_svg(project: &PerformanceProject) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"map\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\" font-family=\"system-ui,sans-serif\" font-size=\"12\">\
          <defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#888\"/></marker></defs>",
-        escape_html(&format!("Application map of {}", project.title))
+        escape_xml(&format!("Application map of {}", project.title))
     );
     for edge in &project.edges {
         if let (Some(&from), Some(&to)) =
@@ -100,7 +100,7 @@ fn write_map_edge(out: &mut String, from: (usize, usize), to: (usize, usize), te
             "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"#888\" font-size=\"11\">{}</text>",
             usize::midpoint(x1, x2),
             usize::midpoint(y1, y2).saturating_sub(4),
-            escape_html(text)
+            escape_xml(text)
         )
         .ok();
     }
@@ -121,10 +121,10 @@ fn write_map_box(
     };
     let short = |text: &str, most: usize| -> String {
         if text.chars().count() <= most {
-            return escape_html(text);
+            return escape_xml(text);
         }
         let text: String = text.chars().take(most - 1).collect();
-        escape_html(&format!("{text}\u{2026}"))
+        escape_xml(&format!("{text}\u{2026}"))
     };
     // The color is also given as text, for readers who cannot see it.
     write!(
@@ -133,7 +133,7 @@ fn write_map_box(
          <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:#fff\" font-weight=\"600\">{}</text>\
          <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" style=\"fill:#fff\" font-size=\"10\">{} \u{b7} {label}</text></g>",
         color.name(),
-        escape_html(&element.name),
+        escape_xml(&element.name),
         x + BOX_WIDTH / 2,
         y + 22,
         short(&element.name, 20),

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use tympan_lab_engine::report::{REPORT_CSS, escape_html};
+use tympan_lab_engine::report::REPORT_CSS;
+use tympan_notation::escape_html;
 
 use super::architecture_map;
 use super::performance_project::{

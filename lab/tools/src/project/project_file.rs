@@ -7,7 +7,7 @@ use serde_json::Value;
 use toml::Spanned;
 use tympan_lab_plan::Error as PlanError;
 use tympan_lab_plan::FileFinding;
-use tympan_lab_plan::quantity::parse_duration;
+use tympan_notation::parse_duration;
 
 use super::performance_project::{
     Kpi, MapEdge, MapElement, PROJECT_PHASES, PerformanceProject, ProjectPhaseState,
@@ -224,7 +224,7 @@ impl ProjectFileReader<'_> {
         let target_text = text.get_ref().trim();
         let (value, expected) = match kpi {
             Kpi::Quantile(_) | Kpi::MeanTime => (
-                parse_duration(target_text).map(|time| time.as_secs_f64() * 1000.0),
+                parse_duration(target_text).ok().map(|time| time.as_secs_f64() * 1000.0),
                 "a time such as 300ms",
             ),
             Kpi::RequestRate => {

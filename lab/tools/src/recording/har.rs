@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_har_is_told_with_its_place() {
+    fn what_is_no_har_is_reported_with_its_place() {
         let check = |text: &str, expected: &str| {
             let fault = parse_har(text, "x.har", None).unwrap_err().to_string();
             assert!(fault.contains(expected), "{fault}");

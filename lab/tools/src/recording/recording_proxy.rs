@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use tympan_lab_engine::load::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};
 use tympan_lab_plan::AbsoluteUrl;
+use tympan_web::http1_response_head::Http1ResponseHead;
 
 use crate::{Error, Result};
 
@@ -347,22 +348,21 @@ fn write_response(
     is_head: bool,
     is_last: bool,
 ) -> Option<()> {
-    let mut head = format!("HTTP/1.1 {} -\r\n", response.status);
+    let mut head = Http1ResponseHead::with_reason(response.status, "-");
     for (name, value) in &response.headers {
         let is_length = name.eq_ignore_ascii_case("content-length");
         if !is_hop_by_hop(name) || (is_head && is_length) {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.add_header(name, value.as_bytes());
         }
     }
     let has_body = !is_head && !matches!(response.status, 204 | 304);
     if has_body {
-        head.push_str(&format!("Content-Length: {}\r\n", response.body.len()));
+        head.add_number("Content-Length", response.body.len() as u64);
     }
     if is_last {
-        head.push_str("Connection: close\r\n");
+        head.add_header("Connection", b"close");
     }
-    head.push_str("\r\n");
-    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(&head.finish()).ok()?;
     if has_body {
         stream.write_all(&response.body).ok()?;
     }

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_secrets_are_told_from_others() {
+    fn names_of_secrets_are_distinguished_from_others() {
         let secret = "pass password PASSWORD password2 passwordConfirm user[password] userPassword j_password userpass \
             pwd newPwd secret client_secret secretKey token tokens access_token accessToken csrftoken X-CSRF-Header \
             api-key api_key apiKey APIKey apikey auth X-Auth-User oauth2 httpAuth authorization authentication \

@@ -12,7 +12,7 @@ use std::time::Duration;
 const REQUEST_COUNTERS: [&str; 2] = ["tympan_requests_total", "http_requests_total"];
 /// Counters of requests answered without rendering, with a description of each.
 const CACHED_COUNTERS: [(&str, &str); 2] = [
-    ("tympan_answered_at_once_total", "answers came from the server's memory"),
+    ("tympan_answered_at_once_total", "responses came from the server's memory"),
     ("tympan_fragment_hits_total", "components came from the server's fragment cache"),
 ];
 /// Prefixes of the names of request histograms; their unit is the second.
@@ -189,7 +189,7 @@ mod tests {
             ServerCounters::parse("tympan_answered_at_once_total 1\ntympan_fragment_hits_total 0");
         let after =
             ServerCounters::parse("tympan_answered_at_once_total 4\ntympan_fragment_hits_total 0");
-        let words = "answers came from the server's memory";
+        let words = "responses came from the server's memory";
         assert_eq!(after.difference_since(&before).cached_count(), Some(Some((3.0, words))));
     }
 }

@@ -166,12 +166,11 @@ impl ToughSharedState {
             )),
             ToughTestKind::UploadImage | ToughTestKind::UploadPdf => {
                 let folder = format!("/content/dam/{run}/flat");
-                self.upload_asset(
-                    (label, &folder),
-                    (kind == ToughTestKind::UploadPdf, true),
-                    silence,
-                    acts,
-                );
+                let format = match kind {
+                    ToughTestKind::UploadPdf => ToughAssetFormat::Pdf,
+                    _ => ToughAssetFormat::Png,
+                };
+                self.upload_and_offer_asset(label, &folder, format, silence, acts);
             }
             ToughTestKind::CreateAssetTree | ToughTestKind::CreatePdfTree => {
                 let number = self.reserve_tree_node("assets", test.tree_fanout)?;
@@ -187,12 +186,11 @@ impl ToughSharedState {
                     tree: ("assets", test.tree_fanout.max(1)),
                     node_number: number,
                 });
-                self.upload_asset(
-                    (label, &folder),
-                    (kind == ToughTestKind::CreatePdfTree, true),
-                    silence,
-                    acts,
-                );
+                let format = match kind {
+                    ToughTestKind::CreatePdfTree => ToughAssetFormat::Pdf,
+                    _ => ToughAssetFormat::Png,
+                };
+                self.upload_and_offer_asset(label, &folder, format, silence, acts);
             }
             ToughTestKind::CreateUser => {
                 let name = format!("{run}-u{}", self.take_number());
@@ -278,14 +276,15 @@ impl ToughSharedState {
                 acts.push_back(self.create_page(test, &part("create page"), &page, None));
                 let folder = format!("/content/dam/{run}/flat");
                 let name = part("upload asset");
-                let asset = self.upload_asset((&name, &folder), (false, false), silence, acts);
+                let asset = self.upload_asset(&name, &folder, ToughAssetFormat::Png, silence, acts);
                 acts.push_back(self.delete_path(&part("delete page"), &page, silence));
                 acts.push_back(self.delete_path(&part("delete asset"), &asset, silence));
             }
             ToughTestKind::AuthoringTree => {
                 self.add_actions(test, ToughTestKind::CreatePageTree, &part("create page"), acts)?;
                 let folder = format!("/content/dam/{run}/flat");
-                self.upload_asset((&part("upload asset"), &folder), (false, true), silence, acts);
+                let (name, format) = (part("upload asset"), ToughAssetFormat::Png);
+                self.upload_and_offer_asset(&name, &folder, format, silence, acts);
             }
         }
         Some(())
@@ -319,7 +318,7 @@ impl ToughSharedState {
         let body = body.to_string();
         let body = ("application/json", body.as_bytes());
         let request =
-            self.author.build_request("POST", path, body, (silence, ResponseRetention::Head));
+            self.author.build_request("POST", path, body, silence, ResponseRetention::Head);
         ToughAction::Send { label: label.to_owned(), request }
     }
 
@@ -377,7 +376,8 @@ impl ToughSharedState {
                 "GET",
                 &format!("{page}.html"),
                 ("", &[]),
-                (silence, ResponseRetention::Head),
+                silence,
+                ResponseRetention::Head,
             );
             acts.push_back(ToughAction::Poll {
                 label: format!("{label}: visible"),
@@ -387,31 +387,50 @@ impl ToughSharedState {
         }
     }
 
+    /// Uploads a unique file, waits for its renditions, and offers the asset to other tests.
+    fn upload_and_offer_asset(
+        &self,
+        label: &str,
+        folder: &str,
+        format: ToughAssetFormat,
+        silence: Duration,
+        acts: &mut VecDeque<ToughAction>,
+    ) {
+        let path = self.upload_asset(label, folder, format, silence, acts);
+        // The asset is offered only when its renditions exist. Deleting it while they are generated would fail for an
+        // unrelated reason.
+        acts.push_back(ToughAction::Offer(CreatedContentKind::Asset, path));
+    }
+
     /// Uploads a unique file and waits for its renditions. Returns the asset's path.
     fn upload_asset(
         &self,
-        (label, folder): (&str, &str),
-        (is_pdf, is_kept): (bool, bool),
+        label: &str,
+        folder: &str,
+        format: ToughAssetFormat,
         silence: Duration,
         acts: &mut VecDeque<ToughAction>,
     ) -> String {
         let number = self.take_number();
-        let name = if is_pdf { format!("d{number}.pdf") } else { format!("i{number}.png") };
-        let path = format!("{folder}/{name}");
-        let file = if is_pdf {
-            make_pdf(&format!("{} {number}", self.run_name))
-        } else {
-            self.unique_picture(number)
+        let (name, file_type, file) = match format {
+            ToughAssetFormat::Pdf => {
+                let file = make_pdf(&format!("{} {number}", self.run_name));
+                (format!("d{number}.pdf"), "application/pdf", file)
+            }
+            ToughAssetFormat::Png => {
+                (format!("i{number}.png"), "image/png", self.unique_picture(number))
+            }
         };
+        let path = format!("{folder}/{name}");
         let boundary = format!("tympan-lab-{number:016x}");
-        let kind = if is_pdf { "application/pdf" } else { "image/png" };
         let (media_type, body) =
-            asset_request::build_upload_form((&name, kind), &boundary, &[&file]);
+            asset_request::build_upload_form((&name, file_type), &boundary, &[&file]);
         let request = self.author.build_request(
             "POST",
             folder,
             (&media_type, &body),
-            (silence, ResponseRetention::Head),
+            silence,
+            ResponseRetention::Head,
         );
         acts.push_back(ToughAction::Send { label: label.to_owned(), request });
         let look = format!("{path}/jcr:content.json");
@@ -419,18 +438,14 @@ impl ToughSharedState {
             "GET",
             &look,
             ("", &[]),
-            (silence, ResponseRetention::Body(MAX_ASSET_RESPONSE_BYTES)),
+            silence,
+            ResponseRetention::Body(MAX_ASSET_RESPONSE_BYTES),
         );
         acts.push_back(ToughAction::Poll {
             label: format!("{label}: renditions"),
             request,
             condition: PollCondition::Processed,
         });
-        if is_kept {
-            // The asset is offered only when its renditions exist. Deleting it while they are generated would fail for
-            // an unrelated reason.
-            acts.push_back(ToughAction::Offer(CreatedContentKind::Asset, path.clone()));
-        }
         path
     }
 
@@ -451,8 +466,7 @@ impl ToughSharedState {
         silence: Duration,
     ) -> Option<ToughAction> {
         let site = if on_publish { self.publish.as_ref()? } else { &self.author };
-        let request =
-            site.build_request("GET", path, ("", &[]), (silence, ResponseRetention::Head));
+        let request = site.build_request("GET", path, ("", &[]), silence, ResponseRetention::Head);
         Some(ToughAction::Send { label: label.to_owned(), request })
     }
 
@@ -474,10 +488,18 @@ impl ToughSharedState {
             "POST",
             path,
             (media_type, body.as_bytes()),
-            (silence, ResponseRetention::Head),
+            silence,
+            ResponseRetention::Head,
         );
         ToughAction::Send { label: label.to_owned(), request }
     }
+}
+
+/// The format of an uploaded asset.
+#[derive(Debug, Clone, Copy)]
+enum ToughAssetFormat {
+    Png,
+    Pdf,
 }
 
 impl ToughServer {
@@ -486,7 +508,8 @@ impl ToughServer {
         method: &'static str,
         path: &str,
         body: (&str, &[u8]),
-        (silence, keep): (Duration, ResponseRetention),
+        silence: Duration,
+        keep: ResponseRetention,
     ) -> TargetRequest {
         let prefix = self.base_url.path_and_query.trim_end_matches('/');
         let path = format!("{prefix}{}", path.replace(':', "%3A"));

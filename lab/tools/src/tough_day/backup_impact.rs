@@ -125,7 +125,7 @@ impl BackupImpactTest {
     /// As [`BackupImpactTest::validate`] and [`ToughDayRun::run`]; [`Error::ProgramFailed`] if a backup fails.
     pub fn run(&self, tough: &ToughDayRun<'_>, tell: &mut dyn FnMut(&str)) -> Result<ReportSheet> {
         self.validate()?;
-        let mut author = ToughAuthor::new(&tough.author_url, &tough.login)?;
+        let mut author = ToughAuthor::new(&tough.author_url, &tough.authorization)?;
         author.create_roots(&tough.run_name)?;
         let outcome = self.measure_backups(tough, &mut author, tell);
         let cleaned =

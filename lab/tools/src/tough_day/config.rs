@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tympan_lab_plan::Error as PlanError;
-use tympan_lab_plan::quantity::parse_duration;
 use tympan_lab_plan::{FileFinding, closest_word};
+use tympan_notation::parse_duration_or_count;
 
 use super::suite::{
     LoadRamp, SUITE_NAMES, ToughLoadMode, ToughPhase, ToughTest, ToughTestKind, find_suite,
@@ -202,14 +202,7 @@ impl ToughConfigReader<'_> {
     /// Parses a duration: with a unit, or as a number of `unit`s.
     fn expect_duration(&mut self, node: &YamlNode, key: &str, unit: Duration) -> Duration {
         let text = self.expect_text(node, key);
-        let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
-        let duration = match text.parse::<u32>() {
-            Ok(number) => Some(unit * number),
-            Err(_) => {
-                days.map(|days| Duration::from_secs(86_400) * days).or_else(|| parse_duration(text))
-            }
-        };
-        duration.unwrap_or_else(|| {
+        parse_duration_or_count(text, unit).unwrap_or_else(|_| {
             self.add_finding(
                 node.line,
                 format!("`{key}` must be a time such as 30s or 1d, not `{text}`"),
@@ -574,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_its_line() {
+    fn every_fault_is_reported_with_its_line() {
         let text = "globals:\n  hots: x\nrunmode:\n  type: fast\n  load: 3\ntests:\n  - add: CreateLiveCopyTest\n  - remove: X\n  - config: \
                     GetTest\nfeeders:\n  - x: 1\nphases:\n  - useconfig: none\n";
         let Err(Error::Plan(PlanError::InvalidFile(findings))) = config_of_yaml(text, "x.yaml")

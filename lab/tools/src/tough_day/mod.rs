@@ -29,7 +29,7 @@ use serde_json::json;
 use tympan_lab_engine::goal::{format_response_time, judge_goals};
 use tympan_lab_engine::live_display::LiveDisplay;
 use tympan_lab_engine::load::probe_client::{ProbeClient, ProbeRequest, ProbeResponse};
-use tympan_lab_engine::load::scripted_fetch::basic_auth_header;
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::load::{
     LoadRun, LoadRunState, VirtualUser, WorkerLoad, processor_count, run_load,
 };
@@ -69,8 +69,8 @@ pub struct ToughDayRun<'a> {
     pub author_url: String,
     /// URL of publish, for tests of publish and for the time until a publication is visible.
     pub publish_url: Option<String>,
-    /// `user:password`.
-    pub login: String,
+    /// The credentials of the user who runs the tests.
+    pub authorization: RequestAuthorization,
     /// The name of the run; all content is created below it.
     pub run_name: String,
     /// If true, created content is retained.
@@ -153,7 +153,7 @@ impl ToughDayRun<'_> {
             }
             test_order(phase)?;
         }
-        let mut author = ToughAuthor::new(&self.author_url, &self.login)?;
+        let mut author = ToughAuthor::new(&self.author_url, &self.authorization)?;
         author.create_roots(&self.run_name)?;
         if self.runs_any_of(&[ToughTestKind::CreateUserTree]) {
             let body = "./jcr%3AprimaryType=rep%3AAuthorizableFolder";
@@ -248,7 +248,7 @@ impl ToughDayRun<'_> {
             author: ToughServer {
                 target: LoadTarget::resolve(url.is_tls, &url.host, url.port)?,
                 base_url: url,
-                headers: vec![basic_auth_header(&self.login)],
+                headers: vec![self.authorization.to_header()],
             },
             publish,
             run_name: self.run_name.clone(),
@@ -550,11 +550,11 @@ struct ToughAuthor {
 }
 
 impl ToughAuthor {
-    fn new(url: &str, login: &str) -> Result<Self> {
+    fn new(url: &str, authorization: &RequestAuthorization) -> Result<Self> {
         Ok(Self {
             base_url: AbsoluteUrl::parse(url.trim_end_matches('/'))?,
             client: ProbeClient::new(Duration::from_secs(60)),
-            headers: vec![basic_auth_header(login)],
+            headers: vec![authorization.to_header()],
         })
     }
 

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told_with_its_line() {
+    fn what_is_not_understood_is_reported_with_its_line() {
         for (text, line) in [
             ("a: 1\n\tb: 2", 2),
             ("a: 1\n   b: 2", 2),

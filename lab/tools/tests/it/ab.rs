@@ -211,7 +211,7 @@ fn a_table_in_html_has_the_same_figures_and_the_attributes_given() {
 }
 
 #[test]
-fn how_far_a_long_run_has_come_is_told_as_ab_tells_it() {
+fn the_progress_of_a_long_run_is_reported_as_ab_reports_it() {
     let origin = OriginServer::start_constant(OriginResponse::html("x"));
     let told = |ab: AbOptions| {
         let words = Arc::new(Mutex::new(Vec::new()));
@@ -234,7 +234,7 @@ fn how_far_a_long_run_has_come_is_told_as_ab_tells_it() {
 }
 
 #[test]
-fn single_requests_are_told_as_loudly_as_it_is_asked_for_and_without_secrets() {
+fn single_requests_are_logged_as_verbosely_as_requested_and_without_secrets() {
     let origin = OriginServer::start(|seen| match seen.target.as_str() {
         "/" => OriginResponse::html("x").with_header("Set-Cookie", "id=geheim"),
         _ => OriginResponse::with_status(404),

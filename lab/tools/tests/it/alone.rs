@@ -1,5 +1,6 @@
 //! Components of a page alone, beside the page.
 
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_tools::component_profile::ComponentProfileOptions;
 use tympan_lab_tools::isolated_component;
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
@@ -15,7 +16,7 @@ fn profile(url: String, login: Option<&str>) -> ComponentProfileOptions {
     ComponentProfileOptions {
         url,
         headers: Vec::new(),
-        login: login.map(str::to_owned),
+        authorization: login.map(RequestAuthorization::basic),
         request_count: 3,
     }
 }

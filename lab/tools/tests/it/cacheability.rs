@@ -134,7 +134,7 @@ fn a_walk_stays_within_its_limits() {
 }
 
 #[test]
-fn a_start_that_does_not_answer_is_an_error_and_a_page_that_does_not_is_told() {
+fn a_start_that_does_not_answer_is_an_error_and_a_page_that_does_not_is_reported() {
     let dead = tympan_testkit::origin_server::refusing_addr();
     let lost = CrawlOptions { start_url: format!("http://{dead}/"), ..crawl(&sinful()) };
     assert!(!survey_cacheability(&lost).unwrap_err().is_usage());

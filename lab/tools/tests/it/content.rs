@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_tools::Result;
 use tympan_lab_tools::content_generator::{
-    AuthorContentSink, AuthorLogin, ContentItem, ContentSink, ContentSpec, ContentTotals,
-    CountingContentSink, MAX_CHILDREN,
+    AuthorContentSink, ContentItem, ContentSink, ContentSpec, ContentTotals, CountingContentSink,
+    MAX_CHILDREN,
 };
 use tympan_testkit::origin_server::{OriginResponse, OriginServer};
 
@@ -135,7 +136,7 @@ fn sums_tell_counts_and_bytes_per_increment() {
 }
 
 #[test]
-fn a_wish_that_cannot_be_is_refused() {
+fn an_impossible_request_is_refused() {
     for wish in [
         ContentSpec { name: "a/b".to_owned(), ..wish() },
         ContentSpec { name: String::new(), ..wish() },
@@ -153,10 +154,11 @@ fn a_wish_that_cannot_be_is_refused() {
 #[test]
 fn an_author_hears_forms_and_files_with_credentials() {
     let origin = OriginServer::start_constant(OriginResponse::with_status(201));
-    let login = AuthorLogin { user: "admin".to_owned(), password: "s3cret".to_owned() };
-    assert!(!format!("{login:?}").contains("s3cret"));
+    let login = RequestAuthorization::basic("admin:s3cret");
+    let debug = format!("{login:?}");
+    assert!(!debug.contains("s3cret") && !debug.contains("YWRtaW46"), "{debug}");
     let url = format!("http://{}", origin.addr());
-    let mut author = AuthorContentSink::new(&url, &login, Duration::from_secs(60)).unwrap();
+    let mut author = AuthorContentSink::new(&url, login, Duration::from_secs(60)).unwrap();
     wish().store_all(&mut author, &mut |_, _| ()).unwrap();
     let seen = origin.requests();
     let targets: Vec<&str> = seen.iter().map(|seen| seen.target.as_str()).collect();
@@ -186,9 +188,9 @@ fn an_author_that_refuses_ends_it_with_its_reason() {
         true => OriginResponse::with_status(403).with_body("no\n right"),
         false => OriginResponse::with_status(200),
     });
-    let login = AuthorLogin { user: "x".to_owned(), password: "y".to_owned() };
+    let login = RequestAuthorization::basic("x:y");
     let url = format!("http://{}", origin.addr());
-    let mut author = AuthorContentSink::new(&url, &login, Duration::from_secs(60)).unwrap();
+    let mut author = AuthorContentSink::new(&url, login, Duration::from_secs(60)).unwrap();
     let error = wish().store_all(&mut author, &mut |_, _| ()).unwrap_err().to_string();
     assert!(error.contains("status 403: no right"), "{error}");
     assert_eq!(origin.request_count_for("/content/lab/p3"), 0);

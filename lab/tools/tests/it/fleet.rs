@@ -399,7 +399,7 @@ fn a_load_without_all_its_agents_does_not_begin() {
 }
 
 #[test]
-fn a_program_that_is_no_agent_is_told() {
+fn a_program_that_is_no_agent_is_reported() {
     let place = AgentPlacement::Local { program: "true".into() };
     let fleet = AgentFleet {
         placements: vec![place],

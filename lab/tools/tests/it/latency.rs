@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_tools::component_profile::{
     ComponentProfileOptions, profile_components as components,
 };
@@ -13,7 +14,7 @@ fn pages(origin: &OriginServer, path: &str) -> SloCheck {
         urls: vec![format!("http://{}{path}", origin.addr())],
         sample_count: 100,
         headers: Vec::new(),
-        login: None,
+        authorization: None,
         cache_bypass: None,
         admin_url: None,
     }
@@ -49,7 +50,10 @@ fn start(millis: u32, others: u64) -> OriginServer {
 #[test]
 fn the_goal_is_judged_by_the_servers_clock_with_all_conditions_checked() {
     let origin = start(80, 1);
-    let asked = SloCheck { login: Some("admin:secret".to_owned()), ..pages(&origin, "/a.html") };
+    let asked = SloCheck {
+        authorization: Some(RequestAuthorization::basic("admin:secret")),
+        ..pages(&origin, "/a.html")
+    };
     let sheet = slo(&asked).unwrap();
     assert_eq!(held(&sheet.json_result), [Some(true); 5], "{}", sheet.to_plain_text());
     assert_eq!(
@@ -67,7 +71,7 @@ fn the_goal_is_judged_by_the_servers_clock_with_all_conditions_checked() {
 }
 
 #[test]
-fn what_does_not_hold_is_told_and_makes_it_not_comparable() {
+fn what_does_not_hold_is_reported_and_makes_it_not_comparable() {
     // Fragments from the cache, and three requests for each of ours.
     let origin = start(80, 3);
     let sheet = slo(&pages(&origin, "/a.html?x=1")).unwrap();
@@ -127,7 +131,7 @@ fn what_answers_do_not_tell_is_read_from_the_servers_metrics() {
     let sheet = slo(&pages(&origin, "/a.html")).unwrap();
     assert_eq!(held(&sheet.json_result)[2], Some(false), "{}", sheet.to_plain_text());
     assert!(
-        sheet.to_plain_text().contains("1 answers came from the server's memory"),
+        sheet.to_plain_text().contains("1 responses came from the server's memory"),
         "{}",
         sheet.to_plain_text()
     );
@@ -162,7 +166,7 @@ fn components_are_a_tree_of_the_servers_times() {
     let asked = ComponentProfileOptions {
         url,
         headers: Vec::new(),
-        login: Some("admin:x".to_owned()),
+        authorization: Some(RequestAuthorization::basic("admin:x")),
         request_count: 3,
     };
     let sheet = components(&asked).unwrap();
@@ -172,14 +176,14 @@ fn components_are_a_tree_of_the_servers_times() {
     assert_eq!((&rows[1]["depth"], &rows[1]["total_us"]), (&1.into(), &620.into()));
     assert!(sheet.to_plain_text().contains("  /apps/nav.j2 /en/nav"), "{}", sheet.to_plain_text());
     // Without a login there is what the header says.
-    let sheet = components(&ComponentProfileOptions { login: None, ..asked }).unwrap();
+    let sheet = components(&ComponentProfileOptions { authorization: None, ..asked }).unwrap();
     assert_eq!(sheet.json_result["components"][0]["script"], "db");
     let silent = OriginServer::start_constant(OriginResponse::html("x"));
     let url = format!("http://{}/", silent.addr());
     let sheet = components(&ComponentProfileOptions {
         url,
         headers: Vec::new(),
-        login: None,
+        authorization: None,
         request_count: 1,
     })
     .unwrap();

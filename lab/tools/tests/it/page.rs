@@ -69,7 +69,7 @@ fn a_page_is_fetched_with_everything_it_needs() {
 }
 
 #[test]
-fn credentials_are_told_to_no_other_server() {
+fn credentials_are_sent_to_no_other_server() {
     let other = OriginServer::start(|seen| match seen.target.as_str() {
         "/style.css" => OriginResponse::with_status(200)
             .with_header("Content-Type", "text/css")

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tympan_lab_engine::live_display::{LiveDisplay, LiveDisplayMode};
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::plan_run::{LoadAmount, LoadOffer, RunOptions};
 use tympan_lab_engine::report::report_sheet::ReportSheet;
 use tympan_lab_plan::TestPlan;
@@ -420,7 +421,7 @@ fn components_are_tried_at_their_average_and_their_peak() {
 fn proof(origin: &OriginServer) -> upload::UploadTrial {
     upload::UploadTrial {
         folder_url: format!("http://{}/content/dam/lab/", origin.addr()),
-        login: Some("admin:secret".to_owned()),
+        authorization: Some(RequestAuthorization::basic("admin:secret")),
         headers: Vec::new(),
         // 20 a second.
         workload_goal: UploadWorkload {

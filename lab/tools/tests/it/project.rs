@@ -142,7 +142,7 @@ fn the_page_holds_phases_use_cases_and_the_four_sections() {
 }
 
 #[test]
-fn every_fault_of_a_project_is_told_with_its_line() {
+fn every_fault_of_a_project_is_reported_with_its_line() {
     let text = PROJECT
         .replace("knowledge = \"done\"", "knowing = \"done\"")
         .replace("kpi = \"rate\"", "kpi = \"speed\"")

@@ -39,7 +39,7 @@ fn entries_and_exits_are_joined_by_their_number() {
 
 /// AEM as a Cloud Service gives one log of several instances, each of which counts its own requests.
 #[test]
-fn requests_of_several_instances_in_one_log_are_told_apart() {
+fn requests_of_several_instances_in_one_log_are_distinguished() {
     let log = "\
 21/Nov/2026:00:50:16 +0000 [7] -> GET /a.html HTTP/1.1 [cm-p1-e1-aem-publish-1]
 21/Nov/2026:00:50:16 +0000 [7] -> GET /b.html HTTP/1.1 [cm-p1-e1-aem-publish-2]

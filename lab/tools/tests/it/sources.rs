@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tympan_lab_engine::measurement::summariser::parse_summary_line;
-use tympan_lab_plan::quantity::parse_duration;
 use tympan_lab_tools::calculator::{
     CacheHitRatio, SpeedupBounds, UploadWorkload, VisitorLoad, backup_cost, peak_factor,
 };
 use tympan_lab_tools::metric_comparison::{
     BetterDirection, ComparisonVerdict, compare_series, trimmed_mean,
 };
+use tympan_notation::parse_duration;
 
 /// Source 003: largest response time, requests per second, KB per second of 20 runs.
 const STAGING: [[f64; 3]; 20] = [
@@ -219,7 +219,9 @@ fn visitors_become_a_rate_and_a_concurrency() {
         response_time: Duration::ZERO,
     };
     assert!(
-        unknown.to_string().ends_with("in flight  unknown: give the response time with --resp")
+        unknown
+            .to_string()
+            .ends_with("in flight  unknown: give the response time with --response-time")
     );
     let users = |users, response| VisitorLoad {
         user_count: users,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tympan_lab_plan::quantity::parse_duration;
 use tympan_lab_tools::metric_comparison::{BetterDirection, ComparisonVerdict, compare_series};
 use tympan_lab_tools::paired_run::{PairedRunOptions, measure_pairs};
 use tympan_lab_tools::program::{MeasuredProgram, OutputMetric, ProgramMeasurement};
@@ -10,6 +9,7 @@ use tympan_lab_tools::sweep::{
     SweepObjective, SweepParameter, SweepRow, SweepSetting, SweepTable, format_stopwatch, run_sweep,
 };
 use tympan_lab_tools::tuning::{TuningOptions, run_tuning};
+use tympan_notation::parse_duration;
 
 const FASTER: SweepObjective =
     SweepObjective { better_direction: BetterDirection::Lower, uses_metric: false };

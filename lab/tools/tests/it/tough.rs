@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tympan_lab_engine::live_display::{LiveDisplay, LiveDisplayMode};
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::report::report_sheet::ReportSheet;
 use tympan_lab_tools::program::{MeasuredProgram, OutputMetric};
 use tympan_lab_tools::tough_day::backup_impact::BackupImpactTest;
@@ -82,7 +83,7 @@ fn tough(origin: &OriginServer, config: ToughConfig) -> ToughDayRun<'static> {
         config,
         author_url: format!("http://{}", origin.addr()),
         publish_url: Some(format!("http://{}", origin.addr())),
-        login: "admin:admin".to_owned(),
+        authorization: RequestAuthorization::basic("admin:admin"),
         run_name: "run-1".to_owned(),
         keeps_content: false,
         upload_picture: Some(b"\x89PNG picture".to_vec()),
@@ -433,7 +434,7 @@ fn pages_look_like_those_of_the_author_or_as_the_file_says() {
 }
 
 #[test]
-fn what_was_never_there_is_told() {
+fn what_was_never_there_is_reported() {
     let (origin, _) = author();
     // A publisher that shows nothing.
     let publish = OriginServer::start(|_| OriginResponse::with_status(404));

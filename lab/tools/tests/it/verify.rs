@@ -107,7 +107,7 @@ fn a_page_that_differs_from_itself_is_unstable_not_changed() {
 }
 
 #[test]
-fn a_site_that_does_not_answer_is_told_and_nothing_is_called_the_same() {
+fn a_site_that_does_not_answer_is_reported_and_nothing_is_called_the_same() {
     let before = OriginServer::start_constant(OriginResponse::html("x"));
     let mut verify = verify(&before, &before);
     verify.after_url = format!("http://{}", refusing_addr());
@@ -215,7 +215,7 @@ fn answers_to_what_writes_are_changes_even_if_a_repeat_differs() {
 }
 
 #[test]
-fn both_sites_of_a_plan_get_the_same_rows_and_faults_are_told() {
+fn both_sites_of_a_plan_get_the_same_rows_and_faults_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.csv");
     std::fs::write(&path, "name\na\nb\nc\nd\n").unwrap();

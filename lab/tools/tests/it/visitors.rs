@@ -19,7 +19,7 @@ fn line(second: u32, client: u32, request: &str, status: u16) -> String {
     )
 }
 
-/// Reads a text as a plan of our own, as `tympan lab run` does.
+/// Reads a text as a plan of our own, as `tympan lab load run` does.
 fn own_plan(text: &str) -> TestPlan {
     TestPlan::parse(text.as_bytes(), "plan.toml", std::path::PathBuf::new()).unwrap()
 }

@@ -12,7 +12,7 @@ use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say}
 use super::load_run::{parse_headers, read_bytes};
 use super::log_watch::WatchedLogs;
 use super::{lab_fault, write_text};
-use crate::args::LabAbArgs;
+use crate::args::ab::LabAbArgs;
 
 /// Prints a message of ab during a run: progress goes to standard error, which may be closed.
 fn print_ab_message(message: ab::AbMessage<'_>) {
@@ -132,7 +132,7 @@ pub(super) fn run_ab(arguments: &LabAbArgs) -> CommandOutcome {
 fn print_ab_details(run: &ab::AbRun, arguments: &LabAbArgs) {
     if run.length_mismatch_count() > 0 && !arguments.strict_ab {
         say!(
-            "\nLength varies: {} answers; ab would call them failed (--strict-ab)",
+            "\nLength varies: {} responses; ab would call them failed (--strict-ab)",
             run.length_mismatch_count()
         );
     }

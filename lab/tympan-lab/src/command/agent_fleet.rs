@@ -17,8 +17,10 @@ use super::load_run::{load_plan, print_omitted_elements};
 use super::log_watch::WatchedLogs;
 use super::run_folder::RunRecorder;
 use super::{RunReportOptions, conclude_run, duration_from_text, lab_fault, read_goals, read_text};
+use crate::args::LabOutputArgs;
 use crate::args::fleet::{AgentDataDivision, LabAgentArgs, LabAgentsArgs};
-use crate::args::{LabJmeterArgs, LabOutputArgs, LabRunArgs};
+use crate::args::jmeter::LabJmeterArgs;
+use crate::args::load::LabRunArgs;
 
 /// The default time until all agents must be connected.
 const AGENT_START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -150,7 +152,7 @@ fn print_agent_address(listener: &TcpListener, token: Option<&FleetToken>) {
     let Ok(address) = listener.local_addr() else { return };
     match token {
         Some(token) => eprintln!(
-            "start agents with: TYMPAN_LAB_TOKEN={} tympan lab agent {address}",
+            "start agents with: TYMPAN_LAB_TOKEN={} tympan lab load agent {address}",
             token.reveal()
         ),
         None => eprintln!("agents connect to {address}"),

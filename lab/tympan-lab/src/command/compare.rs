@@ -14,7 +14,7 @@ use tympan_lab_tools::program::MeasuredProgram;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::{lab_fault, read_text, tune};
-use crate::args::analysis::LabCompareArgs;
+use crate::args::read::LabCompareArgs;
 
 pub(super) fn run_compare(arguments: &LabCompareArgs) -> CommandOutcome {
     let rows = match arguments.runs {

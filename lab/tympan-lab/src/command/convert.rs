@@ -9,7 +9,7 @@ use tympan_terminal::{CommandFault, CommandOutcome, say};
 
 use super::load_run::parse_properties;
 use super::{lab_fault, write_text};
-use crate::args::analysis::{LabConvertArgs, LabExportArgs};
+use crate::args::plan::{LabConvertArgs, LabExportArgs};
 
 pub(super) fn convert_plan(arguments: &LabConvertArgs) -> CommandOutcome {
     let plan = TestPlan::load(&arguments.plan).map_err(lab_fault)?;

@@ -23,9 +23,9 @@ use super::{
     RunReportOptions, conclude_run, duration_from_text, lab_fault, open_file, read_goals,
     write_text,
 };
-use crate::args::{
-    LabCacheRatioArgs, LabCheckArgs, LabLogArgs, LabReportArgs, LabUploadGoalArgs, LabUsersArgs,
-};
+use crate::args::estimate::{LabUploadGoalArgs, LabUsersArgs};
+use crate::args::plan::LabCheckArgs;
+use crate::args::read::{LabCacheRatioArgs, LabLogArgs, LabReportArgs};
 
 pub(super) fn check_plans(arguments: &LabCheckArgs) -> CommandOutcome {
     let mut problems = 0;
@@ -375,24 +375,24 @@ pub(super) fn print_cache_ratio(arguments: &LabCacheRatioArgs) -> CommandOutcome
         );
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.access.is_empty() || arguments.request.is_empty() {
+    if arguments.access_log.is_empty() || arguments.request_log.is_empty() {
         return Err(CommandFault::usage(
-            "give logs with --access and --request, or counts with --total and --reached",
+            "give logs with --access-log and --request-log, or counts with --total and --reached",
         ));
     }
     let mut report = CacheReachReport::default();
     let mut malformed = 0;
-    for path in &arguments.access {
+    for path in &arguments.access_log {
         let name = path.display().to_string();
         malformed += report.add_access_log(&mut open_file(path)?, &name).map_err(lab_fault)?;
     }
-    for path in &arguments.request {
+    for path in &arguments.request_log {
         let name = path.display().to_string();
         malformed += report.add_request_log(&mut open_file(path)?, &name).map_err(lab_fault)?;
     }
     if report.total_requests == 0 {
         return Err(CommandFault::usage(
-            "--access contains no line of an access.log, so there is no ratio",
+            "--access-log contains no line of an access.log, so there is no ratio",
         ));
     }
     say!("{}", report.cache_ratio());
@@ -429,14 +429,14 @@ fn print_ratio_table(name: &str, rows: &BTreeMap<String, (u64, u64)>) {
 }
 
 pub(super) fn calculate_users(arguments: &LabUsersArgs) -> CommandOutcome {
-    let every = duration_from_text(&arguments.every)?;
+    let every = duration_from_text(&arguments.interval)?;
     if every.is_zero() {
-        return Err(CommandFault::usage("--every must be a time above 0"));
+        return Err(CommandFault::usage("--interval must be a time above 0"));
     }
     let users = calculator::VisitorLoad {
         user_count: arguments.users,
         request_interval: every,
-        response_time: duration_from_text(&arguments.resp)?,
+        response_time: duration_from_text(&arguments.response_time)?,
     };
     say!("{users}");
     Ok(ExitCode::SUCCESS)

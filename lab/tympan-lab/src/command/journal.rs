@@ -14,12 +14,11 @@ use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE, say};
 
 use super::load_run::plan_run_from_args;
 use super::{lab_fault, read_text, write_text};
-use crate::args::analysis::{
-    JournalAddArgs, JournalShowArgs, LabAnalysisCommand, LabJournalArgs, LabJournalCommand,
-    LabReplayArgs,
-};
+use crate::args::ab::LabAbArgs;
 use crate::args::fleet::{AgentDataDivision, LabAgentsArgs};
-use crate::args::{LabAbArgs, LabCommand, LabGetArgs, LabRunArgs};
+use crate::args::load::{LabGetArgs, LabLoadCommand, LabReplayArgs, LabRunArgs};
+use crate::args::tune::{JournalAddArgs, JournalShowArgs, LabJournalArgs, LabJournalCommand};
+use crate::args::{LabCommand, expand_flat_name};
 
 pub(super) fn run_journal_command(arguments: &LabJournalArgs) -> CommandOutcome {
     match (&arguments.verb, &arguments.file) {
@@ -68,11 +67,13 @@ fn add_journal_step(arguments: &JournalAddArgs) -> CommandOutcome {
         ["tympan", "lab", rest @ ..] | ["lab", rest @ ..] => rest,
         all => all,
     };
+    let words =
+        expand_flat_name(words.iter().map(|word| (*word).to_owned()).collect::<Vec<String>>());
     let parsed =
-        StepArgs::try_parse_from(words).map_err(|error| CommandFault::usage(error.to_string()))?;
+        StepArgs::try_parse_from(&words).map_err(|error| CommandFault::usage(error.to_string()))?;
     let load_settings = load_command_settings(&parsed.lab)?;
-    let is_ab = matches!(parsed.lab, LabCommand::Ab(_));
-    let mut words: Vec<String> = words.iter().map(|argument| (*argument).to_owned()).collect();
+    let is_ab = matches!(parsed.lab, LabCommand::Ab(_) | LabCommand::Load(LabLoadCommand::Ab(_)));
+    let mut words = words;
     if !is_ab && !words.iter().any(|argument| argument == "--json") {
         words.push("--json".to_owned());
     }
@@ -257,7 +258,7 @@ impl LoadCommandSettings {
         self.add_optional("rate", run.rate.as_ref());
         self.add_optional("users", run.users.as_ref());
         if run.rate.is_some() || run.users.is_some() {
-            self.add("time", run.lasts.as_deref().unwrap_or("1m"));
+            self.add("time", run.duration.as_deref().unwrap_or("1m"));
         }
         self.add_optional("seed", run.seed.as_ref());
         if !left_out.is_empty() {
@@ -284,10 +285,12 @@ impl LoadCommandSettings {
 fn load_command_settings(lab: &LabCommand) -> Result<BTreeMap<String, String>, CommandFault> {
     let mut settings = LoadCommandSettings::default();
     match lab {
-        LabCommand::Get(get) => settings.add_get(get)?,
-        LabCommand::Ab(ab) => settings.add_ab(ab)?,
-        LabCommand::Run(run) => settings.add_run(run)?,
-        LabCommand::Proof(LabAnalysisCommand::Replay(replay)) => settings.add_replay(replay)?,
+        LabCommand::Get(get) | LabCommand::Load(LabLoadCommand::Get(get)) => {
+            settings.add_get(get)?;
+        }
+        LabCommand::Ab(ab) | LabCommand::Load(LabLoadCommand::Ab(ab)) => settings.add_ab(ab)?,
+        LabCommand::Load(LabLoadCommand::Run(run)) => settings.add_run(run)?,
+        LabCommand::Load(LabLoadCommand::Replay(replay)) => settings.add_replay(replay)?,
         _ => {
             return Err(CommandFault::usage(
                 "a step is measured with `get`, `ab`, `run` or `replay`; other commands are not supported yet",

@@ -9,7 +9,6 @@ use tympan_lab_engine::live_display::LiveDisplay;
 use tympan_lab_engine::plan_run::{LoadAmount, LoadOffer, RunOptions};
 use tympan_lab_engine::report::report_sheet::ReportSheet;
 use tympan_lab_plan::goal::LoadGoal;
-use tympan_lab_plan::quantity::parse_size;
 use tympan_lab_plan::{TestPlan, parse_rate};
 use tympan_lab_tools::component_profile::ComponentProfileOptions;
 use tympan_lab_tools::phase::outage::{OutageOptions, OutageSwitch};
@@ -17,13 +16,14 @@ use tympan_lab_tools::phase::{
     LiveDisplayFactory, breakpoint, component, endurance, error_trial, go_live,
 };
 use tympan_lab_tools::{isolated_component, phase};
+use tympan_notation::ByteSize;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::log_watch::WatchedLogs;
 use super::run_folder::{create_run_folder, metrics_source};
 use super::{duration_from_text, lab_fault, open_file, read_goals, write_text};
 use crate::args::LabOutputArgs;
-use crate::args::phases::{
+use crate::args::limit::{
     LabBreakpointArgs, LabComponentArgs, LabEndureArgs, LabErrorsArgs, LabGoliveArgs,
     PhaseLoadArgs, PhasePlanArgs,
 };
@@ -35,7 +35,7 @@ pub(super) fn run_breakpoint(arguments: &LabBreakpointArgs) -> CommandOutcome {
     }
     let search = breakpoint::BreakpointSearch {
         start_level: arguments.from,
-        steps_are_users: arguments.users,
+        steps_are_users: arguments.steps_are_users(),
         growth,
         min_step_duration: parse_positive_duration("--dwell", &arguments.dwell)?,
         is_step_duration_fixed: arguments.exact_dwell,
@@ -90,7 +90,7 @@ pub(super) fn run_go_live(arguments: &LabGoliveArgs) -> CommandOutcome {
     if !(arguments.factor.is_finite() && arguments.factor > 0.0) {
         return Err(CommandFault::usage("--factor must be a number above 0"));
     }
-    let hold = parse_positive_duration("--hold", &arguments.hold)?;
+    let hold = parse_positive_duration("--duration", &arguments.duration)?;
     let soft = arguments.soft.as_deref().map(parse_percent).transpose()?;
     run_phase_test(&arguments.subject, |subject, goals, tell| {
         let goals = if goals.is_empty() { go_live::default_launch_goals() } else { goals };
@@ -131,8 +131,8 @@ pub(super) fn run_error_test(arguments: &LabErrorsArgs) -> CommandOutcome {
             let (origin, page) = split_url(site);
             let upload = arguments.upload.as_deref();
             let upload = upload.map(|path| (path, arguments.upload_size.as_str()));
-            let is_size =
-                parse_size(&arguments.upload_size).is_some_and(|size| size <= MAX_UPLOAD_BYTES);
+            let size = arguments.upload_size.parse().map(ByteSize::as_bytes);
+            let is_size = size.is_ok_and(|size| size <= MAX_UPLOAD_BYTES);
             if upload.is_some() && !is_size {
                 return Err(CommandFault::usage(format!(
                     "--upload-size `{}` is not a size such as `64 MiB`, at most 1024 MiB",
@@ -205,8 +205,8 @@ fn measure_all_components(arguments: &LabComponentArgs) -> CommandOutcome {
     let profile = ComponentProfileOptions {
         url: url.clone(),
         headers: super::load_run::parse_headers(&arguments.asker.headers)?,
-        login: arguments.asker.login.clone(),
-        request_count: arguments.samples,
+        authorization: super::request_authorization(&arguments.asker.credentials)?,
+        request_count: arguments.requests,
     };
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
     let mut sheet = isolated_component::measure_components_alone(&profile).map_err(lab_fault)?;
@@ -228,7 +228,7 @@ pub(super) fn run_component_test(arguments: &LabComponentArgs) -> CommandOutcome
         urls: arguments.urls.clone(),
         average_rate: of(&arguments.avg)?,
         peak_rate: of(&arguments.peak)?,
-        hold_duration: parse_positive_duration("--hold", &arguments.hold)?,
+        hold_duration: parse_positive_duration("--duration", &arguments.duration)?,
         goals: read_goals(arguments.kept.output.goals.as_deref())?,
         metrics_source: metrics_source(&arguments.watched),
     };
@@ -358,7 +358,7 @@ pub(super) fn target_properties(
 }
 
 fn offer_from_args(load: &PhaseLoadArgs) -> Result<LoadOffer, CommandFault> {
-    load_offer(load.rate.as_deref(), load.users, ("--for", &load.lasts))
+    load_offer(load.rate.as_deref(), load.users, ("--duration", &load.duration))
 }
 
 /// Returns a load of visits per second, or of users; the time is the name of an argument and its value.

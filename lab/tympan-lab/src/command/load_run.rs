@@ -17,10 +17,10 @@ use super::log_watch::WatchedLogs;
 use super::page_latency::read_addresses;
 use super::run_folder::RunRecorder;
 use super::{RunReportOptions, conclude_run, duration_from_text, lab_fault, read_goals, read_text};
-use crate::args::{
-    ArrivalDistribution, LabGetArgs, LabJmeterArgs, LabOutputArgs, LabReportArgs, LabRunArgs,
-    RunFolderArgs,
-};
+use crate::args::jmeter::LabJmeterArgs;
+use crate::args::load::{ArrivalDistribution, LabGetArgs, LabRunArgs};
+use crate::args::read::LabReportArgs;
+use crate::args::{LabOutputArgs, RunFolderArgs};
 
 pub(super) fn parse_headers(texts: &[String]) -> Result<Vec<(String, String)>, CommandFault> {
     texts
@@ -154,11 +154,11 @@ pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<RunOptions, C
             true => Some(super::load_phase::load_offer(
                 arguments.rate.as_deref(),
                 arguments.users,
-                ("--for", arguments.lasts.as_deref().unwrap_or("1m")),
+                ("--duration", arguments.duration.as_deref().unwrap_or("1m")),
             )?),
-            false if arguments.lasts.is_some() => {
+            false if arguments.duration.is_some() => {
                 return Err(CommandFault::usage(
-                    "--for is the duration of a load of --rate or --users; the plan itself defines how long \
+                    "--duration is the duration of a load of --rate or --users; the plan itself defines how long \
                      its own load lasts",
                 ));
             }
@@ -192,7 +192,7 @@ fn new_run_mark(is_marked: bool) -> Option<String> {
 pub(super) fn load_plan(path: &Path, classes: &[String]) -> Result<TestPlan, CommandFault> {
     TestPlan::load_without_classes(path, classes).map_err(|error| match &error {
         Error::InvalidFile(findings) if !element_classes(findings).is_empty() => CommandFault::usage(format!(
-            "{error}; `tympan lab check --explain` lists the elements of the plan. Disable what cannot be \
+            "{error}; `tympan lab plan check --explain` lists the elements of the plan. Disable what cannot be \
              run, or leave it out: --allow-ignore {}",
             element_classes(findings).join(" --allow-ignore ")
         )),

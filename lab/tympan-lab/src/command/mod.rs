@@ -3,7 +3,6 @@
 
 mod ab;
 mod agent_fleet;
-mod analysis;
 mod compare;
 mod convert;
 mod evaluation;
@@ -18,6 +17,7 @@ mod site_traffic;
 mod tough;
 mod tune;
 mod upload;
+mod verify;
 
 use std::fs::File;
 use std::io::{BufReader, IsTerminal as _};
@@ -25,26 +25,34 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
 use tympan_lab_engine::goal::GoalResult;
 use tympan_lab_engine::live_display::{LiveDisplay, LiveDisplayMode};
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::measurement::RunResults;
 use tympan_lab_engine::measurement::log_watch_result::LogWatchResult;
 use tympan_lab_engine::report::RunReport;
 use tympan_lab_engine::{goal, report};
 use tympan_lab_plan::goal::LoadGoal;
-use tympan_lab_plan::quantity::parse_duration;
+use tympan_notation::parse_duration;
 use tympan_terminal::{
     CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say, start_logging,
 };
 
 use self::log_watch::WatchedLogs;
-use crate::args::{LabArgs, LabCommand, LabOutputArgs};
+use crate::args::author::LabAuthorCommand;
+use crate::args::estimate::LabEstimateCommand;
+use crate::args::limit::LabLimitCommand;
+use crate::args::load::LabLoadCommand;
+use crate::args::page::LabPageCommand;
+use crate::args::plan::LabPlanCommand;
+use crate::args::read::LabReadCommand;
+use crate::args::tune::LabTuneCommand;
+use crate::args::{LabArgs, LabCommand, LabLoginArgs, LabOutputArgs};
 
 /// Runs the command that the arguments of this process name, prints its fault if it fails, and returns the exit code.
 #[must_use]
 pub fn run_program() -> ExitCode {
-    let lab = LabArgs::parse().command;
+    let lab = LabArgs::parse_process().command;
     match start_logging(None).and_then(|()| run_lab_command(lab)) {
         Ok(code) => code,
         Err(fault) => {
@@ -59,33 +67,105 @@ fn run_lab_command(lab: LabCommand) -> CommandOutcome {
         LabCommand::Get(arguments) => load_run::run_get(&arguments),
         LabCommand::Ab(arguments) => ab::run_ab(&arguments),
         LabCommand::Jmeter(arguments) => load_run::run_jmeter(&arguments),
-        LabCommand::Run(arguments) => load_run::run_plan_command(&arguments),
-        LabCommand::Check(arguments) => evaluation::check_plans(&arguments),
-        LabCommand::Slo(arguments) => page_latency::run_slo(&arguments),
-        LabCommand::Agent(arguments) => agent_fleet::run_agent(&arguments),
         LabCommand::Report(arguments) => evaluation::report_results(&arguments),
-        LabCommand::Log(arguments) => evaluation::summarize_request_log(&arguments),
-        LabCommand::CacheRatio(arguments) => evaluation::print_cache_ratio(&arguments),
-        LabCommand::Users(arguments) => evaluation::calculate_users(&arguments),
-        LabCommand::UploadGoal(arguments) => evaluation::calculate_upload_goal(&arguments),
-        LabCommand::Proof(command) => analysis::run_analysis_command(&command),
-        LabCommand::Breakpoint(arguments) => load_phase::run_breakpoint(&arguments),
-        LabCommand::Endure(arguments) => load_phase::run_endurance(&arguments),
-        LabCommand::Golive(arguments) => load_phase::run_go_live(&arguments),
-        LabCommand::Errors(arguments) => load_phase::run_error_test(&arguments),
-        LabCommand::Component(arguments) => load_phase::run_component_test(&arguments),
-        LabCommand::Page(arguments) => page_latency::run_page_measurement(&arguments),
-        LabCommand::Components(arguments) => page_latency::run_component_measurement(&arguments),
-        LabCommand::Upload(arguments) => upload::run_upload_test(&arguments),
-        LabCommand::Tough(arguments) => tough::run_tough(&arguments),
-        LabCommand::BackupImpact(arguments) => tough::run_backup_impact(&arguments),
-        LabCommand::Other(words) => {
-            let subcommand = words.first().map_or("", String::as_str);
-            Err(CommandFault::usage(format!(
-                "`tympan lab` has no command `{subcommand}`; `tympan lab --help` lists the commands"
-            )))
-        }
+        LabCommand::Load(command) => run_load_command(command),
+        LabCommand::Plan(command) => run_plan_command(&command),
+        LabCommand::Limit(command) => run_limit_command(&command),
+        LabCommand::Page(command) => run_page_command(&command),
+        LabCommand::Read(command) => run_read_command(&command),
+        LabCommand::Tune(command) => run_tune_command(&command),
+        LabCommand::Author(command) => run_author_command(&command),
+        LabCommand::Estimate(command) => run_estimate_command(&command),
     }
+}
+
+fn run_load_command(command: LabLoadCommand) -> CommandOutcome {
+    match command {
+        LabLoadCommand::Get(arguments) => load_run::run_get(&arguments),
+        LabLoadCommand::Ab(arguments) => ab::run_ab(&arguments),
+        LabLoadCommand::Jmeter(arguments) => load_run::run_jmeter(&arguments),
+        LabLoadCommand::Run(arguments) => load_run::run_plan_command(&arguments),
+        LabLoadCommand::Replay(arguments) => site_traffic::run_replay(&arguments),
+        LabLoadCommand::Agent(arguments) => agent_fleet::run_agent(&arguments),
+    }
+}
+
+fn run_plan_command(command: &LabPlanCommand) -> CommandOutcome {
+    match command {
+        LabPlanCommand::Check(arguments) => evaluation::check_plans(arguments),
+        LabPlanCommand::Convert(arguments) => convert::convert_plan(arguments),
+        LabPlanCommand::Export(arguments) => convert::export_plan(arguments),
+        LabPlanCommand::Record(arguments) => site_traffic::run_recorder(arguments),
+        LabPlanCommand::Profile(arguments) => site_traffic::run_profile(arguments),
+    }
+}
+
+fn run_limit_command(command: &LabLimitCommand) -> CommandOutcome {
+    match command {
+        LabLimitCommand::Breakpoint(arguments) => load_phase::run_breakpoint(arguments),
+        LabLimitCommand::Endure(arguments) => load_phase::run_endurance(arguments),
+        LabLimitCommand::Golive(arguments) => load_phase::run_go_live(arguments),
+        LabLimitCommand::Errors(arguments) => load_phase::run_error_test(arguments),
+        LabLimitCommand::Component(arguments) => load_phase::run_component_test(arguments),
+    }
+}
+
+fn run_page_command(command: &LabPageCommand) -> CommandOutcome {
+    match command {
+        LabPageCommand::Page(arguments) => page_latency::run_page_measurement(arguments),
+        LabPageCommand::Components(arguments) => page_latency::run_component_measurement(arguments),
+        LabPageCommand::Slo(arguments) => page_latency::run_slo(arguments),
+        LabPageCommand::Cacheability(arguments) => site_traffic::run_cacheability(arguments),
+        LabPageCommand::Verify(arguments) => verify::run_site_verification(arguments),
+    }
+}
+
+fn run_read_command(command: &LabReadCommand) -> CommandOutcome {
+    match command {
+        LabReadCommand::Report(arguments) => evaluation::report_results(arguments),
+        LabReadCommand::Log(arguments) => evaluation::summarize_request_log(arguments),
+        LabReadCommand::CacheRatio(arguments) => evaluation::print_cache_ratio(arguments),
+        LabReadCommand::Compare(arguments) => compare::run_compare(arguments),
+        LabReadCommand::Map(arguments) => performance_project::draw_application_map(arguments),
+    }
+}
+
+fn run_tune_command(command: &LabTuneCommand) -> CommandOutcome {
+    match command {
+        LabTuneCommand::Sweep(arguments) => tune::run_sweep(arguments),
+        LabTuneCommand::Settings(arguments) => tune::run_tuning(arguments),
+        LabTuneCommand::Journal(arguments) => journal::run_journal_command(arguments),
+        LabTuneCommand::Experiment(arguments) => performance_project::run_experiments(arguments),
+    }
+}
+
+fn run_author_command(command: &LabAuthorCommand) -> CommandOutcome {
+    match command {
+        LabAuthorCommand::Tough(arguments) => tough::run_tough(arguments),
+        LabAuthorCommand::Upload(arguments) => upload::run_upload_test(arguments),
+        LabAuthorCommand::Content(arguments) => {
+            performance_project::run_content_generation(arguments)
+        }
+        LabAuthorCommand::BackupImpact(arguments) => tough::run_backup_impact(arguments),
+    }
+}
+
+fn run_estimate_command(command: &LabEstimateCommand) -> CommandOutcome {
+    match command {
+        LabEstimateCommand::Users(arguments) => evaluation::calculate_users(arguments),
+        LabEstimateCommand::UploadGoal(arguments) => evaluation::calculate_upload_goal(arguments),
+    }
+}
+
+/// Returns the credentials that the arguments name; a token takes precedence over a login of the environment.
+fn request_authorization(
+    credentials: &LabLoginArgs,
+) -> Result<Option<RequestAuthorization>, CommandFault> {
+    Ok(match (&credentials.token_file, &credentials.login) {
+        (Some(file), _) => Some(RequestAuthorization::bearer(read_text(file)?.trim())),
+        (None, Some(login)) => Some(RequestAuthorization::basic(login)),
+        (None, None) => None,
+    })
 }
 
 fn lab_fault(error: impl Into<tympan_lab_tools::Error>) -> CommandFault {
@@ -98,11 +178,7 @@ fn lab_fault(error: impl Into<tympan_lab_tools::Error>) -> CommandFault {
 }
 
 fn duration_from_text(text: &str) -> Result<Duration, CommandFault> {
-    parse_duration(text).ok_or_else(|| {
-        CommandFault::usage(format!(
-            "`{text}` is not a duration; write it with a unit, such as 30s, 150ms or 1h30m"
-        ))
-    })
+    parse_duration(text).map_err(|error| CommandFault::usage(error.to_string()))
 }
 
 fn open_file(path: &Path) -> Result<BufReader<File>, CommandFault> {
@@ -213,5 +289,24 @@ fn run_exit_code(results: &RunResults, judged: &[GoalResult], is_own: bool) -> E
         ExitCode::from(CHECK_FAILED_EXIT_CODE)
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_of_options_are_those_of_all_programs() {
+        for (text, seconds) in [("30s", 30.0), ("150ms", 0.15), ("1h30m", 5400.0), ("1.5h", 5400.0)]
+        {
+            assert_eq!(duration_from_text(text).unwrap().as_secs_f64(), seconds, "{text}");
+        }
+        let fault = duration_from_text("30").unwrap_err();
+        assert!(
+            fault.message().starts_with("`30` is not a duration; write"),
+            "{}",
+            fault.message()
+        );
     }
 }

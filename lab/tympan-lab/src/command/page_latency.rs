@@ -13,12 +13,13 @@ use tympan_terminal::{CommandFault, CommandOutcome, say};
 use super::load_phase::finish_phase_test;
 use super::load_run::parse_headers;
 use super::log_watch::WatchedLogs;
-use super::{lab_fault, read_goals};
-use crate::args::pages::{LabComponentsArgs, LabPageArgs, LabSloArgs};
+use super::{lab_fault, read_goals, request_authorization};
+use crate::args::page::{LabComponentsArgs, LabPageArgs, LabSloArgs};
 
 pub(super) fn run_page_measurement(arguments: &LabPageArgs) -> CommandOutcome {
     let mut all = parse_headers(&arguments.asker.headers)?;
-    all.extend(arguments.asker.login.as_deref().map(basic_auth_header));
+    let authorization = request_authorization(&arguments.asker.credentials)?;
+    all.extend(authorization.map(|authorization| authorization.to_header()));
     let visits = visit::PageVisitOptions {
         urls: read_addresses(&arguments.urls)?,
         headers: all,
@@ -36,8 +37,8 @@ pub(super) fn run_component_measurement(arguments: &LabComponentsArgs) -> Comman
     let options = profile::ComponentProfileOptions {
         url: arguments.url.clone(),
         headers: parse_headers(&arguments.asker.headers)?,
-        login: arguments.asker.login.clone(),
-        request_count: arguments.samples,
+        authorization: request_authorization(&arguments.asker.credentials)?,
+        request_count: arguments.requests,
     };
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
     let mut sheet = profile::profile_components(&options).map_err(lab_fault)?;
@@ -53,14 +54,14 @@ pub(super) fn run_slo(arguments: &LabSloArgs) -> CommandOutcome {
     }
     let pages = latency::SloCheck {
         urls: read_addresses(&arguments.urls)?,
-        sample_count: arguments.samples,
+        sample_count: arguments.requests,
         headers: parse_headers(&arguments.asker.headers)?,
-        login: arguments.asker.login.clone(),
+        authorization: request_authorization(&arguments.asker.credentials)?,
         cache_bypass: arguments.bypass.clone(),
         admin_url: arguments.admin.clone(),
     };
-    if arguments.samples == 0 {
-        return Err(CommandFault::usage("--samples must be a number above 0"));
+    if arguments.requests == 0 {
+        return Err(CommandFault::usage("--requests must be a number above 0"));
     }
     let logs = WatchedLogs::start(&arguments.kept.logs)?;
     if arguments.watch {
@@ -187,10 +188,4 @@ fn newest_change(folder: &Path) -> (Option<SystemTime>, u64) {
         }
     }
     (newest, count)
-}
-
-fn basic_auth_header(login: &str) -> (String, String) {
-    use base64::Engine as _;
-    let encoded = base64::engine::general_purpose::STANDARD.encode(login);
-    ("Authorization".to_owned(), format!("Basic {encoded}"))
 }

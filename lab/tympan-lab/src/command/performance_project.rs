@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_engine::measurement::log_watch_result::LogWatchResult;
 use tympan_lab_tools::content_generator::{
-    AuthorContentSink, AuthorLogin, ContentSink, ContentSpec, ContentTotals, CountingContentSink,
+    AuthorContentSink, ContentSink, ContentSpec, ContentTotals, CountingContentSink,
 };
 use tympan_lab_tools::experiment::{ExperimentTrial, LoadExperiment};
 use tympan_lab_tools::project;
@@ -14,10 +15,12 @@ use tympan_lab_tools::project::PerformanceProject;
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::log_watch::WatchedLogs;
-use super::{duration_from_text, lab_fault, read_text, write_text};
-use crate::args::analysis as args;
+use super::{duration_from_text, lab_fault, read_text, request_authorization, write_text};
+use crate::args::author::LabContentArgs;
+use crate::args::read::LabMapArgs;
+use crate::args::tune::LabExperimentArgs;
 
-pub(super) fn run_content_generation(arguments: &args::LabContentArgs) -> CommandOutcome {
+pub(super) fn run_content_generation(arguments: &LabContentArgs) -> CommandOutcome {
     let spec = ContentSpec {
         name: arguments.name.clone(),
         pages_per_increment: arguments.pages,
@@ -36,12 +39,9 @@ pub(super) fn run_content_generation(arguments: &args::LabContentArgs) -> Comman
             return Err(CommandFault::usage("give --author URL, or --dry-run to count only"));
         }
         (Some(url), false) => {
-            let login = AuthorLogin {
-                user: arguments.user.clone(),
-                password: content_password(arguments)?,
-            };
+            let authorization = content_authorization(arguments)?;
             let timeout = duration_from_text(&arguments.timeout)?;
-            author = AuthorContentSink::new(url, &login, timeout).map_err(lab_fault)?;
+            author = AuthorContentSink::new(url, authorization, timeout).map_err(lab_fault)?;
             &mut author
         }
     };
@@ -63,13 +63,17 @@ pub(super) fn run_content_generation(arguments: &args::LabContentArgs) -> Comman
     Ok(ExitCode::SUCCESS)
 }
 
-fn content_password(arguments: &args::LabContentArgs) -> Result<String, CommandFault> {
-    let path = arguments.password_file.as_deref().ok_or_else(|| {
+fn content_authorization(arguments: &LabContentArgs) -> Result<RequestAuthorization, CommandFault> {
+    if let Some(file) = &arguments.password_file {
+        let password = read_text(file)?;
+        let password = password.trim_end_matches(['\n', '\r']);
+        return Ok(RequestAuthorization::basic(&format!("{}:{password}", arguments.user)));
+    }
+    request_authorization(&arguments.credentials)?.ok_or_else(|| {
         CommandFault::usage(
-            "give the password with --password-file; it is not accepted on the command line",
+            "give the credentials of the author with --token-file, --login or TYMPAN_LAB_LOGIN",
         )
-    })?;
-    Ok(read_text(path)?.trim_end_matches(['\n', '\r']).to_owned())
+    })
 }
 
 fn totals_text(sum: ContentTotals) -> String {
@@ -90,7 +94,7 @@ fn totals_json(sum: ContentTotals) -> Value {
     })
 }
 
-pub(super) fn run_experiments(arguments: &args::LabExperimentArgs) -> CommandOutcome {
+pub(super) fn run_experiments(arguments: &LabExperimentArgs) -> CommandOutcome {
     let name = arguments.file.display().to_string();
     let folder = arguments.file.parent().unwrap_or(Path::new(""));
     let experiment =
@@ -171,7 +175,7 @@ fn project_exit_code(project: &PerformanceProject) -> ExitCode {
     }
 }
 
-pub(super) fn draw_application_map(arguments: &args::LabMapArgs) -> CommandOutcome {
+pub(super) fn draw_application_map(arguments: &LabMapArgs) -> CommandOutcome {
     let project = load_project(&arguments.project)?;
     let svg = project::render_map_svg(&project);
     match &arguments.out {

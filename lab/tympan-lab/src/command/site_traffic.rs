@@ -22,12 +22,14 @@ use super::{
     RunReportOptions, conclude_run, duration_from_text, lab_fault, open_file, read_goals,
     read_text, write_text,
 };
-use crate::args::analysis as args;
+use crate::args::load::LabReplayArgs;
+use crate::args::page::LabCacheabilityArgs;
+use crate::args::plan::{LabProfileArgs, LabRecordArgs};
 
-pub(super) fn run_cacheability(arguments: &args::LabCacheabilityArgs) -> CommandOutcome {
+pub(super) fn run_cacheability(arguments: &LabCacheabilityArgs) -> CommandOutcome {
     let crawl = CrawlOptions {
         start_url: arguments.url.clone(),
-        max_addresses: arguments.most,
+        max_addresses: arguments.limit,
         headers: parse_headers(&arguments.headers)?,
         visitor_headers: parse_headers(&arguments.visitor)?,
         timeout: duration_from_text(&arguments.timeout)?,
@@ -62,7 +64,7 @@ fn print_survey(survey: &CacheabilitySurvey, most: usize) {
         }
     }
     for reason in &survey.failures {
-        say!("NO ANSWER {reason}");
+        say!("NO RESPONSE {reason}");
     }
     say!(
         "{} addresses requested, {} of them hard to cache{}",
@@ -70,7 +72,7 @@ fn print_survey(survey: &CacheabilitySurvey, most: usize) {
         survey.hindered_count,
         match survey.skipped_count {
             0 => String::new(),
-            left => format!("; at least {left} more were not checked (--most)"),
+            left => format!("; at least {left} more were not checked (--limit)"),
         }
     );
 }
@@ -109,11 +111,11 @@ fn read_visits(log: &std::path::Path) -> Result<(Vec<AccessLogVisit>, u64), Comm
     traffic_profile::read_access_log(&mut open_file(log)?, &name).map_err(lab_fault)
 }
 
-pub(super) fn run_profile(arguments: &args::LabProfileArgs) -> CommandOutcome {
+pub(super) fn run_profile(arguments: &LabProfileArgs) -> CommandOutcome {
     let (visits, malformed) = read_visits(&arguments.log)?;
     let profile = TrafficProfile::from_visits(&visits, malformed);
     if let Some(path) = &arguments.plan {
-        write_text(path, &profile.plan(&arguments.target, arguments.most).to_toml())?;
+        write_text(path, &profile.plan(&arguments.target, arguments.limit).to_toml())?;
     }
     if let Some(path) = &arguments.goals {
         write_text(path, &profile.goals())?;
@@ -125,7 +127,7 @@ pub(super) fn run_profile(arguments: &args::LabProfileArgs) -> CommandOutcome {
     let requests: Vec<_> = profile
         .requests_per_address
         .iter()
-        .take(arguments.most)
+        .take(arguments.limit)
         .map(
             |(method, target, count)| json!({ "method": method, "target": target, "count": count }),
         )
@@ -152,7 +154,7 @@ pub(super) fn run_profile(arguments: &args::LabProfileArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn run_replay(arguments: &args::LabReplayArgs) -> CommandOutcome {
+pub(super) fn run_replay(arguments: &LabReplayArgs) -> CommandOutcome {
     let goals = read_goals(arguments.output.goals.as_deref())?;
     let (visits, malformed) = read_visits(&arguments.log)?;
     let speed = arguments.speed.trim_end_matches(['x', 'X']);
@@ -202,7 +204,7 @@ pub(super) fn run_replay(arguments: &args::LabReplayArgs) -> CommandOutcome {
 type SharedExchangeList = Arc<(Mutex<Vec<ProxyExchange>>, Condvar)>;
 
 /// Creates a plan from a browser's HAR file; a plan that cannot be run is not written.
-fn record_from_har(file: &Path, arguments: &args::LabRecordArgs) -> CommandOutcome {
+fn record_from_har(file: &Path, arguments: &LabRecordArgs) -> CommandOutcome {
     let name = file.display().to_string();
     let har = har::parse_har(&read_text(file)?, &name, arguments.target.as_deref());
     let har = har.map_err(lab_fault)?;
@@ -222,11 +224,11 @@ fn record_from_har(file: &Path, arguments: &args::LabRecordArgs) -> CommandOutco
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn run_recorder(arguments: &args::LabRecordArgs) -> CommandOutcome {
+pub(super) fn run_recorder(arguments: &LabRecordArgs) -> CommandOutcome {
     if let Some(file) = &arguments.from_har {
         return record_from_har(file, arguments);
     }
-    let duration = arguments.lasts.as_deref().map(duration_from_text).transpose()?;
+    let duration = arguments.duration.as_deref().map(duration_from_text).transpose()?;
     let options = RecordingOptions { keeps_page_parts: arguments.with_parts };
     let count: SharedExchangeList = Arc::default();
     let shared_count = Arc::clone(&count);
@@ -275,7 +277,7 @@ fn wait_for_exchanges(
 
 /// Writes the plan to a temporary file and renames it, so that the plan is complete at any time.
 fn write_plan(
-    arguments: &args::LabRecordArgs,
+    arguments: &LabRecordArgs,
     exchanges: &[ProxyExchange],
     options: RecordingOptions,
 ) -> Result<(), CommandFault> {

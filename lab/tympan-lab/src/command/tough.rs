@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use tympan_lab_engine::load::request_authorization::RequestAuthorization;
 use tympan_lab_plan::parse_rate;
 use tympan_lab_plan::redaction::REDACTED;
 use tympan_lab_tools::program::{MeasuredProgram, OutputMetric};
@@ -15,8 +16,11 @@ use tympan_terminal::{CommandFault, CommandOutcome, say};
 use super::load_phase::finish_phase_test;
 use super::log_watch::WatchedLogs;
 use super::run_folder::TargetWatch;
-use super::{duration_from_text, lab_fault, read_goals, read_text};
+use super::{duration_from_text, lab_fault, read_goals, read_text, request_authorization};
 use crate::args::author::{LabBackupImpactArgs, LabToughArgs};
+
+/// The credentials of a new author.
+const DEFAULT_LOGIN: &str = "admin:admin";
 
 pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     let path = Path::new(&arguments.what);
@@ -35,17 +39,20 @@ pub(super) fn run_tough(arguments: &LabToughArgs) -> CommandOutcome {
     let name = run_name_or_default(arguments.name.as_deref(), "tough")?;
     let is_dry = arguments.dry_run || config.is_dry_run;
     let author = arguments.author.clone().or_else(|| config.author_url.clone());
-    let login = arguments.login.clone().or_else(|| config.login.clone());
-    if login.as_deref().is_some_and(|login| login.ends_with(&format!(":{REDACTED}"))) && !is_dry {
+    let authorization = request_authorization(&arguments.credentials)?;
+    let is_redacted = |login: &String| login.ends_with(&format!(":{REDACTED}"));
+    if authorization.is_none() && config.login.as_ref().is_some_and(is_redacted) && !is_dry {
         return Err(CommandFault::usage(format!(
-            "`{}` was stored without its password; give `--login` or TYMPAN_LAB_LOGIN",
+            "`{}` was stored without its password; give `--token-file`, `--login` or TYMPAN_LAB_LOGIN",
             arguments.what
         )));
     }
     let tough = ToughDayRun {
         author_url: author.unwrap_or_default(),
         publish_url: arguments.publish.clone(),
-        login: login.unwrap_or_else(|| "admin:admin".to_owned()),
+        authorization: authorization.unwrap_or_else(|| {
+            RequestAuthorization::basic(config.login.as_deref().unwrap_or(DEFAULT_LOGIN))
+        }),
         config,
         run_name: name,
         keeps_content: arguments.keep_content,
@@ -118,9 +125,9 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
     let metric = arguments.bytes.as_deref().map(OutputMetric::parse).transpose();
     let impact = BackupImpactTest {
         work_mix: mix,
-        thread_count: arguments.threads,
+        thread_count: arguments.users,
         load_share: share / 100.0,
-        measure_duration: duration_from_text(&arguments.span)?,
+        measure_duration: duration_from_text(&arguments.duration)?,
         delays: arguments.delay.clone(),
         runs_per_backup: arguments.runs,
         backup_program: MeasuredProgram {
@@ -141,7 +148,8 @@ pub(super) fn run_backup_impact(arguments: &LabBackupImpactArgs) -> CommandOutco
         config,
         author_url: arguments.author.clone(),
         publish_url: None,
-        login: arguments.login.clone().unwrap_or_else(|| "admin:admin".to_owned()),
+        authorization: request_authorization(&arguments.credentials)?
+            .unwrap_or_else(|| RequestAuthorization::basic(DEFAULT_LOGIN)),
         run_name: run_name_or_default(arguments.name.as_deref(), "impact")?,
         keeps_content: false,
         upload_picture: None,
@@ -167,10 +175,10 @@ fn override_load(arguments: &LabToughArgs, config: &mut ToughConfig) -> Result<(
     if duration.is_some_and(|duration: Duration| duration.is_zero()) {
         return Err(CommandFault::usage("--duration must be a time above 0"));
     }
-    let mode = match (arguments.concurrency, &arguments.rate) {
+    let mode = match (arguments.users, &arguments.rate) {
         (Some(users), _) => Some(ToughLoadMode::Normal {
             users: LoadRamp::constant(f64::from(users)),
-            pause: duration_from_text(&arguments.wait)?,
+            pause: duration_from_text(&arguments.think)?,
         }),
         (None, Some(rate)) => {
             let rate = parse_rate(rate).ok_or_else(|| {

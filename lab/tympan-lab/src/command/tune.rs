@@ -13,7 +13,7 @@ use tympan_lab_tools::tuning::{TuningOptions, run_tuning as find};
 use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::{duration_from_text, lab_fault};
-use crate::args::analysis::{LabSweepArgs, LabTuneArgs, ProgramSettingArgs};
+use crate::args::tune::{LabSettingsArgs, LabSweepArgs, ProgramSettingArgs};
 
 pub(super) fn parse_metric(text: Option<&str>) -> Result<Option<OutputMetric>, CommandFault> {
     text.map(OutputMetric::parse).transpose().map_err(lab_fault)
@@ -96,7 +96,7 @@ pub(super) fn run_sweep(arguments: &LabSweepArgs) -> CommandOutcome {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn run_tuning(arguments: &LabTuneArgs) -> CommandOutcome {
+pub(super) fn run_tuning(arguments: &LabSettingsArgs) -> CommandOutcome {
     let bench = ProgramTuningBench::new(&arguments.measured)?;
     let goal = match &arguments.goal {
         None => None,

@@ -1,4 +1,4 @@
-//! `tympan lab upload`: verifies the goal that `upload-goal` calculates.
+//! `tympan lab author upload`: verifies the goal that `upload-goal` calculates.
 
 use tympan_lab_tools::calculator::{UploadWorkload, peak_factor};
 use tympan_lab_tools::phase::upload as proof;
@@ -9,7 +9,7 @@ use super::load_run::parse_headers;
 use super::log_watch::WatchedLogs;
 use super::run_folder::TargetWatch;
 use super::{duration_from_text, lab_fault, read_text};
-use crate::args::phases::LabUploadArgs;
+use crate::args::author::LabUploadArgs;
 
 /// The goal as text, from a file or from the arguments.
 #[derive(Debug, serde::Deserialize)]
@@ -46,12 +46,12 @@ pub(super) fn run_upload_test(arguments: &LabUploadArgs) -> CommandOutcome {
         picture.map_err(|error| CommandFault::usage(format!("cannot read --file: {error}")))?;
     let trial = proof::UploadTrial {
         folder_url: arguments.folder.clone(),
-        login: arguments.asker.login.clone(),
+        authorization: super::request_authorization(&arguments.asker.credentials)?,
         headers: parse_headers(&arguments.asker.headers)?,
         workload_goal: parse_upload_goal(&read_upload_goal(arguments)?)?,
-        peak_duration: duration_from_text(&arguments.lasts)?,
+        peak_duration: duration_from_text(&arguments.duration)?,
         waits_for_renditions: !arguments.no_renditions,
-        rendition_timeout: duration_from_text(&arguments.patience)?,
+        rendition_timeout: duration_from_text(&arguments.rendition_timeout)?,
         picture_bytes: picture,
         seed: arguments.seed,
     };

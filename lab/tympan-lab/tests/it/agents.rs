@@ -133,7 +133,7 @@ fn four_agent_processes_divide_the_rows_of_a_plan_in_toml() {
 }
 
 #[test]
-fn an_agent_that_dies_is_told_and_the_verdict_says_so() {
+fn an_agent_that_dies_is_reported_and_the_verdict_says_so() {
     let gate = OriginGate::default();
     let held = gate.clone();
     let origin = OriginServer::start(move |seen| {

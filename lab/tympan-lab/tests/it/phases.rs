@@ -163,7 +163,7 @@ fn the_tested_process_is_drawn_by_its_number_or_its_metrics() {
 }
 
 #[test]
-fn kept_runs_are_laid_over_each_other() {
+fn stored_runs_are_overlaid() {
     let dir = tempfile::tempdir().unwrap();
     let origin = site();
     let page = format!("http://{}/alone.html", origin.addr());
@@ -221,6 +221,18 @@ fn pages_and_the_latency_goal_have_their_codes() {
         origin.requests().last().unwrap().header("authorization"),
         Some("Basic YWRtaW46c2VjcmV0")
     );
+    // A token of a file takes precedence over the login of the environment.
+    let token = dir.path().join("token");
+    std::fs::write(&token, "a1b2c3\n").unwrap();
+    let output = lab_command()
+        .args(["page", "slo", &page, "--requests", "1", "--token-file", token.to_str().unwrap()])
+        .env("TYMPAN_LAB_LOGIN", "admin:secret")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(origin.requests().last().unwrap().header("authorization"), Some("Bearer a1b2c3"));
+    let lost = dir.path().join("lost");
+    check(&["page", "slo", &page, "--token-file", lost.to_str().unwrap()], 2, "lost");
 }
 
 /// Runs a command that prints JSON and returns it.

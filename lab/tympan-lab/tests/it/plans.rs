@@ -55,7 +55,7 @@ fn what_cannot_be_loaded_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn plans_change_their_form_and_runs_are_kept() {
+fn plans_change_their_form_and_runs_are_stored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let origin = OriginServer::start_constant(OriginResponse::html("x"));
@@ -114,7 +114,7 @@ fn plans_change_their_form_and_runs_are_kept() {
 }
 
 #[test]
-fn a_kept_plan_holds_no_secret_and_runs_again_when_it_is_given() {
+fn a_stored_plan_holds_no_secret_and_runs_again_when_it_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let origin = OriginServer::start(|seen| {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn what_is_wrong_is_reported() {
         check("sftp://server", "names no folder");
         check("sftp://server/", "names no folder");
         check("sftp:server", "names no folder");

@@ -12,6 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
+use tympan_notation::{matches_wildcards, wildcard_tokens};
 
 /// The result of looking up a host and the key that it presents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +86,12 @@ fn matches_patterns(patterns: &str, name: &str) -> bool {
     let mut is_named = false;
     for pattern in patterns.split(',') {
         match pattern.strip_prefix('!') {
-            Some(not) if matches_wildcard(not.as_bytes(), name.as_bytes()) => return false,
+            Some(not) if matches_wildcards(wildcard_tokens(not), name) => return false,
             Some(_) => {}
             None if pattern.starts_with("|1|") => is_named |= is_hash_of(pattern, name),
             None => {
-                is_named |=
-                    matches_wildcard(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes());
+                let pattern = pattern.to_ascii_lowercase();
+                is_named |= matches_wildcards(wildcard_tokens(&pattern), name);
             }
         }
     }
@@ -103,32 +104,6 @@ fn is_hash_of(pattern: &str, name: &str) -> bool {
     let (Some(salt), Some(hash)) = (decode(), decode()) else { return false };
     let Ok(mac) = Hmac::<Sha1>::new_from_slice(&salt) else { return false };
     mac.chain_update(name.as_bytes()).verify_slice(&hash).is_ok()
-}
-
-/// Returns true if a name matches a pattern with `*` and `?`. The time is at most proportional to the product of both
-/// lengths.
-fn matches_wildcard(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut from) = (0, 0);
-    let mut star = None;
-    while from < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, from));
-                at += 1;
-            }
-            Some(character) if *character == b'?' || Some(character) == name.get(from) => {
-                (at, from) = (at + 1, from + 1)
-            }
-            _ => match star {
-                Some((star_at, star_from)) => {
-                    (at, from) = (star_at + 1, star_from + 1);
-                    star = Some((star_at, star_from + 1));
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.iter().skip(at).all(|byte| *byte == b'*')
 }
 
 /// Appends a host with its key.

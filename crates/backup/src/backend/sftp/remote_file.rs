@@ -275,7 +275,7 @@ pub(super) async fn open_spare_file(
     let failed =
         |error: getrandom::Error| SftpFailure::Rejected(io::Error::other(error.to_string()));
     getrandom::fill(&mut random).map_err(failed)?;
-    let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = hex::encode(random);
     let name = format!("{temporary}/{name}");
     let handle = create_file(&channel, &name).await?;
     Ok(SpareFile { channel, temp_name: name, handle })

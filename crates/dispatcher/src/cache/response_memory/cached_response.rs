@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
+use tympan_web::http1_response_head::Http1ResponseHead;
 
 use crate::cache::CacheFileStamp;
 use crate::cache::file_response::{self, CacheFileResponse};
@@ -22,6 +23,7 @@ use crate::edge::response_plan::StoredEntity;
 use crate::farm_state::FarmState;
 use crate::observe::metrics::PrefixCounter;
 
+use super::dispatcher_response::CacheFileContent;
 use super::response_encoding::{self, ResponseEncoding, choose_encoding};
 use super::response_key::RequestFlags;
 
@@ -66,16 +68,6 @@ pub(crate) fn slice_bytes(bytes: &Bytes, start: u64, length: u64) -> Bytes {
     let end = usize::try_from(start.saturating_add(length)).unwrap_or(usize::MAX).min(bytes.len());
     let start = usize::try_from(start).unwrap_or(usize::MAX).min(end);
     bytes.slice(start..end)
-}
-
-/// The extension that the regular path adds to a response from a file, to be stored in memory. The file is valid, or is
-/// served while a newer one is fetched.
-///
-/// Code that changes the body of a response must remove this extension.
-#[derive(Debug, Clone)]
-pub(crate) struct CacheableResponse {
-    pub(crate) source: Arc<ResponseSource>,
-    pub(crate) body: CachedBody,
 }
 
 /// The source of a response.
@@ -144,16 +136,17 @@ pub(crate) struct LastFileCheck {
 /// A head split at the age value.
 #[derive(Debug)]
 pub(crate) struct SplitResponseHead {
-    /// From the status to the age value.
-    before_age: Vec<u8>,
-    /// From after the age value, without the end of the head.
-    after_age: Vec<u8>,
+    /// The head without the age value and without its end.
+    bytes: Vec<u8>,
+    /// The offset of the age value.
+    age_offset: usize,
 }
 
 impl SplitResponseHead {
     /// Returns the parts before and after the age value.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
-        [&self.before_age, &self.after_age]
+        let (before, after) = self.bytes.split_at_checked(self.age_offset).unwrap_or_default();
+        [before, after]
     }
 }
 
@@ -168,8 +161,8 @@ pub(crate) struct CompactResponseHead {
 impl From<SplitResponseHead> for CompactResponseHead {
     fn from(head: SplitResponseHead) -> Self {
         // A head has at most some thousand bytes.
-        let age_at = u32::try_from(head.before_age.len()).unwrap_or(u32::MAX);
-        Self { bytes: head.parts().concat().into(), age_offset: age_at }
+        let age_offset = u32::try_from(head.age_offset).unwrap_or(u32::MAX);
+        Self { bytes: head.bytes.into_boxed_slice(), age_offset }
     }
 }
 
@@ -259,7 +252,7 @@ impl CachedRepresentation {
 
 impl CachedResponse {
     pub(crate) fn new(
-        CacheableResponse { source, body }: CacheableResponse,
+        CacheFileContent { source, body }: CacheFileContent,
         (kind, headers): (RequestFlags, &HeaderMap),
         log_text: Box<str>,
         checked: LastFileCheck,
@@ -395,12 +388,10 @@ impl CachedResponse {
         });
         let head = (self.flags, &plain);
         let checked = *self.last_check.lock();
-        let keepable = CacheableResponse {
-            source: Arc::clone(&self.source),
-            body: self.identity.body.clone(),
-        };
+        let content =
+            CacheFileContent { source: Arc::clone(&self.source), body: self.identity.body.clone() };
         let encoded = encoded.iter().any(Option::is_some).then(|| Box::new(encoded));
-        let ready = Self { encoded, ..Self::new(keepable, head, self.log_text.clone(), checked) };
+        let ready = Self { encoded, ..Self::new(content, head, self.log_text.clone(), checked) };
         ready.set_hits(self.hits());
         Some(ready)
     }
@@ -413,34 +404,25 @@ pub(crate) fn encode_response_head(
     headers: &HeaderMap,
 ) -> SplitResponseHead {
     if kind.is_http2() {
-        let (before_age, after_age) = encode_hpack_response_head(status, headers);
-        return SplitResponseHead { before_age, after_age };
+        let (bytes, age_offset) = encode_hpack_response_head(status, headers);
+        return SplitResponseHead { bytes, age_offset };
     }
     encode_http1_head(status, headers)
 }
 
 /// Encodes a head as hyper does.
 fn encode_http1_head(status: StatusCode, headers: &HeaderMap) -> SplitResponseHead {
-    let mut before_age = Vec::with_capacity(512);
-    let mut after_age = Vec::with_capacity(256);
-    let reason = status.canonical_reason().unwrap_or("");
-    before_age.extend_from_slice(format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).as_bytes());
-    let mut is_behind = false;
+    let mut head = Http1ResponseHead::new(status);
+    let mut age_offset = None;
     for (name, value) in headers {
-        let line = if is_behind { &mut after_age } else { &mut before_age };
-        line.extend_from_slice(name.as_str().as_bytes());
-        line.extend_from_slice(b": ");
         if name == header::AGE {
-            is_behind = true;
+            age_offset = Some(head.add_header_without_value(name.as_str()));
         } else {
-            line.extend_from_slice(value.as_bytes());
-            line.extend_from_slice(b"\r\n");
+            head.add_header(name.as_str(), value.as_bytes());
         }
     }
-    if is_behind {
-        after_age.splice(0..0, *b"\r\n");
-    }
-    SplitResponseHead { before_age, after_age }
+    let bytes = head.into_lines();
+    SplitResponseHead { age_offset: age_offset.unwrap_or(bytes.len()), bytes }
 }
 
 /// The maximum time for which a response is used before its file is checked: some file systems do not report changes.
@@ -452,7 +434,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
     #[test]
-    fn a_kept_head_gives_its_headers_back() {
+    fn a_cached_head_returns_its_headers() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("content-type", "text/html; charset=utf-8"),

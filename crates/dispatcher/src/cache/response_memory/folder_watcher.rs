@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_by_others_are_told_once() {
+    fn changes_by_others_are_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         let watch = FolderWatcher::new();
         assert!(watch.watch_folder(folder.path()));

@@ -73,53 +73,24 @@ impl DiagnosticCollector {
 #[must_use]
 pub fn nearest_key<'a>(key: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let allowed = (key.chars().count() / 3).max(1);
+    let key = key.to_lowercase();
     candidates
         .iter()
-        .map(|candidate| (edit_distance(key, candidate), *candidate))
+        .map(|candidate| (strsim::levenshtein(&key, &candidate.to_lowercase()), *candidate))
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the edit distance (insertions, removals and replacements) of two words, ignoring case.
-fn edit_distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().flat_map(char::to_lowercase).collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (index, left) in left.chars().flat_map(char::to_lowercase).enumerate() {
-        let mut diagonal = std::mem::replace(row.first_mut().unwrap_or(&mut 0), index + 1);
-        let mut before = index + 1;
-        for (cell, right) in row.iter_mut().skip(1).zip(&right) {
-            let replaced = diagonal + usize::from(left != *right);
-            diagonal = *cell;
-            *cell = replaced.min(before + 1).min(diagonal + 1);
-            before = *cell;
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{edit_distance, nearest_key};
-
-    #[test]
-    fn distance_counts_single_edits() {
-        for (left, right, expected) in [
-            ("", "", 0),
-            ("abc", "", 3),
-            ("", "abc", 3),
-            ("enableTTL", "enablettl", 0),
-            ("rule", "rules", 1),
-            ("kitten", "sitting", 3),
-        ] {
-            assert_eq!(edit_distance(left, right), expected, "{left} {right}");
-        }
-    }
+    use super::nearest_key;
 
     #[test]
     fn only_near_keys_are_proposed() {
         let candidates = ["rules", "invalidate", "headers"];
         assert_eq!(nearest_key("rule", &candidates), Some("rules"));
+        assert_eq!(nearest_key("RULES", &candidates), Some("rules"));
         assert_eq!(nearest_key("invalidates", &candidates), Some("invalidate"));
         assert_eq!(nearest_key("cache", &candidates), None);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 
 /// The values of `${NAME}` variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(crate) fn expand_pattern(pattern: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn matching_entries(folder: &Path, name: &Path) -> io::Result<Vec<PathBuf>> {
-    let glob = Glob::new(&name.to_string_lossy());
+    let glob = DispatcherGlob::new(&name.to_string_lossy());
     let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = match std::fs::read_dir(listed) {
         Ok(entries) => entries,

@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_counterpart_is_told() {
+    fn what_has_no_counterpart_is_reported() {
         for (text, expected) in [
             ("%{HTTP_HOST} == %{SERVER_NAME}", "it compares two variables"),
             ("%{TIME_HOUR} -eq 3", "the variable `%{TIME_HOUR}` is not known"),

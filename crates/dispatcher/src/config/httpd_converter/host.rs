@@ -9,7 +9,7 @@ use std::fmt::Write;
 use super::access::{self, HttpdSection};
 use super::{format_condition, quote_toml, write_conditions, write_toml_table};
 use crate::config::any_syntax::{DiagnosticCollector, SourcePosition};
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 
 /// A rule of a host.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ impl HttpdHost {
     }
 
     fn has_name(&self, name: &str) -> bool {
-        self.names.iter().any(|own| own == name || Glob::new(own).matches(name))
+        self.names.iter().any(|own| own == name || DispatcherGlob::new(own).matches(name))
     }
 
     /// Returns the effective rewrite rules.
@@ -237,7 +237,8 @@ fn group_hosts<'a>(hosts: &'a [HttpdHost], doors: &[Option<&'a str>]) -> Vec<Htt
     for name in hosts.iter().flat_map(|host| &host.names) {
         let hosts = chosen_for(Some(name.as_str()));
         match groups.iter_mut().find(|group| is_same(&group.hosts, &hosts)) {
-            Some(group) if group.names.iter().any(|own| Glob::new(own).matches(name)) => {}
+            Some(group) if group.names.iter().any(|own| DispatcherGlob::new(own).matches(name)) => {
+            }
             Some(group) => group.names.push(name.clone()),
             None => groups.push(HttpdHostGroup { names: vec![name.clone()], hosts }),
         }
@@ -404,15 +405,17 @@ impl<'a> HttpdHostGroup<'a> {
             host.redirect_rules.iter().for_each(|rule| rule.write_toml(toml, guard, false));
         }
         global.redirect_rules.iter().for_each(|rule| rule.write_toml(toml, &[], false));
-        self.write_access(toml, (&guarded, is_one), (doors, global), findings);
+        self.write_access(toml, &guarded, is_one, doors, global, findings);
     }
 
     /// Writes the access rules.
     fn write_access(
         &self,
         toml: &mut String,
-        (guarded, is_one): (&[(Vec<String>, &HttpdHost)], bool),
-        (doors, global): (&[Option<&str>], &HttpdHost),
+        guarded: &[(Vec<String>, &HttpdHost)],
+        is_one: bool,
+        doors: &[Option<&str>],
+        global: &HttpdHost,
         findings: &mut DiagnosticCollector,
     ) {
         // The port is chosen by the visitor, unless only TLS distinguishes the ports: what is closed at one of them is

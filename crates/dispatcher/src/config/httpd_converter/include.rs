@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::config::any_syntax::expand_pattern;
-use crate::config::glob::Glob;
+use crate::config::glob::DispatcherGlob;
 
 /// The default `ServerRoot`, if the files do not set it.
 pub(super) const DEFAULT_SERVER_ROOT: &str = "/etc/httpd";
@@ -62,7 +62,7 @@ impl IncludeSearch<'_> {
 
     /// Returns the supplied files whose last folders and name match.
     fn find_supplied(&self, below: &str) -> Vec<usize> {
-        let glob = Glob::new(below);
+        let glob = DispatcherGlob::new(below);
         let depth = below.split('/').count();
         let is_meant = |path: &Path| {
             let names: Vec<_> = path

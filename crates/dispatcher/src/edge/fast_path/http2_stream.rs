@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
+use tympan_web::decimal_digits::DecimalDigits;
 use tympan_web::fast_path::FastPathHttp2;
 use tympan_web::slow_client_timeout::SlowClientTimeout;
 
@@ -16,11 +17,10 @@ use super::WorkerCommand;
 use super::connection::{ConnectionBroken, FastConnection};
 use super::log_buffer::ServedResponse;
 use super::request_head::{FastRequest, parse_http2_fields};
-use super::worker::{FastWorker, RequestBatch, announced_length, close_connection, format_decimal};
-use crate::cache::file_response::CacheFileResponse;
-use crate::cache::response_memory::{
-    CachedBody, CachedRepresentation, CachedResponse, encode_response_head, slice_bytes,
+use super::worker::{
+    FastWorker, RequestBatch, SelectedRepresentation, announced_length, close_connection,
 };
+use crate::cache::response_memory::{CachedBody, encode_response_head, slice_bytes};
 use crate::edge::http2::Http2ErrorCode;
 use crate::edge::http2::connection::{
     Http2Connection, Http2Limits, Http2ReadStep, Http2ResponseBody,
@@ -139,7 +139,8 @@ impl FastHttp2State {
     /// Forwards a request to the service.
     fn forward_to_service(
         &mut self,
-        request: (u32, bool),
+        stream: u32,
+        is_complete: bool,
         fields: &FieldList,
         ring: impl FnOnce() -> Arc<ServiceNotifier>,
     ) {
@@ -159,8 +160,10 @@ impl FastHttp2State {
             }
         }
         match self.service_connection.as_mut().filter(|behind| behind.has_free_stream_id()) {
-            Some(behind) => behind.forward_request(&mut self.connection, request, fields),
-            None => self.connection.refuse_stream(request.0),
+            Some(behind) => {
+                behind.forward_request(&mut self.connection, stream, is_complete, fields)
+            }
+            None => self.connection.refuse_stream(stream),
         }
     }
 }
@@ -181,7 +184,8 @@ impl FastWorker {
     pub(super) fn serve_http2_connection(
         &mut self,
         slot: usize,
-        (mut connection, mut streams): (Box<FastConnection>, Box<FastHttp2State>),
+        mut connection: Box<FastConnection>,
+        mut streams: Box<FastHttp2State>,
         flags: EventFlags,
         batch: &RequestBatch,
     ) {
@@ -199,7 +203,7 @@ impl FastWorker {
         }
         let has_ended = flags.contains(EventFlags::RDHUP);
         let outcome =
-            self.advance_http2_connection(slot, (&mut connection, &mut streams), has_ended, batch);
+            self.advance_http2_connection(slot, &mut connection, &mut streams, has_ended, batch);
         if streams.connection.output.is_empty() {
             let out = std::mem::take(&mut streams.connection.output);
             if out.capacity() > self.http2_output.capacity() {
@@ -241,7 +245,8 @@ impl FastWorker {
     fn advance_http2_connection(
         &mut self,
         slot: usize,
-        (connection, streams): (&mut FastConnection, &mut FastHttp2State),
+        connection: &mut FastConnection,
+        streams: &mut FastHttp2State,
         has_ended: bool,
         batch: &RequestBatch,
     ) -> Result<(), ConnectionBroken> {
@@ -254,15 +259,10 @@ impl FastWorker {
             }
             if streams.may_have_frames {
                 let unread = std::mem::take(&mut connection.unread);
-                self.read_http2_frames(slot, (&mut *connection, &mut *streams), &unread, batch)?;
+                self.read_http2_frames(slot, connection, streams, &unread, batch)?;
             } else if connection.may_read && reads < MAX_READS_PER_TURN {
                 reads += 1;
-                self.receive_http2_input(
-                    slot,
-                    (&mut *connection, &mut *streams),
-                    has_ended,
-                    batch,
-                )?;
+                self.receive_http2_input(slot, connection, streams, has_ended, batch)?;
             } else {
                 break;
             }
@@ -271,6 +271,7 @@ impl FastWorker {
         if given_up > 0 {
             batch
                 .dispatcher_state
+                .parts
                 .metrics
                 .add(DispatcherCounter::ResponsesAbandoned, given_up as u64);
         }
@@ -282,7 +283,8 @@ impl FastWorker {
     fn receive_http2_input(
         &mut self,
         slot: usize,
-        (connection, streams): (&mut FastConnection, &mut FastHttp2State),
+        connection: &mut FastConnection,
+        streams: &mut FastHttp2State,
         has_ended: bool,
         batch: &RequestBatch,
     ) -> Result<(), ConnectionBroken> {
@@ -293,11 +295,11 @@ impl FastWorker {
                 connection.may_read = has_ended || received.has_more;
                 let news = buffer.get(..received.bytes).unwrap_or_default();
                 if connection.unread.is_empty() {
-                    self.read_http2_frames(slot, (connection, streams), news, batch)
+                    self.read_http2_frames(slot, connection, streams, news, batch)
                 } else {
                     let mut unread = std::mem::take(&mut connection.unread);
                     unread.extend_from_slice(news);
-                    self.read_http2_frames(slot, (connection, streams), &unread, batch)
+                    self.read_http2_frames(slot, connection, streams, &unread, batch)
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -316,7 +318,8 @@ impl FastWorker {
     fn read_http2_frames(
         &mut self,
         slot: usize,
-        (connection, streams): (&mut FastConnection, &mut FastHttp2State),
+        connection: &mut FastConnection,
+        streams: &mut FastHttp2State,
         bytes: &[u8],
         batch: &RequestBatch,
     ) -> Result<(), ConnectionBroken> {
@@ -344,15 +347,11 @@ impl FastWorker {
                 Http2ReadStep::Request { stream, is_complete: is_whole } => {
                     let is_given = is_whole
                         && parse_http2_fields(&fields, connection.is_tls).is_some_and(|plain| {
-                            self.serve_cached_on_stream(
-                                (&*connection, &mut *streams),
-                                (stream, &plain),
-                                batch,
-                            )
+                            self.serve_cached_on_stream(connection, streams, stream, &plain, batch)
                         });
                     if !is_given {
                         let mailbox = &self.mailbox;
-                        streams.forward_to_service((stream, is_whole), &fields, || {
+                        streams.forward_to_service(stream, is_whole, &fields, || {
                             let mailbox = Arc::clone(mailbox);
                             ServiceNotifier::new(move || {
                                 mailbox.send_command(WorkerCommand::ServiceReady(slot)).ok();
@@ -380,37 +379,30 @@ impl FastWorker {
     /// Sends the cached response to a request; returns true if there was one.
     fn serve_cached_on_stream(
         &mut self,
-        (connection, streams): (&FastConnection, &mut FastHttp2State),
-        (stream, plain): (u32, &FastRequest<'_>),
+        connection: &FastConnection,
+        streams: &mut FastHttp2State,
+        stream: u32,
+        plain: &FastRequest<'_>,
         batch: &RequestBatch,
     ) -> bool {
         let client = &connection.client_text;
-        let served = batch.with_cached_response(
-            connection.client_addr,
-            plain,
-            |ready, form, conditional| {
-                self.send_cached_on_stream(
-                    &mut streams.connection,
-                    (stream, client, plain),
-                    (ready, form, conditional),
-                    batch,
-                );
-            },
-        );
+        let session = &mut streams.connection;
+        let served = batch.with_cached_response(connection.client_addr, plain, |selected| {
+            self.send_cached_on_stream(session, stream, client, plain, selected, batch);
+        });
         served.is_some()
     }
 
     fn send_cached_on_stream(
         &mut self,
         session: &mut Http2Connection,
-        (stream, client, plain): (u32, &str, &FastRequest<'_>),
-        (ready, form, conditional): (
-            &CachedResponse,
-            &CachedRepresentation,
-            Option<CacheFileResponse>,
-        ),
+        stream: u32,
+        client: &str,
+        plain: &FastRequest<'_>,
+        selected: SelectedRepresentation<'_>,
         batch: &RequestBatch,
     ) {
+        let SelectedRepresentation { cached: ready, representation: form, conditional } = selected;
         let now = batch.lookup_time.now;
         let written;
         let (status, length, part, [before_age, after_age]) = match conditional {
@@ -430,8 +422,8 @@ impl FastWorker {
                 )
             }
         };
-        let mut digits = [0_u8; 20];
-        let age = format_decimal(ready.age_seconds(now), &mut digits);
+        let age = DecimalDigits::from_number(ready.age_seconds(now));
+        let age = age.as_bytes();
         // A decimal number has so few digits that its length fits one byte.
         let age_length = [u8::try_from(age.len()).unwrap_or(0)];
         let parts = [before_age, &age_length[..], age, after_age, self.date_header.http2_block()];
@@ -448,14 +440,10 @@ impl FastWorker {
             },
         };
         session.send_response(stream, &parts, body);
-        let served_response = ServedResponse { response: ready, status, length };
-        let times = (now, batch.now_ms);
-        self.log_buffer.record_response(
-            &batch.dispatcher_state.runtime,
-            times,
-            (client, plain),
-            served_response,
-        );
+        let served_response =
+            ServedResponse { client, request: plain, response: ready, status, length };
+        let runtime = &batch.dispatcher_state.parts.runtime;
+        self.log_buffer.record_response(runtime, now, batch.now_ms, served_response);
     }
 
     /// Closes a connection whose deadline has passed; an HTTP/2 client is sent the reason.
@@ -476,6 +464,7 @@ impl FastWorker {
         if given_up > 0 {
             self.dispatcher
                 .current_state()
+                .parts
                 .metrics
                 .add(DispatcherCounter::ResponsesAbandoned, given_up);
         }

@@ -32,6 +32,8 @@ pub(super) struct FastLogBuffer {
 /// A response that was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServedResponse<'a> {
+    pub(super) client: &'a str,
+    pub(super) request: &'a FastRequest<'a>,
     pub(super) response: &'a CachedResponse,
     pub(super) status: u16,
     /// The announced length of the body.
@@ -43,28 +45,29 @@ impl FastLogBuffer {
     pub(super) fn record_response(
         &mut self,
         runtime: &DispatcherRuntime,
-        (now, now_ms): (SystemTime, u64),
-        (client, plain): (&str, &FastRequest<'_>),
+        now: SystemTime,
+        now_ms: u64,
         served_response: ServedResponse<'_>,
     ) {
+        let request = served_response.request;
         self.set_time(now);
         if !self.has_text() {
             self.oldest_line_ms = now_ms;
         }
         if runtime.access_log.is_some() {
             self.request_text.clear();
-            self.request_text.push_str(if plain.response_key.flags.is_head() {
+            self.request_text.push_str(if request.response_key.flags.is_head() {
                 "HEAD "
             } else {
                 "GET "
             });
-            self.request_text.push_str(&String::from_utf8_lossy(plain.response_key.target));
-            let is_http2 = plain.response_key.flags.is_http2();
+            self.request_text.push_str(&String::from_utf8_lossy(request.response_key.target));
+            let is_http2 = request.response_key.flags.is_http2();
             self.request_text.push_str(if is_http2 { " HTTP/2.0" } else { " HTTP/1.1" });
-            let referer = plain.referer.map(String::from_utf8_lossy);
-            let user_agent = plain.user_agent.map(String::from_utf8_lossy);
+            let referer = request.referer.map(String::from_utf8_lossy);
+            let user_agent = request.user_agent.map(String::from_utf8_lossy);
             let line = AccessLogLineRef {
-                client,
+                client: served_response.client,
                 user: None,
                 completed_at: LogTime::from_system(now),
                 request: &self.request_text,

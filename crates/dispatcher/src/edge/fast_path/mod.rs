@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! * The fast path holds no rules: it returns what
-//!   [`DispatcherState::find_cached`](crate::dispatcher_state::DispatcherState::find_cached) finds, and ranges of it by
+//!   [`MemoryResponder::find_cached`](crate::cache::response_memory::memory_responder::MemoryResponder::find_cached) finds, and ranges of it by
 //!   `edge::response_plan`.
 //! * It reads changes by other processes each time sockets become readable, before it reads from them, so that a
 //!   request sent after a change observes it.
@@ -76,13 +76,13 @@ impl LazyFastPath {
 impl FastPath for LazyFastPath {
     fn is_open(&self) -> bool {
         let inner = self.dispatcher.current_state();
-        if !inner.can_cache_responses() {
+        if !inner.memory_responder.is_enabled() {
             return false;
         }
         let mut started = self.state.lock();
         match &*started {
             FastPathState::Running(_) => return true,
-            FastPathState::Failed(serial) if *serial == inner.config_serial => return false,
+            FastPathState::Failed(serial) if *serial == inner.parts.config_serial => return false,
             FastPathState::NotStarted | FastPathState::Failed(_) => {}
         }
         match (self.start_workers)(&self.dispatcher) {
@@ -92,7 +92,7 @@ impl FastPath for LazyFastPath {
             }
             Err(error) => {
                 tracing::warn!(reason = %error, "cannot start the fast path for cached responses");
-                *started = FastPathState::Failed(inner.config_serial);
+                *started = FastPathState::Failed(inner.parts.config_serial);
                 false
             }
         }
@@ -360,7 +360,9 @@ mod tests {
         assert_eq!((handed.unread.as_slice(), handed.requests_left), (&b"GET / HT"[..], 7));
         assert_eq!(handed.request_bytes, None);
         assert!(
-            dispatcher.prometheus_metrics().contains("tympan_dispatcher_lane_refusals_total 1")
+            dispatcher
+                .prometheus_metrics()
+                .contains("tympan_dispatcher_fast_path_refusals_total 1")
         );
     }
 

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_requests_are_for_the_lane() {
+    fn only_plain_requests_take_the_fast_path() {
         for (head, expected) in [
             ("GET /a.html HTTP/1.1\nHost: h", "plain"),
             ("HEAD /a.html?x=1 HTTP/1.1\nHost: h\nConnection: close", "plain"),

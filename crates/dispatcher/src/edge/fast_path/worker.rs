@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::{HeaderMap, StatusCode};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use tympan_web::decimal_digits::DecimalDigits;
 use tympan_web::fast_path::ReturnedConnection;
 use tympan_web::listen::ListenerCounters;
 
@@ -82,12 +83,12 @@ impl RequestBatch {
         &self,
         client: IpAddr,
         plain: &FastRequest<'_>,
-        give: impl FnOnce(&CachedResponse, &CachedRepresentation, Option<CacheFileResponse>) -> T,
+        give: impl FnOnce(SelectedRepresentation<'_>) -> T,
     ) -> Option<T> {
-        let inner = &self.dispatcher_state;
-        let ready = inner.find_cached(&plain.response_key, self.lookup_time)?;
+        let memory = &self.dispatcher_state.memory_responder;
+        let ready = memory.find_cached(&plain.response_key, self.lookup_time)?;
         let is_head = plain.response_key.flags.is_head();
-        let whole = inner.find_cached_get(&plain.response_key, &ready, self.lookup_time);
+        let whole = memory.find_cached_get(&plain.response_key, &ready, self.lookup_time);
         let variant = whole.as_ref().unwrap_or(&ready);
         let form = variant.choose_representation(
             plain.accept_encoding,
@@ -104,12 +105,20 @@ impl RequestBatch {
             )?),
         };
         // Checked last, because the regular path checks again.
-        inner.request_gate.admit(client.to_canonical()).ok()?;
+        self.dispatcher_state.parts.request_gate.admit(client.to_canonical()).ok()?;
         let status = conditional.as_ref().map_or(StatusCode::OK, |conditional| conditional.status);
-        inner.record_cached_hit(&ready, is_head, status);
-        inner.metrics.increment(DispatcherCounter::FastPathHits);
-        Some(give(&ready, form, conditional))
+        memory.record_cached_hit(&ready, is_head, status);
+        self.dispatcher_state.parts.metrics.increment(DispatcherCounter::FastPathHits);
+        Some(give(SelectedRepresentation { cached: &ready, representation: form, conditional }))
     }
+}
+
+/// The cached response to a request, with the representation that the request selects.
+pub(super) struct SelectedRepresentation<'a> {
+    pub(super) cached: &'a CachedResponse,
+    pub(super) representation: &'a CachedRepresentation,
+    /// The result of the request's conditions and ranges; `None` for the whole representation.
+    pub(super) conditional: Option<CacheFileResponse>,
 }
 
 /// The current date as a header.
@@ -213,10 +222,10 @@ impl FastWorker {
                 self.serve_connection(slot, epoll::EventFlags::OUT, &batch);
             }
             if self.log_buffer.pending_ms(batch.now_ms) >= MAX_LOG_DELAY_MS {
-                self.log_buffer.flush_to_writers(&batch.dispatcher_state.runtime);
+                self.log_buffer.flush_to_writers(&batch.dispatcher_state.parts.runtime);
             }
             if is_stopped {
-                self.log_buffer.flush_to_writers(&batch.dispatcher_state.runtime);
+                self.log_buffer.flush_to_writers(&batch.dispatcher_state.parts.runtime);
                 return;
             }
             if batch.now_ms >= self.last_sweep_ms + TIMER_TICK_MS {
@@ -243,7 +252,7 @@ impl FastWorker {
     fn new_batch(&mut self) -> RequestBatch {
         self.date_header.update();
         let inner = self.dispatcher.current_state();
-        let moment = inner.lookup_time();
+        let moment = inner.memory_responder.lookup_time();
         RequestBatch { dispatcher_state: inner, lookup_time: moment, now_ms: self.now_ms() }
     }
 
@@ -279,7 +288,11 @@ impl FastWorker {
             .and_then(|socket| Ok(epoll::add(&self.epoll_fd, socket, data, socket_event_flags())?));
         if let Err(error) = added {
             tracing::debug!(reason = %error, "cannot register a connection of the fast path with epoll");
-            self.dispatcher.current_state().metrics.increment(DispatcherCounter::FastPathRefusals);
+            self.dispatcher
+                .current_state()
+                .parts
+                .metrics
+                .increment(DispatcherCounter::FastPathRefusals);
             self.put_connection(slot, None);
             return hand_back(connection, None);
         }
@@ -397,7 +410,7 @@ impl FastWorker {
             return close_connection(connection);
         }
         if let Some(streams) = connection.http2_state.take() {
-            return self.serve_http2_connection(slot, (connection, streams), flags, batch);
+            return self.serve_http2_connection(slot, connection, streams, flags, batch);
         }
         // Errors and ends of input are found by reading, too.
         connection.may_read |= flags != epoll::EventFlags::OUT;
@@ -457,7 +470,11 @@ impl FastWorker {
         });
         if rearm_result.is_err() {
             // No more events would be reported for it.
-            self.dispatcher.current_state().metrics.increment(DispatcherCounter::FastPathRefusals);
+            self.dispatcher
+                .current_state()
+                .parts
+                .metrics
+                .increment(DispatcherCounter::FastPathRefusals);
             self.free_slots.push(slot);
             return close_connection(connection);
         }
@@ -560,8 +577,8 @@ impl FastWorker {
         batch: &RequestBatch,
     ) -> Result<bool, ConnectionBroken> {
         let client = connection.client_addr;
-        let served = batch.with_cached_response(client, plain, |ready, form, conditional| {
-            self.send_cached(connection, plain, (ready, form, conditional), batch)
+        let served = batch.with_cached_response(client, plain, |selected| {
+            self.send_cached(connection, plain, selected, batch)
         });
         served.transpose().map(|served| served.is_some())
     }
@@ -570,13 +587,10 @@ impl FastWorker {
         &mut self,
         connection: &mut FastConnection,
         plain: &FastRequest<'_>,
-        (ready, form, conditional): (
-            &CachedResponse,
-            &CachedRepresentation,
-            Option<CacheFileResponse>,
-        ),
+        selected: SelectedRepresentation<'_>,
         batch: &RequestBatch,
     ) -> Result<(), ConnectionBroken> {
+        let SelectedRepresentation { cached: ready, representation: form, conditional } = selected;
         let now = batch.lookup_time.now;
         let is_head = plain.response_key.flags.is_head();
         connection.requests_left = connection.requests_left.saturating_sub(1);
@@ -603,14 +617,15 @@ impl FastWorker {
                 )
             }
         };
-        let served_response = ServedResponse { response: ready, status, length };
-        let times = (now, batch.now_ms);
-        self.log_buffer.record_response(
-            &batch.dispatcher_state.runtime,
-            times,
-            (&connection.client_text, plain),
-            served_response,
-        );
+        let served_response = ServedResponse {
+            client: &connection.client_text,
+            request: plain,
+            response: ready,
+            status,
+            length,
+        };
+        let runtime = &batch.dispatcher_state.parts.runtime;
+        self.log_buffer.record_response(runtime, now, batch.now_ms, served_response);
         if closes {
             connection.after_send = AfterSendAction::Close;
         }
@@ -630,10 +645,10 @@ impl FastWorker {
         now: SystemTime,
         closes: bool,
     ) {
-        let mut digits = [0_u8; 20];
+        let age = DecimalDigits::from_number(ready.age_seconds(now));
         self.response_head.clear();
         self.response_head.extend_from_slice(before_age);
-        self.response_head.extend_from_slice(format_decimal(ready.age_seconds(now), &mut digits));
+        self.response_head.extend_from_slice(age.as_bytes());
         self.response_head.extend_from_slice(after_age);
         if closes {
             self.response_head.extend_from_slice(b"connection: close\r\n");
@@ -674,31 +689,4 @@ fn hand_back(connection: Box<FastConnection>, request_bytes: Option<usize>) {
 
 pub(super) fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-/// Formats a number in decimal into `digits`.
-pub(super) fn format_decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        if let Some(digit) = digits.get_mut(start) {
-            *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
-        }
-        number /= 10;
-        if number == 0 {
-            return digits.get(start..).unwrap_or_default();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::format_decimal;
-
-    #[test]
-    fn numbers_are_written_whole() {
-        for number in [0, 7, 10, 99, 12_345, u64::MAX] {
-            assert_eq!(format_decimal(number, &mut [0; 20]), number.to_string().as_bytes());
-        }
-    }
 }

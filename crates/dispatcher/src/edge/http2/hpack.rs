@@ -354,24 +354,24 @@ fn is_connection_header(name: &HeaderName) -> bool {
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// Encodes a head without the date in two parts: up to the digits of its age, and the rest.
+/// Encodes a head without the date and the digits of its age; returns it with the offset at which they are missing.
 pub(crate) fn encode_hpack_response_head(
     status: StatusCode,
     headers: &HeaderMap,
-) -> (Vec<u8>, Vec<u8>) {
-    let (mut before, mut behind) = (Vec::with_capacity(256), Vec::with_capacity(128));
-    push_status(&mut before, status);
-    let mut has_age = false;
+) -> (Vec<u8>, usize) {
+    let mut out = Vec::with_capacity(384);
+    push_status(&mut out, status);
+    let mut age_offset = None;
     for (name, value) in headers {
         if name == header::AGE {
-            has_age = true;
-            push_age_name(&mut before);
+            push_age_name(&mut out);
+            age_offset = Some(out.len());
         } else {
-            let out = if has_age { &mut behind } else { &mut before };
-            push_field(out, name, value.as_bytes());
+            push_field(&mut out, name, value.as_bytes());
         }
     }
-    (before, behind)
+    let age_offset = age_offset.unwrap_or(out.len());
+    (out, age_offset)
 }
 
 /// The static table of RFC 7541, appendix A.

@@ -170,7 +170,8 @@ impl ServiceConnection {
     pub(crate) fn forward_request(
         &mut self,
         session: &mut Http2Connection,
-        (front, is_whole): (u32, bool),
+        front: u32,
+        is_whole: bool,
         fields: &FieldList,
     ) {
         let number = self.next_stream;
@@ -542,11 +543,7 @@ mod tests {
                     Http2ReadStep::NeedMoreData => return,
                     Http2ReadStep::Closed => panic!("the connection ended"),
                     Http2ReadStep::Request { stream, is_complete: is_whole } => {
-                        self.service.forward_request(
-                            &mut self.session,
-                            (stream, is_whole),
-                            &fields,
-                        );
+                        self.service.forward_request(&mut self.session, stream, is_whole, &fields);
                     }
                     Http2ReadStep::Trailers { service_stream: behind } => {
                         self.service.forward_trailers(behind, &fields)

@@ -230,8 +230,7 @@ impl FarmEventLog {
     /// Returns the log of a farm, not loaded yet.
     pub(crate) fn for_farm(farm: &str) -> Self {
         let digest = Sha256::digest(farm.as_bytes());
-        let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let file = format!(".tympan-passed-{name}");
+        let file = format!(".tympan-passed-{:.16}", hex::encode(digest));
         Self {
             file_name: file,
             state: Mutex::default(),

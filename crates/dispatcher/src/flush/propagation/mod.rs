@@ -18,13 +18,13 @@
 //!
 //! Not here: the effects of a flush (`flush`, `flush::batch`), copies from siblings (`sibling_copy`).
 
-mod catch_up;
+pub(crate) mod catch_up;
 mod catch_up_gate;
 mod event_log;
 mod message;
 mod received_position;
-mod receiver;
-mod recording;
+pub(crate) mod receiver;
+pub(crate) mod recording;
 mod sender;
 mod sibling_status;
 

@@ -19,16 +19,23 @@ use super::received_position::{
     AttemptedMessage, MAX_RECEIVED_FILE_BYTES, RECEIVED_POSITIONS_FILE, ReceivedPositions,
 };
 use crate::cache::Docroot;
-use crate::dispatcher_state::DispatcherState;
+use crate::cache::response_memory::{DispatcherResponse, ResponseMemory};
+use crate::config::front_settings::RequestGate;
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
 use crate::edge::own_response::own_response;
-use crate::edge::response_body::{ResponseBody, full_body};
+use crate::edge::response_body::full_body;
 use crate::farm_state::FarmState;
+use crate::flush::FlushService;
 use crate::flush::authorization::is_flush_allowed;
+use crate::flush::batch::FlushBatcher;
 use crate::flush::invalidate_handler;
 use crate::observe::log::LogLevel;
-use crate::observe::metrics::DispatcherCounter;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::request::rate_limit::check_rate_limit;
 use crate::request::view::RequestView;
 use crate::upstream::BODY_TIMEOUT;
+use crate::upstream::request_coalescing::FetchCoalescer;
 
 /// The maximum time for which the handler program delays the response to events: well below the timeout of the sibling,
 /// which would send all of them again.
@@ -43,13 +50,45 @@ pub(super) enum MessageRejection {
     Failed,
 }
 
-impl DispatcherState {
+/// Receives the flushes that siblings pass on, and answers their queries.
+#[derive(Debug)]
+pub(crate) struct SiblingFlushReceiver {
+    flushes: Arc<FlushService>,
+    batcher: Arc<FlushBatcher>,
+    pub(super) farms: Arc<[Arc<FarmState>]>,
+    request_gate: Arc<RequestGate>,
+    runtime: Arc<DispatcherRuntime>,
+    fetch_coalescer: Arc<FetchCoalescer>,
+    response_memory: Arc<ResponseMemory>,
+    metrics: Arc<DispatcherMetrics>,
+    pub(super) instance_id: Arc<str>,
+}
+
+impl SiblingFlushReceiver {
+    pub(crate) fn new(
+        parts: &DispatcherParts,
+        flushes: Arc<FlushService>,
+        batcher: Arc<FlushBatcher>,
+    ) -> Self {
+        Self {
+            flushes,
+            batcher,
+            farms: Arc::clone(&parts.farms),
+            request_gate: Arc::clone(&parts.request_gate),
+            runtime: Arc::clone(&parts.runtime),
+            fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
+            response_memory: Arc::clone(&parts.response_memory),
+            metrics: Arc::clone(&parts.metrics),
+            instance_id: Arc::clone(&parts.instance_id),
+        }
+    }
+
     /// Responds to a sibling's request.
     pub(crate) async fn handle_sibling_request(
         self: &Arc<Self>,
         view: &RequestView,
         body: Incoming,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let mut response = self.handle_sibling_message(view, body).await;
         // Distinguishes this response from those of other servers.
         response
@@ -62,17 +101,19 @@ impl DispatcherState {
         self: &Arc<Self>,
         view: &RequestView,
         body: Incoming,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let farm = message_farm(&view.headers);
         let farm = farm.and_then(|name| self.farms.iter().find(|farm| farm.config.name == name));
         // A client that may not flush must learn nothing about the farms.
         let keys = &self.runtime.flush_keys;
         let Some(farm) = farm.filter(|farm| is_flush_allowed(keys, &farm.config, view)) else {
-            if let Some(response) = self.check_rate_limit(view) {
+            if let Some(response) = check_rate_limit(&self.request_gate, &self.metrics, view.client)
+            {
                 return response;
             }
             self.metrics.increment(DispatcherCounter::FlushesRefused);
-            self.log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
+            self.runtime
+                .write_log(LogLevel::Warn, || format!("Flushing rejected from {}", view.client));
             return own_response(StatusCode::FORBIDDEN);
         };
         let Some(root) = &farm.docroot else { return own_response(StatusCode::NOT_FOUND) };
@@ -89,7 +130,9 @@ impl DispatcherState {
             Err(_) => return own_response(StatusCode::PAYLOAD_TOO_LARGE),
         };
         let Some(sibling_message) = SiblingMessage::parse(&body) else {
-            self.log(LogLevel::Warn, || format!("Message of {} refused: malformed", view.client));
+            self.runtime.write_log(LogLevel::Warn, || {
+                format!("Message of {} refused: malformed", view.client)
+            });
             return own_response(StatusCode::BAD_REQUEST);
         };
         let (SiblingMessage::Pass(EventMessage { instance, .. })
@@ -104,17 +147,17 @@ impl DispatcherState {
             SiblingMessage::Ask(ask) => self.answer_event_query(farm, ask).await,
             SiblingMessage::Pass(message) => {
                 // The sibling may disconnect; an operation that has begun is completed.
-                let (inner, farm, root) = (Arc::clone(self), Arc::clone(farm), Arc::clone(root));
+                let (receiver, farm, root) = (Arc::clone(self), Arc::clone(farm), Arc::clone(root));
                 let application = tokio::spawn(async move {
                     let (log, origin) =
                         (root.event_log_of(&farm.config.name), message.origin.clone());
                     if farm.flush_siblings.is_some() {
-                        let fetches = Arc::clone(&inner.fetch_coalescer);
+                        let fetches = Arc::clone(&receiver.fetch_coalescer);
                         let is_ours = move || !fetches.has_stopped_storing();
                         let avoid = move || log.avoid_origin_conflict(&root, &origin, is_ours);
                         tokio::task::spawn_blocking(avoid).await.ok();
                     }
-                    inner.apply_sibling_message(&farm, message).await
+                    receiver.apply_sibling_message(&farm, message).await
                 });
                 match application.await {
                     Ok(Ok(())) => json_response(StatusCode::OK, "{}".to_owned()),
@@ -135,7 +178,7 @@ impl DispatcherState {
         &self,
         farm: &Arc<FarmState>,
         ask: EventQuery,
-    ) -> Response<ResponseBody> {
+    ) -> DispatcherResponse {
         let Some(root) = farm.docroot.clone().filter(|_| farm.flush_siblings.is_some()) else {
             return own_response(StatusCode::NOT_FOUND);
         };
@@ -246,19 +289,22 @@ impl DispatcherState {
         match event {
             FlushEvent::Flush(flush) => {
                 let message = flush.to_flush_message().ok_or_else(unsound)?;
-                self.log(LogLevel::Info, || {
+                self.runtime.write_log(LogLevel::Info, || {
                     let (action, handle) = (message.action.as_str(), &message.handle);
                     format!("Activation passed on by a sibling: action={action} [{handle}]")
                 });
-                self.apply_flush(farm, message).await
+                self.flushes.apply_flush(farm, message).await
             }
             FlushEvent::Page(target) => {
                 let view = page_request(target).ok_or_else(unsound)?;
                 // A page that is not cached here has no file.
-                self.purge_page(farm, &view).await.map_or(Ok(None), |purged| purged.map(|_| None))
+                self.flushes
+                    .purge_page(farm, &view)
+                    .await
+                    .map_or(Ok(None), |purged| purged.map(|_| None))
             }
             FlushEvent::Keys(keys) => {
-                let purged = self.purge_by_keys(farm, keys.clone()).await;
+                let purged = self.flushes.purge_by_keys(farm, keys.clone()).await;
                 purged.map_or(Ok(None), |purged| purged.map(|_| None))
             }
             FlushEvent::Stats => self
@@ -284,18 +330,18 @@ impl DispatcherState {
         doubt: InvalidationScope,
         since: Option<SystemTime>,
     ) -> std::io::Result<()> {
-        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
+        let (receiver, farm) = (Arc::clone(self), Arc::clone(farm));
         let work = move || {
             let Some(root) = &farm.docroot else { return Ok(()) };
-            let now = inner.runtime.clock.tick();
+            let now = receiver.runtime.clock.tick();
             if since.is_none() {
                 root.record_flush(now);
                 if doubt == InvalidationScope::AllFiles {
-                    inner.fetch_coalescer.mark_flushed(|file| file.starts_with(root.path()));
+                    receiver.fetch_coalescer.mark_flushed(|file| file.starts_with(root.path()));
                 }
             }
             let docroot = root.docroot_for_writing()?;
-            let mut done = inner.touch_all_stat_files(&docroot, since);
+            let mut done = receiver.batcher.touch_all_stat_files(&docroot, since);
             if doubt == InvalidationScope::AllFiles {
                 // A time in the future does not show when a file was requested.
                 let is_meant = |at: SystemTime| since.is_none_or(|since| at <= since || at > now);
@@ -305,8 +351,8 @@ impl DispatcherState {
                 let listed = docroot.list_servable_files(&mut mark);
                 done.record_outcome(listed);
             }
-            inner.response_memory.record_change();
-            inner.metrics.add(DispatcherCounter::FilesMarked, done.marked_count as u64);
+            receiver.response_memory.record_change();
+            receiver.metrics.add(DispatcherCounter::FilesMarked, done.marked_count as u64);
             done.first_error.map_or(Ok(()), Err)
         };
         let worked = tokio::task::spawn_blocking(work).await;
@@ -368,12 +414,12 @@ fn message_farm(headers: &HeaderMap) -> Option<String> {
     (version == MESSAGE_VERSION).then(|| name.into_owned())
 }
 
-fn json_response(status: StatusCode, text: String) -> Response<ResponseBody> {
+fn json_response(status: StatusCode, text: String) -> DispatcherResponse {
     let mut response = Response::new(full_body(text));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
+    response.into()
 }
 
 #[cfg(test)]
@@ -415,10 +461,14 @@ mod tests {
             events: vec![event.unwrap(); 40],
         };
         let began = Instant::now();
-        inner.apply_sibling_message(&inner.farms[0], message.clone()).await.unwrap();
+        inner
+            .sibling_receiver
+            .apply_sibling_message(&inner.parts.farms[0], message.clone())
+            .await
+            .unwrap();
         assert!(began.elapsed() < MESSAGE_RESPONSE_TIMEOUT / 2, "{:?}", began.elapsed());
         assert_eq!(
-            inner.received_positions(&inner.farms[0]).await,
+            inner.sibling_receiver.received_positions(&inner.parts.farms[0]).await,
             Some(vec![("o".to_owned(), message.next)])
         );
     }

@@ -4,28 +4,39 @@ use std::sync::Arc;
 
 use super::event_log::EventLogError;
 use super::message::FlushEvent;
-use crate::dispatcher_state::DispatcherState;
+use crate::dispatcher_parts::DispatcherParts;
 use crate::farm_state::FarmState;
+use crate::upstream::request_coalescing::FetchCoalescer;
 
-impl DispatcherState {
+/// Records flushes in the logs for siblings.
+#[derive(Debug, Clone)]
+pub(crate) struct FlushRecorder {
+    fetch_coalescer: Arc<FetchCoalescer>,
+}
+
+impl FlushRecorder {
+    pub(crate) fn new(parts: &DispatcherParts) -> Self {
+        Self { fetch_coalescer: Arc::clone(&parts.fetch_coalescer) }
+    }
+
     /// Logs an event for the siblings of a farm; returns its number if there are siblings.
     ///
     /// # Errors
     /// On failure the flush must not be answered as done.
     pub(crate) async fn log_event_for_siblings(
-        self: &Arc<Self>,
+        &self,
         farm: &Arc<FarmState>,
         event: FlushEvent,
     ) -> Result<Option<u64>, EventLogError> {
         if farm.flush_siblings.is_none() {
             return Ok(None);
         }
-        let (inner, farm) = (Arc::clone(self), Arc::clone(farm));
-        let note = move || inner.log_event(&farm, event);
+        let (recorder, farm) = (self.clone(), Arc::clone(farm));
+        let note = move || recorder.log_event(&farm, event);
         tokio::task::spawn_blocking(note).await.unwrap_or(Err(EventLogError::WriteFailed))
     }
 
-    /// As [`DispatcherState::log_event_for_siblings`], for events found while a flush is carried out; does file I/O.
+    /// As [`FlushRecorder::log_event_for_siblings`], for events found while a flush is carried out; does file I/O.
     ///
     /// # Errors
     /// Fails if unreachable siblings might never receive the event.
@@ -56,15 +67,6 @@ impl DispatcherState {
         log.append(root, event, || !self.fetch_coalescer.has_stopped_storing()).map(Some)
     }
 
-    /// Waits until nothing more is added to logs that another process continues; the cache is closed already.
-    pub(crate) fn wait_for_log_writers(&self) {
-        for farm in &self.farms {
-            if let (Some(_), Some(root)) = (&farm.flush_siblings, &farm.docroot) {
-                root.event_log_of(&farm.config.name).wait_for_writers();
-            }
-        }
-    }
-
     /// Waits until reachable siblings have applied an event.
     pub(crate) async fn wait_for_siblings(&self, farm: &FarmState, event: Option<u64>) {
         if let (Some(peers), Some(count)) = (&farm.flush_siblings, event) {
@@ -73,8 +75,18 @@ impl DispatcherState {
     }
 }
 
+/// Waits until nothing more is added to logs that another process continues; the cache is closed already.
+pub(crate) fn wait_for_log_writers(farms: &[Arc<FarmState>]) {
+    for farm in farms {
+        if let (Some(_), Some(root)) = (&farm.flush_siblings, &farm.docroot) {
+            root.event_log_of(&farm.config.name).wait_for_writers();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::FlushRecorder;
     use crate::config::DispatcherConfig;
     use crate::config::any_syntax::ConfigSources;
     use crate::flush::propagation::{EventLogError, FlushEvent};
@@ -103,40 +115,43 @@ mod tests {
         let root = folder.path().join("root");
         std::fs::write(&root, "no folder").unwrap();
         let inner = telling(&root).current_state();
-        let farm = &inner.farms[0];
+        let farm = &inner.parts.farms[0];
         assert!(farm.docroot.is_none());
         assert_eq!(
-            inner.log_event_for_siblings(farm, FlushEvent::Stats).await,
+            FlushRecorder::new(&inner.parts).log_event_for_siblings(farm, FlushEvent::Stats).await,
             Err(EventLogError::WriteFailed)
         );
         std::fs::remove_file(&root).unwrap();
         let inner = telling(&root).current_state();
         assert_eq!(
-            inner.log_event_for_siblings(&inner.farms[0], FlushEvent::Stats).await,
+            FlushRecorder::new(&inner.parts)
+                .log_event_for_siblings(&inner.parts.farms[0], FlushEvent::Stats)
+                .await,
             Ok(Some(1))
         );
     }
 
     #[tokio::test]
-    async fn what_is_found_later_is_written_down_or_told_by_who_left() {
+    async fn what_is_found_later_is_recorded_or_announced_by_who_left() {
         let folder = tempfile::tempdir().unwrap();
         let dispatcher = telling(folder.path());
         let inner = dispatcher.current_state();
-        let (farm, root) = (&inner.farms[0], inner.farms[0].docroot.clone().unwrap());
+        let (farm, root) = (&inner.parts.farms[0], inner.parts.farms[0].docroot.clone().unwrap());
         let log = root.event_log_of("site");
-        inner.record_for_siblings(farm, FlushEvent::Stats).unwrap();
+        let recorder = FlushRecorder::new(&inner.parts);
+        recorder.record_for_siblings(farm, FlushEvent::Stats).unwrap();
         let mut files =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let file = files.find(|file| file.to_str().unwrap().contains(".tympan-passed-")).unwrap();
         let written = std::fs::read_to_string(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
         std::fs::create_dir(&file).unwrap();
-        assert!(inner.record_for_siblings(farm, FlushEvent::Stats).is_err());
+        assert!(recorder.record_for_siblings(farm, FlushEvent::Stats).is_err());
         std::fs::remove_dir(&file).unwrap();
         std::fs::write(&file, &written).unwrap();
         dispatcher.leave_cache();
         let before = log.last_event_number();
-        inner.record_for_siblings(farm, FlushEvent::Stats).unwrap();
+        recorder.record_for_siblings(farm, FlushEvent::Stats).unwrap();
         assert_eq!(log.last_event_number(), before + 1);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
     }

@@ -161,7 +161,7 @@ fn encoded_dots_are_read_once() {
 }
 
 #[test]
-fn the_publisher_is_told_which_readings_are_refused() {
+fn the_publisher_gets_the_readings_that_are_refused() {
     let only_pages = rules(
         "/0 { /type \"deny\" /url \"*\" } /1 { /type \"allow\" /path \"/content/*\" /extension '(html|jpg)' }",
     );
@@ -277,7 +277,7 @@ proptest! {
 
     /// Regardless of which resources exist, a request that passes makes a publisher render only what the rules permit.
     #[test]
-    fn what_the_filter_judged_is_what_the_publisher_draws(
+    fn the_publisher_renders_what_the_filter_judged(
         models in vec(model(), 0..5),
         url in url(),
         existing in any::<u16>(),

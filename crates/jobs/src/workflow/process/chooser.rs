@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use tympan_content::{JCR_CONTENT, NodePath, Repository};
+use tympan_notation::error_chain_text;
 
-use crate::error::format_error_chain;
 use crate::workflow::step_registry::ParticipantChooser;
-use crate::workflow::workflow_handler::StepRun;
+use crate::workflow::step_run::StepRun;
 
 pub(super) fn standard_choosers(repository: &Repository) -> Vec<Arc<dyn ParticipantChooser>> {
     vec![
@@ -69,7 +69,7 @@ impl ParticipantChooser for PropertyChooser {
     fn choose_participant(&self, step: &StepRun) -> Result<String, String> {
         let name = step.argument("property").unwrap_or_else(|| "cq:lastModifiedBy".to_owned());
         let participant =
-            self.read_property(step, &name).map_err(|error| format_error_chain(&error))?;
+            self.read_property(step, &name).map_err(|error| error_chain_text(&error))?;
         name_or_default(participant, step, &format!("the property `{name}` of `{}`", step.payload))
     }
 }

@@ -10,7 +10,7 @@ use tympan_content::{
 
 use super::{EditOutcome, edit_as_actor, into_step_outcome};
 use crate::JobContext;
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 
 const LOCKABLE_MIXIN: &str = "mix:lockable";
 const LOCK_OWNER_PROPERTY: &str = "jcr:lockOwner";
@@ -92,7 +92,7 @@ impl CreateVersionProcess {
                 check_out_state: CheckOutState::CheckedOut,
             };
             // The same state is stored once, even if the step is executed again.
-            let created_version = session.create_version_if_changed(&path, &check_in)?;
+            let created_version = session.versions().create_version_if_changed(&path, &check_in)?;
             let (Some(version), Some(label)) = (&created_version, &label) else {
                 return Ok(if created_version.is_some() {
                     EditOutcome::Changed
@@ -101,7 +101,7 @@ impl CreateVersionProcess {
                 });
             };
             let name = version.name.clone();
-            session.add_label(&path, &name, label, LabelConflictPolicy::Move)?;
+            session.versions().add_label(&path, &name, label, LabelConflictPolicy::Move)?;
             Ok(EditOutcome::Changed)
         })?;
         Ok(Map::new())

@@ -17,14 +17,13 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::{Map, Value as Json, json};
+use tympan_notation::{error_chain_text, parse_duration};
 use tympan_web::client::{ClientOptions, HttpClient};
 use tympan_web::outgoing_policy::OutgoingPolicy;
 use tympan_web::tls::TlsTrust;
 
 use crate::JobContext;
-use crate::error::format_error_chain;
-use crate::workflow::step_timeout::parse_duration;
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Default interval at which another system is polled.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -60,7 +59,7 @@ impl ExternalProcess {
         step: &StepRun,
     ) -> Result<ExternalResponse, StepOutcome> {
         let wrong = |reason: String| StepOutcome::Failed(format!("`{address}`: {reason}"));
-        let uri: http::Uri = address.parse().map_err(|_| wrong("not a URI".to_owned()))?;
+        let uri = address.parse::<http::Uri>().map_err(|error| wrong(error.to_string()))?;
         let host = uri.authority().map(ToString::to_string);
         let host = host.ok_or_else(|| wrong("no host".to_owned()))?;
         let body = match method {
@@ -80,7 +79,7 @@ impl ExternalProcess {
             .body(Full::from(body))
             .map_err(|error| wrong(error.to_string()))?;
         let response = self.0.send(request).await.map_err(|error| {
-            let reason = format_error_chain(&error);
+            let reason = error_chain_text(&error);
             if error.is_transient() {
                 StepOutcome::Retry(reason)
             } else {
@@ -99,7 +98,7 @@ impl ExternalProcess {
     async fn poll_external_work(&self, step: &StepRun) -> Result<StepOutcome, StepOutcome> {
         let every =
             step.argument("every").map_or(Ok(DEFAULT_POLL_INTERVAL), |text| parse_duration(&text));
-        let every = every.map_err(StepOutcome::Failed)?;
+        let every = every.map_err(|error| StepOutcome::Failed(error.to_string()))?;
         let poll_address = step.saved_data.get("poll").and_then(Json::as_str);
         let address = match poll_address {
             Some(address) => address.to_owned(),

@@ -33,12 +33,12 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value as Json};
 use tympan_content::{Error as ContentError, NodePath, Repository, Session, Viewer};
+use tympan_notation::error_chain_text;
 use tympan_web::outgoing_policy::OutgoingPolicy;
 
 use crate::JobContext;
-use crate::error::format_error_chain;
 use crate::workflow::step_registry::{ParticipantChooser, StepRegistry};
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Prefix of the messages of revisions that a workflow made. Launchers ignore these, so no workflow starts itself.
 pub(crate) const WORKFLOW_MESSAGE_PREFIX: &str = "workflow step: ";
@@ -159,7 +159,7 @@ impl StepOutcome {
     /// Returns the outcome of a step whose access to content failed: a retry if that may succeed, else a failure.
     #[must_use]
     pub fn from_content_error(error: &ContentError) -> Self {
-        let reason = format_error_chain(error);
+        let reason = error_chain_text(error);
         // Others changed the same content, or the store is temporarily unavailable; a retry may succeed.
         if error.is_transient()
             || matches!(error, ContentError::Conflicts(_) | ContentError::DocumentChanged(_))
@@ -204,7 +204,7 @@ pub(crate) fn edit_as_actor(
     })();
     tried.map_err(|error| match error {
         ContentError::AccessDenied { .. } | ContentError::NodeMissing(_) => {
-            StepOutcome::Failed(format!("{} (acting as {actor})", format_error_chain(&error)))
+            StepOutcome::Failed(format!("{} (acting as {actor})", error_chain_text(&error)))
         }
         error => StepOutcome::from_content_error(&error),
     })

@@ -5,7 +5,7 @@ use tympan_content::{NodePath, Repository};
 
 use super::{EditOutcome, edit_as_actor, into_step_outcome};
 use crate::JobContext;
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Returns true if a node exists, regardless of permissions.
 fn node_exists(repository: &Repository, path: &NodePath) -> Result<bool, StepOutcome> {

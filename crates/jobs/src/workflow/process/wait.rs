@@ -4,11 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value as Json};
 use tympan_content::JcrDate;
+use tympan_notation::parse_duration;
 
 use crate::JobContext;
 use crate::queue::sql::to_epoch_millis;
-use crate::workflow::step_timeout::parse_duration;
-use crate::workflow::workflow_handler::{StepOutcome, StepRun, WorkflowProcess};
+use crate::workflow::step_run::{StepOutcome, StepRun, WorkflowProcess};
 
 /// Maximum interval between checks of a waiting step, because clocks are changed and instances suspended.
 const MAX_WAIT_INTERVAL: Duration = Duration::from_hours(1);
@@ -25,7 +25,9 @@ impl WaitProcess {
         let now = to_epoch_millis(now).unsigned_abs();
         let span = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         match (step.argument("for"), step.argument("until")) {
-            (Some(text), _) => Ok(now.saturating_add(span(parse_duration(&text)?))),
+            (Some(text), _) => Ok(
+                now.saturating_add(span(parse_duration(&text).map_err(|error| error.to_string())?))
+            ),
             (None, Some(text)) => {
                 // The text is the name of a value in the instance's data, or the time itself.
                 let named = match step.data.get(&text) {

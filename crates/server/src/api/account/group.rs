@@ -110,8 +110,8 @@ fn create_group(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let NewGroup { name } = call.parse_body()?;
     require_user_management(&call.pin_snapshot()?, "/home/groups")?;
     let mut session = call.begin_session()?;
-    session.add_group(&name)?;
-    let path = session.account_path(&name)?;
+    session.accounts().add_group(&name)?;
+    let path = session.accounts().account_path(&name)?;
     session.commit(&format!("add group {name}"), call.now)?;
     increment(&instance.metrics.commits);
     Ok(ApiResponse::created(json!({ "name": name, "path": path.as_str() })))
@@ -146,7 +146,7 @@ fn delete_group(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     }
     let mut session = call.begin_session()?;
     guard_account_change(call, &mut session, &node)?;
-    session.remove_account(name)?;
+    session.accounts().remove_account(name)?;
     session.commit(&format!("remove group {name}"), call.now)?;
     increment(&instance.metrics.commits);
     Ok(ApiResponse::empty())
@@ -172,7 +172,7 @@ fn add_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     }
     let message = format!("add {member} to group {group}");
     change_membership(instance, call, [&group, &member], &message, |session| {
-        session.add_member(&group, &member)
+        session.accounts().add_member(&group, &member)
     })
 }
 
@@ -181,7 +181,7 @@ fn remove_member(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> 
     let (group, member) = (text("group"), text("member"));
     let message = format!("remove {member} from group {group}");
     change_membership(instance, call, [group, member], &message, |session| {
-        session.remove_member(group, member)
+        session.accounts().remove_member(group, member)
     })
 }
 

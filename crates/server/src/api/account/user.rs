@@ -70,7 +70,7 @@ pub(crate) const USER_ENDPOINTS: &[Endpoint] = &[
         description: "Removes a user, which ends all of its logins.",
         parameters: &[NAME_PARAMETER, IF_MATCH_PARAMETER],
         body: RequestBodySpec::None,
-        responses: &[ResponseSpec::empty(204, "The user was removed.")],
+        responses: &[ResponseSpec::json("EndedLogins", "The number of ended sessions and tokens.")],
         handler: EndpointHandler::Async(delete_user),
     },
     Endpoint {
@@ -143,7 +143,7 @@ fn create_user(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     for group in &groups {
         find_account(call, &snapshot, group, "group")?;
         guard_administrator_change(call, group)?;
-        session.add_member_path(group, &path)?;
+        session.accounts().add_member_path(group, &path)?;
     }
     session.commit(&format!("add user {name}"), call.now)?;
     increment(&instance.metrics.commits);
@@ -191,7 +191,7 @@ fn change_user(call: ApiRequest) -> PendingApiResponse {
             }
             let message = if is_disabled { "disable" } else { "enable" };
             edit_account(instance, &call, message, |session| {
-                Ok(session.set_disabled(&name, disabled.as_deref())?)
+                Ok(session.accounts().set_disabled(&name, disabled.as_deref())?)
             })
         };
         instance.run_work(work).await?;
@@ -210,11 +210,13 @@ fn delete_user(call: ApiRequest) -> PendingApiResponse {
         let (instance, headers, user) = (call.instance.clone(), call.headers.clone(), name.clone());
         let work = move |instance: &Instance| {
             refuse_admin_lockout(&call, &name)?;
-            edit_account(instance, &call, "remove", |session| Ok(session.remove_account(&name)?))
+            edit_account(instance, &call, "remove", |session| {
+                Ok(session.accounts().remove_account(&name)?)
+            })
         };
         instance.run_work(work).await?;
-        instance.logins.revoke_other_tokens(&user, &headers).await?;
-        Ok(ApiResponse::empty())
+        let ended = instance.logins.revoke_other_tokens(&user, &headers).await?;
+        Ok(ApiResponse::json(json!({ "ended": ended })))
     })
 }
 

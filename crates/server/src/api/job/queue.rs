@@ -209,7 +209,7 @@ fn list_queues(call: ApiRequest) -> PendingApiResponse {
         let instance = &call.instance;
         let worker = instance.configurator.worker();
         let set = worker.queue_set();
-        let topics = instance.queues.topic_statistics().await?;
+        let topics = instance.queues.statistics().topic_statistics().await?;
         let paused = instance.queues.paused_queues().await?;
         let load = worker.queue_load();
         let mut listed = Vec::new();
@@ -223,7 +223,7 @@ fn list_queues(call: ApiRequest) -> PendingApiResponse {
             members.insert("name".to_owned(), name.into());
             listed.push(Value::Object(members));
         }
-        let workers = instance.queues.live_workers(call.now).await?;
+        let workers = instance.queues.statistics().live_workers(call.now).await?;
         let workers = workers
             .iter()
             .map(|queue_worker| json!({ "name": queue_worker.name, "role": queue_worker.role }));

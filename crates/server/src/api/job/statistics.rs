@@ -81,7 +81,7 @@ pub(crate) async fn queue_health(instance: &Instance, now: SystemTime) -> Compon
         return ComponentHealth::Failed(format!("queues cannot be processed: {reason}"));
     }
     let since = now.checked_sub(FAILED_JOB_WARN_PERIOD).unwrap_or(SystemTime::UNIX_EPOCH);
-    match instance.queues.count_given_up_since(since).await {
+    match instance.queues.statistics().count_given_up_since(since).await {
         Ok(topics) if topics.is_empty() => {}
         Ok(topics) => return ComponentHealth::Failed(failed_jobs_message(&topics)),
         Err(error) => return ComponentHealth::Failed(error.to_string()),
@@ -106,7 +106,7 @@ fn failed_jobs_message(topics: &[(String, u64)]) -> String {
 
 /// Returns the fault of queues that are processed: too many jobs wait, or one job runs for too long.
 async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
-    let topics = match instance.queues.topic_statistics().await {
+    let topics = match instance.queues.statistics().topic_statistics().await {
         Ok(topics) => topics,
         Err(error) => return Some(error.to_string()),
     };
@@ -119,7 +119,7 @@ async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
     if let Some(reason) = process_differences(instance, now).await.into_iter().next() {
         return Some(reason);
     }
-    let oldest = instance.queues.oldest_active_start().await.ok().flatten()?;
+    let oldest = instance.queues.statistics().oldest_active_start().await.ok().flatten()?;
     let age = now.duration_since(oldest).unwrap_or_default();
     (age > ACTIVE_JOB_WARN_AGE)
         .then(|| format!("a job has been running for {} min", age.as_secs() / 60))
@@ -128,7 +128,7 @@ async fn queue_fault(instance: &Instance, now: SystemTime) -> Option<String> {
 /// Describes in which required respects other processes on the database differ from this one.
 pub(crate) async fn process_differences(instance: &Instance, now: SystemTime) -> Vec<String> {
     let facts = &instance.configurator.worker().options().shared_facts;
-    let unlike = match instance.queues.find_fact_mismatches(facts, now).await {
+    let unlike = match instance.queues.statistics().find_fact_mismatches(facts, now).await {
         Ok(unlike) => unlike,
         Err(error) => return vec![error.to_string()],
     };
@@ -148,7 +148,9 @@ pub(crate) async fn process_differences(instance: &Instance, now: SystemTime) ->
 
 /// Returns the metrics of the jobs as Prometheus text.
 pub(crate) async fn job_metrics(instance: &Instance, role: &str) -> String {
-    let Ok(topics) = instance.queues.topic_statistics().await else { return String::new() };
+    let Ok(topics) = instance.queues.statistics().topic_statistics().await else {
+        return String::new();
+    };
     let set = instance.configurator.worker().queue_set();
     let queues = statistics_by_queue(&set, &topics);
     let mut text = String::new();

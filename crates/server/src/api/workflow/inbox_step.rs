@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tympan_content::Snapshot;
-use tympan_jobs::workflow::WorkItem;
+use tympan_jobs::workflow::{StepActionContext, WorkItem};
 
 use super::{
     COMMENT_PARAMETER, DATA_PARAMETER, MAX_LISTED_WORKFLOWS, NUMBER_KIND, non_empty_field,
@@ -147,10 +147,14 @@ fn complete_step(call: ApiRequest) -> PendingApiResponse {
     Box::pin(async move {
         let (item, names) = (number_field(&call, "item")?, assignee_names(&call)?);
         require_open_step(&call, &names, item).await?;
-        let attribution = (call.user_name(), non_empty_field(&call, "comment"));
-        let step_input = (non_empty_field(&call, "route"), workflow_data_of(&call));
+        let action = StepActionContext {
+            user: call.user_name(),
+            comment: non_empty_field(&call, "comment"),
+            now: call.now,
+        };
+        let (route, data) = (non_empty_field(&call, "route"), workflow_data_of(&call));
         open_workflows(&call.instance)
-            .complete_participant_step(item, &names, attribution, step_input, call.now)
+            .complete_participant_step(item, &names, route, data, &action)
             .await?;
         Ok(ApiResponse::json(json!({ "completed": item })))
     })

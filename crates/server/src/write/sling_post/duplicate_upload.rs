@@ -64,7 +64,7 @@ fn assets_with_same_bytes(
         }
         hash.update(piece.get(..read).unwrap_or_default());
     }
-    let hash: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(hash.finalize());
     let statement = format!(
         "SELECT * FROM [dam:Asset] AS a WHERE a.[jcr:content/metadata/dam:sha1] = '{hash}'"
     );

@@ -333,10 +333,14 @@ fn import_archive<R: Read + Seek>(
         let path = NodePath::root().resolve(name.trim_end_matches('/'))?;
         let names: Vec<&str> = path.names().collect();
         let is_outside = name.starts_with('/') || name.split('/').any(|segment| segment == "..");
-        if is_outside || names.len() > MAX_IMPORT_DEPTH {
+        if is_outside {
             return Err(import_failure(format!(
-                "the path of the archive entry `{name}` is outside the target \
-                or too deep"
+                "the archive entry `{name}` leads outside the target"
+            )));
+        }
+        if names.len() > MAX_IMPORT_DEPTH {
+            return Err(import_failure(format!(
+                "the archive entry `{name}` is nested deeper than {MAX_IMPORT_DEPTH} levels"
             )));
         }
         let Some((last, folders)) = names.split_last() else { continue };
@@ -409,9 +413,8 @@ pub(crate) fn put_imported_tree(
     };
     if merging.replaces_nodes {
         drop(node);
-        session.remove_node(path)?;
         collect_created_paths(path, &tree, created);
-        return Ok(session.put_node(path, tree)?);
+        return Ok(session.replace_node(path, tree)?);
     }
     let Subtree { properties, children, .. } = tree;
     for (name, property) in properties {

@@ -41,11 +41,12 @@ pub(crate) fn run_post_operation(
     operation: &str,
     path: &str,
     fields: &PostFields,
-    by: (&Viewer, &WriteCondition),
+    viewer: &Viewer,
+    condition: &WriteCondition,
 ) -> Result<PostOutcome> {
     let mut rejected_paths = Vec::new();
     while rejected_paths.len() < MAX_NAME_ATTEMPTS {
-        match attempt_post(instance, (operation, path), fields, by, &rejected_paths)? {
+        match attempt_post(instance, operation, path, fields, viewer, condition, &rejected_paths)? {
             PostAttempt::Completed(done) => return Ok(done),
             PostAttempt::Conflict(name) => rejected_paths.push(name),
         }
@@ -69,9 +70,11 @@ enum PostAttempt {
 /// Runs the request once. Names in `rejected_paths` are not chosen.
 fn attempt_post(
     instance: &Instance,
-    (operation, path): (&str, &str),
+    operation: &str,
+    path: &str,
     fields: &PostFields,
-    (viewer, condition): (&Viewer, &WriteCondition),
+    viewer: &Viewer,
+    condition: &WriteCondition,
     rejected_paths: &[NodePath],
 ) -> Result<PostAttempt> {
     let snapshot = instance.repository.snapshot()?.as_viewer(viewer);

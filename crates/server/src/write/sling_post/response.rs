@@ -3,6 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde_json::json;
+use tympan_notation::escape_html;
 
 use crate::failure::RequestFailure;
 use crate::write::sling_post::PostOutcome;
@@ -97,14 +98,16 @@ fn resolve_redirect(target: &str, done: &PostOutcome) -> Option<String> {
     if !target.chars().all(|character| character.is_ascii_graphic()) {
         return None;
     }
-    if target.starts_with('/') && !target.starts_with("//") && !target.contains('\\') {
-        return Some(target);
+    if !target.starts_with('/') {
+        if target.contains(':') {
+            return None;
+        }
+        let folder = done.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        target = format!("{folder}/{target}");
     }
-    if target.contains(':') || target.starts_with("//") || target.contains('\\') {
-        return None;
-    }
-    let folder = done.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    Some(format!("{folder}/{target}"))
+    // Browsers read `//` and `/\` as the beginning of a host.
+    let is_own = target.starts_with('/') && !target.starts_with("//") && !target.contains('\\');
+    is_own.then_some(target)
 }
 
 /// Returns the response to a failed request.
@@ -183,10 +186,6 @@ fn outcome_response(
     (http_status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], html).into_response()
 }
 
-fn escape_html(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +210,9 @@ mod tests {
         ] {
             assert_eq!(target(bad), None, "{bad}");
         }
+        // The path of a request may begin as a host, too.
+        let done = PostOutcome { path: "//example.org/new".to_owned(), ..PostOutcome::default() };
+        assert_eq!(resolve_redirect("thanks.html", &done), None);
     }
 
     #[test]

@@ -421,7 +421,7 @@ fn trailers_end_a_request() {
 }
 
 #[test]
-fn kept_answers_keep_to_the_windows() {
+fn cached_responses_obey_the_windows() {
     let mut session = greeted();
     feed(&mut session, &settings(&[(setting_id::INITIAL_WINDOW_SIZE, 10)]));
     feed(&mut session, &[get(1), get(3)].concat());
@@ -597,7 +597,7 @@ fn answers_of_the_service_are_passed_on_in_order() {
 }
 
 #[test]
-fn an_empty_end_of_an_answer_is_told() {
+fn an_empty_end_of_an_answer_is_reported() {
     let mut session = greeted();
     feed(&mut session, &post(1));
     session.output.clear();
@@ -637,7 +637,7 @@ fn an_answer_that_is_whole_survives_its_service() {
 }
 
 #[test]
-fn the_end_is_told_before_it_comes() {
+fn the_end_is_announced_before_it_comes() {
     let mut session = greeted();
     feed(&mut session, &post(1));
     session.output.clear();

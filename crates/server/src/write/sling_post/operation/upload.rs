@@ -66,7 +66,7 @@ impl PostOperation<'_> {
             }
         };
         let keyword = if self.session.node(path)?.is_none() { "created" } else { "modified" };
-        self.session.put_node(path, node)?;
+        self.session.replace_node(path, node)?;
         self.outcome.changes.push((keyword, vec![path.to_string()]));
         Ok(())
     }
@@ -252,8 +252,8 @@ impl PostOperation<'_> {
                 .with_property("jcr:lastModifiedBy", Property::text(self.user))
                 .with_child(metadata)
                 .with_child(Subtree::new("renditions", "nt:folder").with_child(rendition));
-            self.session
-                .put_node(&path, Subtree::new(&*upload.name, "dam:Asset").with_child(content))?;
+            let asset = Subtree::new(&*upload.name, "dam:Asset").with_child(content);
+            self.session.replace_node(&path, asset)?;
             path.as_str().clone_into(&mut self.outcome.path);
             self.outcome.changes.push(("created", vec![path.to_string()]));
         }

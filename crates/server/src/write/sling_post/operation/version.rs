@@ -18,11 +18,16 @@ impl PostOperation<'_> {
         let path = NodePath::new(path)?;
         match operation {
             "checkin" => self.check_in(&path)?,
-            "checkout" => self.session.check_out(&path)?,
+            "checkout" => self.session.versions().check_out(&path)?,
             _ => {
                 let missing = || RequestFailure::bad_request("`:version` is missing");
                 let version = fields.command_value(":version").ok_or_else(missing)?;
-                self.session.restore_node(&path, version, self.now, CheckOutState::CheckedOut)?;
+                self.session.versions().restore_node(
+                    &path,
+                    version,
+                    self.now,
+                    CheckOutState::CheckedOut,
+                )?;
             }
         }
         let keyword = match operation {
@@ -40,7 +45,7 @@ impl PostOperation<'_> {
             created_at: self.now,
             check_out_state: CheckOutState::CheckedIn,
         };
-        self.session.check_in(path, &how)?;
+        self.session.versions().check_in(path, &how)?;
         Ok(())
     }
 
@@ -55,7 +60,7 @@ impl PostOperation<'_> {
         if !self.session.node(path)?.is_some_and(is_in) {
             return Ok(());
         }
-        match self.session.check_out(path) {
+        match self.session.versions().check_out(path) {
             Ok(()) | Err(tympan_content::Error::InvalidEdit { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -1,0 +1,696 @@
+//! Responses from the cache, or without it.
+
+mod variant_refusal;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use tokio::sync::oneshot;
+
+use crate::cache::file_response::{self, CacheFileHead, cache_age};
+use crate::cache::freshness::{CacheFileFreshness, assess_freshness, is_flushed};
+use crate::cache::not_cacheable_reason::NotCacheableReason;
+use crate::cache::outcome::CacheOutcome;
+use crate::cache::page_variant;
+use crate::cache::response_memory::{
+    CacheFileContent, CachedBody, DispatcherResponse, ResponseSource, SMALL_BODY_BYTES,
+    SMALL_TLS_BODY_BYTES, add_vary_accept_encoding, is_encodable,
+};
+use crate::cache::ttl::StaleLenience;
+use crate::cache::{CacheFileLookup, CacheFileStamp, Docroot, OpenCacheFile};
+use crate::config::{CacheConfig, FlushMode};
+use crate::dispatcher_parts::DispatcherParts;
+use crate::dispatcher_runtime::DispatcherRuntime;
+use crate::edge::own_response::own_response;
+use crate::edge::own_response::with_connection_close;
+use crate::edge::response_body::{FetchedPage, boxed_body, empty_body, full_body};
+use crate::edge::response_plan::StoredEntity;
+use crate::flush::visit_address::VisitAddress;
+use crate::observe::log::LogLevel;
+use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
+use crate::request::auth_check::{AuthCheckResult, check_permission, needs_permission};
+use crate::request::decision::is_accepted;
+use crate::request::exchange::RequestExchange;
+use crate::request::sticky_cookie;
+use crate::request::view::RequestView;
+use crate::upstream::header_forwarding::{ForwardPurpose, clean_response_headers, request_headers};
+use crate::upstream::page_fetch::{FetchResult, PageFetch, PageFetcher};
+use crate::upstream::request_coalescing::{
+    FetchCoalescer, FetchOutcome, FetchRole, FetchTicket, FetchWait, FetchWaitResult, PendingFetch,
+};
+use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
+
+const STALE_CACHE_INFO: &str = "caching: stat file is more recent";
+
+/// The maximum number of other visitors' fetches that a visitor waits for; a further one is awaited only if the one
+/// before was given up.
+const MAX_FETCH_WAITS: usize = 4;
+/// The `Retry-After` value in seconds for a visitor whose wait timed out.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
+
+/// A cache file of a farm that is known to have a cache.
+struct CacheFileLocation<'a> {
+    docroot: &'a Docroot,
+    cache: &'a CacheConfig,
+    file: &'a Path,
+}
+
+/// The cache of pages in document roots, as one configuration uses it.
+#[derive(Debug)]
+pub(crate) struct PageCache {
+    fetcher: Arc<PageFetcher>,
+    fetch_coalescer: Arc<FetchCoalescer>,
+    runtime: Arc<DispatcherRuntime>,
+    metrics: Arc<DispatcherMetrics>,
+    config_serial: u64,
+}
+
+impl PageCache {
+    pub(crate) fn new(parts: &DispatcherParts, fetcher: Arc<PageFetcher>) -> Self {
+        Self {
+            fetcher,
+            fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
+            runtime: Arc::clone(&parts.runtime),
+            metrics: Arc::clone(&parts.metrics),
+            config_serial: parts.config_serial,
+        }
+    }
+
+    /// Responds with the cached error for a file, if there is one.
+    fn serve_cached_error(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        docroot: &Docroot,
+        file: &Path,
+    ) -> Option<DispatcherResponse> {
+        let farm = &exchange.farm.config;
+        if farm.cache.as_ref().is_none_or(|cache| cache.negative_ttls.is_empty())
+            || farm.auth_checker.is_some()
+            || farm.session_management.is_some()
+            // Another process handles the flushes now.
+            || self.fetch_coalescer.has_stopped_storing()
+        {
+            return None;
+        }
+        let root = exchange.farm.docroot.as_ref()?;
+        let now = self.runtime.clock.now();
+        let negative = root.negative_cache.find_valid((file, farm), docroot, now)?;
+        self.metrics.increment(DispatcherCounter::NegativeHits);
+        exchange.cache_label = "hit";
+        exchange.outcome = CacheOutcome::NegativeHit;
+        "negative answer cached".clone_into(&mut exchange.cache_info);
+        let is_head = exchange.view.method == Method::HEAD;
+        let body = if is_head { empty_body() } else { full_body(negative.body.clone()) };
+        let mut response = Response::new(body);
+        *response.status_mut() = negative.status;
+        *response.headers_mut() = negative.headers.clone();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_LENGTH, negative.body.len().into());
+        headers.insert(header::AGE, cache_age(negative.fetch_time, now).as_secs().into());
+        Some(response.into())
+    }
+
+    /// Responds with the file; fetches it first if it is absent or out of date.
+    pub(crate) async fn serve_from_cache(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        file: &Path,
+    ) -> DispatcherResponse {
+        let farm = exchange.farm;
+        let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache) else {
+            return self
+                .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::NoDocroot)
+                .await;
+        };
+        let docroot = root.docroot_for_reading();
+        let location = CacheFileLocation { docroot: &docroot, cache, file };
+        match docroot.look_up_file(file, cache.enable_ttl) {
+            Err(error) => {
+                let path = farm.absolute_path(file);
+                tracing::warn!(file = %path.display(), reason = %error, "cannot read a cache file");
+                self.forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::Unwritable,
+                )
+                .await
+            }
+            Ok(CacheFileLookup::Directory) => {
+                self.forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::TargetIsDirectory,
+                )
+                .await
+            }
+            Ok(CacheFileLookup::Absent) => self.serve_miss(exchange, &location).await,
+            Ok(CacheFileLookup::File(cached)) => {
+                let freshness = self.assess_cache_file(&location, exchange.view, &cached);
+                if freshness == CacheFileFreshness::Valid {
+                    self.serve_hit(exchange, &location, cached).await
+                } else {
+                    self.serve_stale(exchange, &location, cached, freshness).await
+                }
+            }
+        }
+    }
+
+    fn assess_cache_file(
+        &self,
+        location: &CacheFileLocation<'_>,
+        view: &RequestView,
+        cached: &OpenCacheFile,
+    ) -> CacheFileFreshness {
+        let cache = location.cache;
+        let (file, path) = (location.file, view.path.as_str());
+        let facts =
+            location.docroot.freshness_facts(cache, (file, path), cached, self.runtime.clock.now());
+        let freshness = assess_freshness(facts, cache.stale_limits());
+        let has_time_left = cached.expires_at.is_some() && freshness != CacheFileFreshness::Expired;
+        if has_time_left {
+            self.runtime.write_log(LogLevel::Debug, || {
+                let file = location.docroot.path().join(location.file);
+                format!("cache file has not expired: {}", file.display())
+            });
+        }
+        self.runtime.write_log(LogLevel::Debug, || {
+            let file = location.docroot.path().join(location.file);
+            let file = file.display();
+            match freshness {
+                CacheFileFreshness::Valid => {
+                    format!("cache file is newer than lastflush -> use cache [{file}]")
+                }
+                CacheFileFreshness::Expired => format!("cache file has expired: {file}"),
+                CacheFileFreshness::Stale | CacheFileFreshness::Marked => {
+                    format!("cache file is older than lastflush -> flush [{file}]")
+                }
+            }
+        });
+        freshness
+    }
+
+    async fn serve_hit(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> DispatcherResponse {
+        let permission = check_permission(exchange).await;
+        let AuthCheckResult::Granted(extra) = permission else {
+            return self
+                .forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::AuthCheckerDenied,
+                )
+                .await;
+        };
+        self.log_action(exchange, "DELIVER");
+        self.metrics.increment(DispatcherCounter::Hits);
+        exchange.cache_info = "target file cached".to_owned();
+        exchange.outcome = CacheOutcome::Hit;
+        let mut response = self.serve_file(exchange, location, cached);
+        for (name, value) in &extra {
+            response.headers_mut().append(name, value.clone());
+        }
+        response
+    }
+
+    /// Responds with a file regardless of its age.
+    fn serve_file(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> DispatcherResponse {
+        exchange.cache_label = "hit";
+        location.docroot.record_use(location.file, self.runtime.clock.now());
+        self.build_file_response(exchange, location, cached).unwrap_or_else(|error| {
+            let file = location.docroot.path().join(location.file);
+            tracing::error!(file = %file.display(), reason = %error, "cannot read a cache file");
+            own_response(StatusCode::INTERNAL_SERVER_ERROR)
+        })
+    }
+
+    fn build_file_response(
+        &self,
+        exchange: &RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> std::io::Result<DispatcherResponse> {
+        let view = exchange.view;
+        let CacheFileHead { mut headers, etag, modification_time: modified } =
+            file_response::read_cache_file_head(location.file, &cached, self.runtime.clock.now());
+        if location.cache.compress && is_encodable(&headers) {
+            add_vary_accept_encoding(&mut headers);
+        }
+        let is_head = view.method == Method::HEAD;
+        let length = cached.length;
+        let entity = StoredEntity {
+            etag: &etag,
+            modification_time: modified,
+            length,
+            supports_ranges: !is_head,
+        };
+        let conditional = file_response::conditional_response(&view.headers, &entity, headers);
+        let cached_body = if is_head {
+            CachedBody::Memory(Bytes::new())
+        } else {
+            let most = if view.is_tls { SMALL_TLS_BODY_BYTES } else { SMALL_BODY_BYTES };
+            CachedBody::read(cached.body, cached.length, most)?
+        };
+        let has_body = !is_head && conditional.length > 0;
+        let body = if has_body {
+            cached_body.read_part(conditional.start, conditional.length)?
+        } else {
+            empty_body()
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = conditional.status;
+        *response.headers_mut() = conditional.headers;
+        // For a page that only the list of vanity URLs permits, the rules alone do not decide.
+        if exchange.farm.config.vanity_urls.is_some() && !is_accepted(&exchange.farm.config, view) {
+            return Ok(response.into());
+        }
+        let source = ResponseSource {
+            farm: Arc::clone(exchange.farm),
+            config_serial: self.config_serial,
+            file: location.file.into(),
+            path: view.path.as_str().into(),
+            length: cached.length,
+            file_stamp: cached.stamp,
+            fetch_time: cached.fetched_at,
+            etag,
+            modification_time: modified,
+            warning: exchange.warning.as_deref().map(Into::into),
+            is_stale: matches!(exchange.outcome, CacheOutcome::Stale),
+        };
+        let content = CacheFileContent { source: Arc::new(source), body: cached_body };
+        Ok(DispatcherResponse::from_cache_file(response, content))
+    }
+
+    /// Serves the old file while it is replaced, and lets one visitor start the replacement.
+    async fn serve_stale(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+        freshness: CacheFileFreshness,
+    ) -> DispatcherResponse {
+        let farm = exchange.farm;
+        let is_too_old = cached.marked_at.is_some_and(|marked| {
+            let age = self.runtime.clock.now().duration_since(marked);
+            age.unwrap_or_default() > location.cache.max_stale
+        });
+        if is_too_old || needs_permission(exchange) {
+            return self.serve_miss(exchange, location).await;
+        }
+        let key = farm.absolute_path(location.file);
+        if farm.refetch_queue.contains(location.file) {
+            return self.serve_old_file(exchange, location, cached);
+        }
+        if exchange.view.method == Method::HEAD {
+            if self.fetch_coalescer.is_fetching(&key) {
+                return self.serve_old_file(exchange, location, cached);
+            }
+            return self
+                .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Head)
+                .await;
+        }
+        let FetchRole::Lead(ticket) = self.fetch_coalescer.join_or_lead(&key) else {
+            return self.serve_old_file(exchange, location, cached);
+        };
+        if let Some(newer) = self.recheck_cache_file(location, exchange.view) {
+            ticket.finish_fetch(FetchOutcome::Retry);
+            return self.serve_hit(exchange, location, newer).await;
+        }
+        let allowed = self.stale_allowance(location, exchange.view, &cached);
+        let wait = self.begin_fetch(exchange, ticket, location, STALE_CACHE_INFO);
+        let is_soft = location.cache.flush_mode == FlushMode::Soft;
+        if freshness == CacheFileFreshness::Marked && is_soft || allowed.while_revalidating {
+            return self.serve_old_file(exchange, location, cached);
+        }
+        let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+        let stands_in = location.cache.serve_stale_on_error && is_stale_on_error_failure(&first)
+            || allowed.if_error
+                && is_stale_if_error_failure(&first)
+                && self.is_stale_still_allowed(location, exchange.view, cached.stamp);
+        if stands_in {
+            self.metrics.increment(DispatcherCounter::StaleOnError);
+            let mut response = self.serve_old_file(exchange, location, cached);
+            let warning = HeaderValue::from_static("111 - \"Revalidation Failed\"");
+            response.headers_mut().insert(header::WARNING, warning);
+            return response;
+        }
+        self.serve_fetch_result(exchange, first)
+    }
+
+    /// Returns the allowances of the render for a copy that expired. A flushed copy has none.
+    fn stale_allowance(
+        &self,
+        location: &CacheFileLocation<'_>,
+        view: &RequestView,
+        cached: &OpenCacheFile,
+    ) -> StaleAllowance {
+        let cache = location.cache;
+        let (Some(expires), Some(stored)) = (cached.expires_at, &cached.headers) else {
+            return StaleAllowance::default();
+        };
+        if !cache.obeys_stale_directives {
+            return StaleAllowance::default();
+        }
+        let now = self.runtime.clock.now();
+        let facts = location.docroot.freshness_facts(
+            cache,
+            (location.file, view.path.as_str()),
+            cached,
+            now,
+        );
+        if is_flushed(facts) {
+            return StaleAllowance::default();
+        }
+        let lenience = StaleLenience::from_stored(&stored.headers);
+        StaleAllowance {
+            while_revalidating: now <= expires + lenience.while_revalidating,
+            if_error: now <= expires + lenience.if_error,
+        }
+    }
+
+    /// Returns true if a copy may still be served in place of its render: a flush may have arrived after the render was
+    /// asked.
+    fn is_stale_still_allowed(
+        &self,
+        location: &CacheFileLocation<'_>,
+        view: &RequestView,
+        stamp: CacheFileStamp,
+    ) -> bool {
+        match location.docroot.look_up_file(location.file, location.cache.enable_ttl) {
+            Ok(CacheFileLookup::File(cached)) => {
+                cached.stamp == stamp && self.stale_allowance(location, view, &cached).if_error
+            }
+            _ => false,
+        }
+    }
+
+    fn serve_old_file(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        cached: OpenCacheFile,
+    ) -> DispatcherResponse {
+        self.log_action(exchange, "DELIVER");
+        self.metrics.increment(DispatcherCounter::Stale);
+        exchange.cache_info = "target file cached".to_owned();
+        exchange.outcome = CacheOutcome::Stale;
+        let mut response = self.serve_file(exchange, location, cached);
+        if !exchange.farm.is_replacement_pending(location.file, &self.fetch_coalescer) {
+            response.forbid_storing();
+        }
+        response
+    }
+
+    /// Fetches an absent file, or waits for the visitor that fetches it.
+    async fn serve_miss(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+    ) -> DispatcherResponse {
+        if let Some(response) = self.serve_cached_error(exchange, location.docroot, location.file) {
+            return response;
+        }
+        let key = exchange.farm.absolute_path(location.file);
+        // A request that joins a fetch causes no rendering.
+        let is_drawn =
+            exchange.view.method == Method::HEAD || !self.fetch_coalescer.is_fetching(&key);
+        if is_drawn && let Some(response) = self.limit_variants(exchange).await {
+            return response;
+        }
+        if exchange.view.method == Method::HEAD {
+            return self
+                .forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Head)
+                .await;
+        }
+        let mut waiting = FetchWait::new(location.cache.collapse_wait);
+        for _ in 0..MAX_FETCH_WAITS {
+            match self.fetch_coalescer.join_or_pass(&key) {
+                FetchRole::Lead(ticket) => {
+                    return self.lead_fetch(exchange, location, ticket).await;
+                }
+                FetchRole::Join(_) if needs_permission(exchange) => {
+                    let reason = NotCacheableReason::AuthCheckerDenied;
+                    return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
+                }
+                FetchRole::Join(fetch) => {
+                    let joined = self.join_fetch(exchange, location, &fetch, &mut waiting).await;
+                    if let Some(response) = joined {
+                        return response;
+                    }
+                }
+                FetchRole::Pass(reason) => {
+                    return self.forward_uncached(exchange, VisitorBody::empty(), reason).await;
+                }
+            }
+        }
+        self.forward_uncached(exchange, VisitorBody::empty(), NotCacheableReason::Flushed).await
+    }
+
+    /// Fetches a file for all requests that wait for it.
+    async fn lead_fetch(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        ticket: FetchTicket,
+    ) -> DispatcherResponse {
+        if !needs_permission(exchange)
+            && let Some(newer) = self.recheck_cache_file(location, exchange.view)
+        {
+            ticket.finish_fetch(FetchOutcome::Retry);
+            return self.serve_hit(exchange, location, newer).await;
+        }
+        let wait = self.begin_fetch(exchange, ticket, location, "caching");
+        let first = wait.await.unwrap_or(FetchResult::Failed(UpstreamFailure::ConnectionBroken));
+        self.serve_fetch_result(exchange, first)
+    }
+
+    /// Waits for the fetch of another request; returns `None` if the file has to be fetched nevertheless.
+    async fn join_fetch(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        location: &CacheFileLocation<'_>,
+        fetch: &PendingFetch,
+        waiting: &mut FetchWait,
+    ) -> Option<DispatcherResponse> {
+        if waiting.is_new() {
+            self.metrics.increment(DispatcherCounter::Coalesced);
+        }
+        Some(match fetch.wait_as_visitor(waiting).await {
+            FetchWaitResult::Finished(FetchOutcome::Shared(page)) => {
+                let response = self.serve_fetched_page(exchange, &page, &page.stored_headers);
+                exchange.outcome = CacheOutcome::Miss { is_collapsed: true };
+                response
+            }
+            FetchWaitResult::Finished(FetchOutcome::Failed(failure)) => {
+                own_response(failure.status())
+            }
+            FetchWaitResult::Finished(FetchOutcome::Unshared(reason)) => {
+                match self.serve_cached_error(exchange, location.docroot, location.file) {
+                    Some(response) => response,
+                    None => self.forward_uncached(exchange, VisitorBody::empty(), reason).await,
+                }
+            }
+            FetchWaitResult::Finished(FetchOutcome::Retry) => {
+                let newer = self.recheck_cache_file(location, exchange.view)?;
+                self.serve_hit(exchange, location, newer).await
+            }
+            FetchWaitResult::FetchSelf => {
+                self.forward_uncached(
+                    exchange,
+                    VisitorBody::empty(),
+                    NotCacheableReason::Incomplete,
+                )
+                .await
+            }
+            FetchWaitResult::TimedOut => {
+                self.metrics.increment(DispatcherCounter::CoalescingFailures);
+                let mut response = own_response(StatusCode::SERVICE_UNAVAILABLE);
+                response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+                response
+            }
+        })
+    }
+
+    /// Looks up the file again, because another fetch may have ended in the meantime.
+    fn recheck_cache_file(
+        &self,
+        location: &CacheFileLocation<'_>,
+        view: &RequestView,
+    ) -> Option<OpenCacheFile> {
+        match location.docroot.look_up_file(location.file, location.cache.enable_ttl) {
+            Ok(CacheFileLookup::File(cached)) => (self.assess_cache_file(location, view, &cached)
+                == CacheFileFreshness::Valid)
+                .then_some(cached),
+            _ => None,
+        }
+    }
+
+    fn begin_fetch(
+        &self,
+        exchange: &RequestExchange<'_>,
+        ticket: FetchTicket,
+        location: &CacheFileLocation<'_>,
+        info: &'static str,
+    ) -> oneshot::Receiver<FetchResult> {
+        self.log_action(exchange, "CREATE");
+        let target = page_variant::variant_target(location.cache, exchange.view);
+        let fetch = PageFetch {
+            call: UpstreamRequest {
+                target,
+                ..build_upstream_request(exchange, VisitorBody::empty(), ForwardPurpose::Cache)
+            },
+            file: location.file.to_owned(),
+            path: exchange.view.path.as_str().to_owned(),
+            host: exchange.view.headers.get(header::HOST).cloned(),
+            // A page for a host that no farm has must not be shown to others.
+            visit: VisitAddress::from_request(exchange.view).filter(|_| exchange.warning.is_none()),
+            min_sequence: None,
+            cache_info: info,
+        };
+        self.fetcher.spawn_fetch(exchange.farm, ticket, fetch)
+    }
+
+    /// Responds to the request that caused a fetch.
+    fn serve_fetch_result(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        first: FetchResult,
+    ) -> DispatcherResponse {
+        match first {
+            FetchResult::Page(page) => {
+                let mut response = self.serve_fetched_page(exchange, &page, &page.headers);
+                sticky_cookie::add_sticky_cookie(response.headers_mut(), exchange, &page.render);
+                response
+            }
+            FetchResult::Uncached(mut response, render, reason) => {
+                self.metrics.increment(DispatcherCounter::Passes);
+                sticky_cookie::add_sticky_cookie(response.headers_mut(), exchange, &render);
+                exchange.render = Some(render);
+                exchange.record_pass(reason);
+                response.into()
+            }
+            FetchResult::Failed(failure) => own_response(failure.status()),
+            FetchResult::Outdated => own_response(StatusCode::BAD_GATEWAY),
+        }
+    }
+
+    fn serve_fetched_page(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        page: &FetchedPage,
+        headers: &HeaderMap,
+    ) -> DispatcherResponse {
+        self.metrics.increment(DispatcherCounter::Misses);
+        exchange.cache_label = "miss";
+        exchange.outcome = CacheOutcome::Miss { is_collapsed: false };
+        exchange.render = Some(page.render.clone());
+        exchange.cache_info.clone_from(&page.cache_info);
+        let mut response = Response::new(page.body.to_response_body());
+        *response.headers_mut() = headers.clone();
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        let compresses = exchange.farm.config.cache.as_ref().is_some_and(|cache| cache.compress);
+        if compresses && is_encodable(headers) {
+            add_vary_accept_encoding(response.headers_mut());
+        }
+        if let Some(length) = page.body.known_length() {
+            response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        response.into()
+    }
+
+    /// Forwards the request and stores nothing.
+    pub(crate) async fn forward_uncached(
+        &self,
+        exchange: &mut RequestExchange<'_>,
+        body: VisitorBody,
+        reason: NotCacheableReason,
+    ) -> DispatcherResponse {
+        self.log_action(exchange, "NONE");
+        self.metrics.increment(DispatcherCounter::Passes);
+        exchange.record_pass(reason);
+        let call = build_upstream_request(exchange, body, ForwardPurpose::Pass);
+        match exchange.farm.upstream.send(&call).await {
+            Ok(upstream_response) => {
+                let mut response = upstream_response.response.map(boxed_body);
+                clean_response_headers(response.headers_mut());
+                sticky_cookie::add_sticky_cookie(
+                    response.headers_mut(),
+                    exchange,
+                    &upstream_response.render,
+                );
+                exchange.render = Some(upstream_response.render);
+                response.into()
+            }
+            Err(failure) => {
+                if failure.is_visitor_failure() {
+                    return with_connection_close(own_response(failure.status()));
+                }
+                self.metrics.increment(DispatcherCounter::RenderFailures);
+                own_response(failure.status())
+            }
+        }
+    }
+
+    fn log_action(&self, exchange: &RequestExchange<'_>, action: &str) {
+        self.runtime.write_log(LogLevel::Debug, || {
+            format!("cache-action for [{}]: {action}", exchange.view.path)
+        });
+    }
+}
+
+/// The allowances of a render for an expired copy.
+#[derive(Debug, Clone, Copy, Default)]
+struct StaleAllowance {
+    while_revalidating: bool,
+    if_error: bool,
+}
+
+/// Returns true for failures in place of which `stale-if-error` serves the old file (RFC 5861, section 4).
+fn is_stale_if_error_failure(first: &FetchResult) -> bool {
+    match first {
+        FetchResult::Uncached(response, _, _) => {
+            matches!(response.status().as_u16(), 500 | 502..=504)
+        }
+        other => is_stale_on_error_failure(other),
+    }
+}
+
+/// Returns true for failures in place of which `/serveStaleOnError` serves the old file.
+fn is_stale_on_error_failure(first: &FetchResult) -> bool {
+    match first {
+        FetchResult::Page(_) => false,
+        FetchResult::Uncached(response, _, _) => {
+            matches!(response.status().as_u16(), 429 | 502 | 503 | 504)
+        }
+        FetchResult::Failed(_) | FetchResult::Outdated => true,
+    }
+}
+
+/// Returns the request that is sent to a render.
+fn build_upstream_request(
+    exchange: &RequestExchange<'_>,
+    body: VisitorBody,
+    purpose: ForwardPurpose,
+) -> UpstreamRequest {
+    let view = exchange.view;
+    UpstreamRequest {
+        method: view.method.clone(),
+        target: view.wire_target(),
+        headers: request_headers(&exchange.farm.config, view, purpose),
+        body,
+        sticky_render: view
+            .cookie(sticky_cookie::STICKY_COOKIE)
+            .and_then(|render| Some(std::str::from_utf8(render).ok()?.to_owned()))
+            .or_else(|| view.page_render.clone()),
+    }
+}

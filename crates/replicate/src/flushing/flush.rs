@@ -1,0 +1,941 @@
+//! Flushing: a publisher notifies its dispatchers and other caches of changed paths.
+//!
+//! Each change is a stored job for each agent, numbered by the publisher. The agent's kind at the time of sending
+//! determines the request:
+//!
+//! | kind | request for a page that changed |
+//! |---|---|
+//! | `flush` | `CQ-Action: Activate`, `CQ-Handle` |
+//! | `flush_refetch` | the same with the page's URL as body |
+//! | `flush_precise` | the affected URLs as body and `CQ-Action-Scope: ResourceOnly`; nothing if there are none; `Delete` of a folder below which nobody knows them |
+//! | `purge` | `PURGE` of each affected URL; of the page's where nobody knows them |
+//! | `purge_keys` | `PURGE` with `Surrogate-Key`: the path and the affected URLs; [`PURGE_ALL_KEY`] where nobody knows them all |
+//!
+//! If dependencies are not tracked at all ([`AffectedUrlSet::Unknown`]), `flush_precise` sends the same as
+//! `flush_refetch`.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use http_body_util::Full;
+use serde_json::{Value as Json, json};
+use tympan_content::{ChunkId, NodePath, Repository, Snapshot, Viewer};
+use tympan_jobs::{Job, JobQueues, NewJob};
+use tympan_web::client::HttpClient;
+use tympan_web::flush_message::{FlushAction, FlushMessage, FlushScope};
+
+use crate::agent::{ReplicationAgentKind, agent_topic, read_agents};
+use crate::blocking::run_blocking;
+use crate::delivery::http_request::send_request;
+use crate::delivery::message::parse_chunk_id;
+use crate::flushing::affected_url::{AffectedUrlResolver, AffectedUrlSet};
+use crate::flushing::flush_number::FlushNumberAllocator;
+use crate::flushing::url_path::{
+    decode_url_path, encode_url_path, is_url_of_path, node_path_candidates, owner_path_candidates,
+};
+use crate::home_pair::{HomePairs, PairKeyPurpose};
+use crate::{Error, ReplicationAgent, Result};
+
+/// The name of the shared follower that turned changes on a publisher into flushes before each publisher had its own.
+pub(crate) const SHARED_FLUSH_FOLLOWER: &str = "flush";
+/// The maximum number of URLs in one flush; a change that affects more is split into several flushes. A dispatcher
+/// accepts a body of 1 MiB.
+const MAX_FLUSH_URLS: usize = 5_000;
+const MAX_FLUSH_URL_BYTES: usize = 512 * 1024;
+/// The key that every response carries.
+pub const PURGE_ALL_KEY: &str = "all";
+/// The maximum length of the keys in one request. More keys are split into several requests, because caches and proxies
+/// reject long headers.
+const MAX_PURGE_KEY_BYTES: usize = 4 * 1024;
+/// The maximum number of attempts for one purge before the whole list counts as failed, and the pause after the first
+/// failure.
+const MAX_PURGE_ATTEMPTS: u32 = 3;
+const FIRST_PURGE_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Returns the name under which the follower position of a publisher is stored.
+pub(crate) fn flush_follower_name(publisher: &str) -> String {
+    format!("{SHARED_FLUSH_FOLLOWER}/{publisher}")
+}
+
+/// The publisher that follows content, and its URL resolver.
+pub(crate) struct FlushContext<'a> {
+    pub(crate) repository: &'a Repository,
+    pub(crate) queues: &'a JobQueues,
+    pub(crate) publisher: &'a str,
+    pub(crate) url_resolver: &'a Arc<dyn AffectedUrlResolver>,
+}
+
+/// Stores a flush for each document that changed since this publisher's last call and for each enabled dispatcher;
+/// returns the number of flushes. The publisher's position is stored together with the flushes, so that none is lost or
+/// duplicated, whenever the process ends. The very first call only stores the start position.
+///
+/// `last` is the position of this process. It is needed because other processes may consider a long silent publisher
+/// gone, and delete its position.
+///
+/// # Errors
+/// If content or the queues fail, or the URLs cannot be resolved.
+pub(crate) async fn store_flushes(
+    following: FlushContext<'_>,
+    last: &mut Option<ChunkId>,
+    now: SystemTime,
+) -> Result<usize> {
+    let FlushContext { repository, queues, publisher, url_resolver: affected } = following;
+    let follower = flush_follower_name(publisher);
+    loop {
+        let stored_root = queues.followers().root_of(&follower).await?;
+        let from = stored_root.clone().or(last.map(|root| root.to_string()));
+        let (reading, begin, resolver) = (repository.clone(), from.clone(), Arc::clone(affected));
+        let read = move || compute_flushes_since(&reading, begin.as_deref(), &*resolver);
+        let (root, flushes) = run_blocking(read).await??;
+        let (to, count) = (root.to_string(), flushes.len());
+        let is_there = stored_root.as_deref() == Some(&*to) && flushes.is_empty();
+        let jobs = flushes
+            .into_iter()
+            .map(|(topic, payload)| NewJob::new(topic, payload).with_user("replication"));
+        let roots = (stored_root.as_deref(), &*to);
+        if is_there || queues.followers().advance(&follower, roots, jobs.collect(), now).await? {
+            *last = Some(root);
+            let resolver_clone = Arc::clone(affected);
+            let gone_publishers = run_blocking(move || {
+                resolver_clone.mark_flushes_stored(root);
+                resolver_clone.take_gone_publishers()
+            });
+            for publisher in gone_publishers.await? {
+                queues.followers().remove(&flush_follower_name(&publisher)).await?;
+            }
+            return Ok(count);
+        }
+    }
+}
+
+/// Returns the newest root, and the topic and properties of each flush for the changes since an older one. Even if both
+/// roots are equal, there may be flushes for responses rendered while content was in another state.
+fn compute_flushes_since(
+    repository: &Repository,
+    from: Option<&str>,
+    affected: &dyn AffectedUrlResolver,
+) -> Result<(ChunkId, Vec<(String, Json)>)> {
+    let now = repository.snapshot()?;
+    let to = now.root_id();
+    let Some(from) = from else { return Ok((to, Vec::new())) };
+    let from = parse_chunk_id(from)?;
+    let agents: Vec<ReplicationAgent> = read_agents(&now, "publish")?
+        .into_iter()
+        .filter(|agent| agent.is_enabled && agent.kind != ReplicationAgentKind::Publish)
+        .collect();
+    if agents.is_empty() {
+        return Ok((to, Vec::new()));
+    }
+    let before = match repository.snapshot_at(from) {
+        Ok(before) => before,
+        Err(error) if error.is_transient() => return Err(error.into()),
+        Err(error) => {
+            tracing::warn!(root = %from, error = %error, "cannot read the state of the last flush; flushing \
+                everything");
+            let all = agents
+                .iter()
+                .map(|agent| (agent_topic("publish", &agent.name), flush_all_payload(agent)));
+            return Ok((to, all.collect()));
+        }
+    };
+    let mut changed = if from == to { Vec::new() } else { before.changed_paths(&now)? };
+    let reach = affected.find_affected_urls(&before, &now, &changed)?;
+    let is_unchanged = changed.is_empty();
+    if is_unchanged {
+        changed = owner_documents_of(&reach, &now)?;
+    }
+    let mut flushes = Vec::new();
+    for agent in &agents {
+        let topic = agent_topic("publish", &agent.name);
+        let agent_paths = changed_paths_for_agent(agent, &changed, repository, &before, &now)?;
+        let payloads = match (agent_paths.is_empty(), is_unchanged) {
+            (true, false) => {
+                let below = affected_below_agent_paths(agent, &reach, repository, &before, &now)?;
+                unowned_flush_payloads(&below).collect()
+            }
+            (true, true) => unowned_flush_payloads(&reach).collect(),
+            (false, _) => flush_payloads_of(&agent_paths, &reach, &now)?,
+        };
+        flushes.extend(payloads.into_iter().map(|payload| (topic.clone(), payload)));
+    }
+    Ok((to, flushes))
+}
+
+/// Returns the flush of everything in an agent's cache.
+fn flush_all_payload(agent: &ReplicationAgent) -> Json {
+    match agent.kind {
+        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
+            json!({ "action": "Delete", "path": "/", "part": "folder" })
+        }
+        // This includes the kinds that do not need resolved URLs.
+        _ => json!({ "action": "Delete", "path": "/" }),
+    }
+}
+
+/// Returns the flushes of changed paths, with the affected URLs.
+fn flush_payloads_of(
+    paths: &[NodePath],
+    reach: &AffectedUrlSet,
+    now: &Snapshot,
+) -> Result<Vec<Json>> {
+    let mut flushes: Vec<Json> = folder_flush_payloads(reach).collect();
+    // The lists are computed per agent: a path that an agent does not accept must not hold a URL that the agent needs.
+    let lists = assign_urls_to_paths(paths, reach.clone());
+    for (at, path) in paths.iter().enumerate() {
+        let node = now.node(path)?;
+        let action = if node.is_some() { "Activate" } else { "Delete" };
+        let is_page = node.is_some_and(|node| node.is_page());
+        let payload = json!({ "action": action, "path": path.as_str(), "page": is_page });
+        let Some(list) = lists.as_ref().and_then(|lists| lists.get(at)) else {
+            flushes.push(payload);
+            continue;
+        };
+        for (part, urls) in split_url_list(list).into_iter().enumerate() {
+            let mut payload = payload.clone();
+            if let Some(members) = payload.as_object_mut() {
+                members.insert("urls".to_owned(), urls.into());
+                if part > 0 {
+                    members.insert("part".to_owned(), "more".into());
+                }
+            }
+            flushes.push(payload);
+        }
+    }
+    Ok(flushes)
+}
+
+/// Returns the part of the affected URLs at or below the paths of an agent that accepts none of the changed paths. Its
+/// cache may still show the change, or a copy rendered in between.
+fn affected_below_agent_paths(
+    agent: &ReplicationAgent,
+    reach: &AffectedUrlSet,
+    repository: &Repository,
+    before: &Snapshot,
+    now: &Snapshot,
+) -> Result<AffectedUrlSet> {
+    let (all, below): (_, &[String]) = match reach {
+        AffectedUrlSet::Urls(urls) => (urls, &[]),
+        AffectedUrlSet::UrlsAndFolders { urls, folders } => (urls, folders),
+        AffectedUrlSet::Unknown => return Ok(AffectedUrlSet::Unknown),
+    };
+    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
+    let mut urls = Vec::new();
+    for url in all {
+        let paths = node_path_candidates(url);
+        let own: Vec<NodePath> =
+            paths.iter().filter(|path| agent.accepts_path(path)).cloned().collect();
+        let is_own = match &viewer {
+            // A URL that matches no node, such as one from a mapping, an alias or a vanity path, does not reveal its
+            // node.
+            _ if own.is_empty() => !exists_in_any_snapshot(&paths, [before, now])?,
+            None => true,
+            Some(viewer) => is_visible_to_viewer(&own, viewer, [before, now])?,
+        };
+        if is_own {
+            urls.push(url.clone());
+        }
+    }
+    let mut folders = BTreeSet::new();
+    for folder in below {
+        let Ok(path) = NodePath::new(folder) else { continue };
+        if agent.accepts_path(&path) {
+            folders.insert(folder.clone());
+        } else {
+            let tops = agent.paths.iter().filter(|top| top.is_within(&path));
+            folders.extend(tops.map(ToString::to_string));
+        }
+    }
+    Ok(AffectedUrlSet::UrlsAndFolders { urls, folders: folders.into_iter().collect() })
+}
+
+/// Returns true if one of the paths exists in one of the snapshots.
+fn exists_in_any_snapshot(paths: &[NodePath], states: [&Snapshot; 2]) -> Result<bool> {
+    for path in paths {
+        for state in states {
+            if state.node(path)?.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if a viewer sees one of the candidate nodes of a URL. A path that no longer exists is hidden from no
+/// viewer.
+fn is_visible_to_viewer(
+    paths: &[NodePath],
+    viewer: &Viewer,
+    states: [&Snapshot; 2],
+) -> Result<bool> {
+    for path in paths {
+        let mut is_there = false;
+        for state in states {
+            if is_readable_by(state, viewer, path)? {
+                return Ok(true);
+            }
+            is_there |= state.node(path)?.is_some();
+        }
+        if is_there {
+            return Ok(false);
+        }
+    }
+    Ok(!paths.is_empty())
+}
+
+/// Returns the flushes of folders below which dependencies are unknown.
+fn folder_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
+    let folders: &[String] = match reach {
+        AffectedUrlSet::UrlsAndFolders { folders, .. } => folders,
+        AffectedUrlSet::Urls(_) | AffectedUrlSet::Unknown => &[],
+    };
+    folders.iter().map(|path| json!({ "action": "Delete", "path": path, "part": "folder" }))
+}
+
+/// Returns the documents to which the URLs belong, for a change without changed documents.
+fn owner_documents_of(reach: &AffectedUrlSet, now: &Snapshot) -> Result<Vec<NodePath>> {
+    let (AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. }) = reach else {
+        return Ok(Vec::new());
+    };
+    let mut documents = BTreeSet::new();
+    for url in urls {
+        for path in node_path_candidates(url) {
+            if now.node(&path)?.is_some() {
+                documents.insert(path);
+                break;
+            }
+        }
+    }
+    Ok(documents.into_iter().collect())
+}
+
+/// Returns the flushes of folders, and of URLs that belong to no document accepted by an agent.
+fn unowned_flush_payloads(reach: &AffectedUrlSet) -> impl Iterator<Item = Json> {
+    let urls: &[String] = match reach {
+        AffectedUrlSet::Urls(urls) | AffectedUrlSet::UrlsAndFolders { urls, .. } => urls,
+        AffectedUrlSet::Unknown => &[],
+    };
+    let parts = split_url_list(urls).into_iter().filter(|part| !part.is_empty());
+    let parts = parts.map(
+        |urls| json!({ "action": "Activate", "path": urls.first(), "part": "more", "urls": urls }),
+    );
+    folder_flush_payloads(reach).chain(parts)
+}
+
+/// Returns the changed paths that an agent accepts and that its user sees.
+fn changed_paths_for_agent(
+    agent: &ReplicationAgent,
+    changed: &[NodePath],
+    repository: &Repository,
+    before: &Snapshot,
+    now: &Snapshot,
+) -> Result<Vec<NodePath>> {
+    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
+    let mut paths = Vec::new();
+    for path in changed.iter().filter(|path| agent.accepts_path(path)) {
+        let is_visible = match &viewer {
+            // A removed path is readable by no user, but it may have been readable before.
+            Some(viewer) => {
+                is_readable_by(now, viewer, path)? || is_readable_by(before, viewer, path)?
+            }
+            None => true,
+        };
+        if is_visible {
+            paths.push(path.clone());
+        }
+    }
+    Ok(paths)
+}
+
+fn is_readable_by(snapshot: &Snapshot, viewer: &Viewer, path: &NodePath) -> Result<bool> {
+    Ok(snapshot.as_viewer(viewer).node(path)?.is_some())
+}
+
+/// Assigns to each changed path the URLs of its own, and to the first path also all others, so that each URL is listed
+/// once. A dispatcher deletes the files of a handle that are not in its list.
+fn assign_urls_to_paths(changed: &[NodePath], reach: AffectedUrlSet) -> Option<Vec<Vec<String>>> {
+    let (AffectedUrlSet::Urls(mut urls) | AffectedUrlSet::UrlsAndFolders { mut urls, .. }) = reach
+    else {
+        return None;
+    };
+    urls.sort_unstable();
+    urls.dedup();
+    let indexes: HashMap<&str, usize> =
+        changed.iter().enumerate().map(|(at, path)| (path.as_str(), at)).collect();
+    let mut lists = vec![Vec::new(); changed.len()];
+    for url in urls {
+        let own = owner_path_candidates(&decode_url_path(&url)).find_map(|path| indexes.get(path));
+        if let Some(list) = lists.get_mut(own.copied().unwrap_or(0)) {
+            list.push(url);
+        }
+    }
+    Some(lists)
+}
+
+/// Splits a list into parts that fit one flush; returns at least one part.
+fn split_url_list(urls: &[String]) -> Vec<&[String]> {
+    let (mut parts, mut rest) = (Vec::new(), urls);
+    loop {
+        let mut bytes = 0;
+        let fits = |url: &&String| {
+            bytes += url.len() + 1;
+            bytes <= MAX_FLUSH_URL_BYTES
+        };
+        let count =
+            rest.iter().take(MAX_FLUSH_URLS).take_while(fits).count().max(1).min(rest.len());
+        let (part, left) = rest.split_at(count);
+        parts.push(part);
+        if left.is_empty() {
+            return parts;
+        }
+        rest = left;
+    }
+}
+
+/// The subject of a flush job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FlushSubject {
+    /// A path that changed.
+    ChangedPath,
+    /// Further URLs affected by the change of a path.
+    MoreUrls,
+    /// A folder below which dependencies are unknown.
+    UntrackedFolder,
+}
+
+/// A change, as stored in a job.
+struct FlushJobChange<'a> {
+    action: FlushAction,
+    path: &'a str,
+    subject: FlushSubject,
+    is_page: bool,
+    /// The affected URLs, including those of removed paths; `None` if they were unknown.
+    urls: Option<Vec<String>>,
+}
+
+impl<'a> FlushJobChange<'a> {
+    fn from_job(job: &'a Job) -> Self {
+        let member = |name: &str| job.properties.get(name);
+        let text = |name: &str| member(name).and_then(Json::as_str).unwrap_or_default();
+        let (path, is_gone) = (text("path"), text("action") == "Delete");
+        let urls = member("urls")
+            .and_then(Json::as_array)
+            .map(|urls| urls.iter().filter_map(Json::as_str).map(str::to_owned).collect());
+        Self {
+            action: if is_gone { FlushAction::Delete } else { FlushAction::Activate },
+            path,
+            subject: match text("part") {
+                "more" => FlushSubject::MoreUrls,
+                "folder" => FlushSubject::UntrackedFolder,
+                _ => FlushSubject::ChangedPath,
+            },
+            is_page: member("page").and_then(Json::as_bool).unwrap_or(false),
+            urls,
+        }
+    }
+
+    /// Returns the URLs that can be re-fetched; `None` if they were unknown. A removed path has none: its files are
+    /// deleted with the handle.
+    fn refetch_urls(&self) -> Option<Vec<String>> {
+        let folder = format!("{}/", self.path);
+        let is_left = |url: &&String| {
+            let is_gone =
+                || is_url_of_path(url, self.path) || decode_url_path(url).starts_with(&folder);
+            self.action != FlushAction::Delete || !is_gone()
+        };
+        Some(self.urls.as_ref()?.iter().filter(is_left).cloned().collect())
+    }
+
+    /// Returns the URL of the changed page itself, if it can be fetched.
+    fn own_page_url(&self) -> Vec<String> {
+        if self.is_page && self.action == FlushAction::Activate {
+            vec![format!("{}.html", encode_url_path(self.path))]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Returns the flush for a dispatcher; `None` if it has nothing to do.
+    fn flush_message(&self, kind: ReplicationAgentKind, number: i64) -> Option<FlushMessage> {
+        let message = |action, handle: &str, scope, refetch| FlushMessage {
+            action,
+            handle: handle.to_owned(),
+            scope,
+            refetch,
+            sequence: u64::try_from(number).ok(),
+            numbering: None,
+        };
+        match (kind, self.subject, self.refetch_urls()) {
+            (ReplicationAgentKind::FlushPrecise, FlushSubject::UntrackedFolder, _) => {
+                Some(message(FlushAction::Delete, self.path, None, Vec::new()))
+            }
+            (ReplicationAgentKind::FlushPrecise, part, Some(urls)) => {
+                let only = Some(FlushScope::ResourceOnly);
+                if part == FlushSubject::ChangedPath && self.action == FlushAction::Delete {
+                    return Some(message(self.action, self.path, only, urls));
+                }
+                // A dispatcher deletes the files of the handle that are not listed. If the path's own page is
+                // unaffected, the handle is an affected URL instead.
+                let is_own = part == FlushSubject::ChangedPath
+                    && urls.iter().any(|url| is_url_of_path(url, self.path));
+                let handle = if is_own { self.path } else { urls.first()? }.to_owned();
+                Some(message(FlushAction::Activate, &handle, only, urls))
+            }
+            // Kinds based on `.stat` files do not need resolved URLs.
+            (_, FlushSubject::MoreUrls | FlushSubject::UntrackedFolder, _) => None,
+            (
+                ReplicationAgentKind::FlushRefetch | ReplicationAgentKind::FlushPrecise,
+                FlushSubject::ChangedPath,
+                _,
+            ) => Some(message(self.action, self.path, None, self.own_page_url())),
+            (_, FlushSubject::ChangedPath, _) => {
+                Some(message(self.action, self.path, None, Vec::new()))
+            }
+        }
+    }
+
+    /// Returns the URLs that a cache without handles must drop, including those of removed paths.
+    fn purge_urls(&self) -> Vec<String> {
+        let mut all = self.urls.clone().unwrap_or_default();
+        if self.subject == FlushSubject::ChangedPath {
+            for own in [self.path.to_owned(), format!("{}.html", self.path)] {
+                if !all.contains(&own) {
+                    all.push(own);
+                }
+            }
+        }
+        all
+    }
+
+    /// Returns the keys that a cache must drop, encoded for a header.
+    fn purge_keys(&self) -> Vec<String> {
+        // Responses carry the path in its URL encoding.
+        let own = match self.subject {
+            FlushSubject::ChangedPath => Some(encode_url_path(self.path)),
+            FlushSubject::MoreUrls => None,
+            FlushSubject::UntrackedFolder => Some(PURGE_ALL_KEY.to_owned()),
+        };
+        let urls = self.urls.iter().flatten().map(String::as_str);
+        let mut headers: Vec<String> = Vec::new();
+        for key in own.as_deref().into_iter().chain(urls) {
+            match headers.last_mut() {
+                Some(header) if header.len() + key.len() < MAX_PURGE_KEY_BYTES => {
+                    header.push(' ');
+                    header.push_str(key);
+                }
+                _ => headers.push(key.to_owned()),
+            }
+        }
+        headers
+    }
+}
+
+/// Returns the agent with the key of its pair, if the home has a pair for flushing through it.
+fn with_pair_key(agent: &ReplicationAgent, pairs: &HomePairs) -> Result<ReplicationAgent> {
+    let mut agent = agent.clone();
+    let key = pairs.key_for(&agent.name, PairKeyPurpose::Flush);
+    if let Some(key) = key.map_err(|fault| malformed_agent_error(&agent, &fault))? {
+        // The key of the pair replaces a manually configured one.
+        agent.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        agent.headers.push(("Authorization".to_owned(), format!("Bearer {key}")));
+    }
+    Ok(agent)
+}
+
+/// Sends one flush.
+pub(crate) async fn send_flush(
+    (client, pairs): (&HttpClient, &HomePairs),
+    numbers: &FlushNumberAllocator,
+    agent: &ReplicationAgent,
+    job: &Job,
+) -> Result<()> {
+    let agent = &with_pair_key(agent, pairs)?;
+    let change = FlushJobChange::from_job(job);
+    match agent.kind {
+        ReplicationAgentKind::Purge => {
+            if change.subject == FlushSubject::UntrackedFolder {
+                tracing::warn!(
+                    agent = agent.name,
+                    path = change.path,
+                    "stale URLs below this path are unknown, and `PURGE` takes one URL at a time; empty the \
+                     cache"
+                );
+            }
+            for url in change.purge_urls() {
+                send_purge(client, agent, (&change, &PurgeTarget::Url(&url))).await?;
+            }
+            Ok(())
+        }
+        ReplicationAgentKind::PurgeKeys => {
+            // If the agent's headers contain only the path, no other keys are sent.
+            let knows_path_only = agent.headers.iter().any(|(_, value)| value.contains("{path}"))
+                && !agent.headers.iter().any(|(_, value)| value.contains("{keys}"));
+            let keys = change.purge_keys();
+            for keys in keys.iter().take(if knows_path_only { 1 } else { keys.len() }) {
+                send_purge(client, agent, (&change, &PurgeTarget::Keys(keys))).await?;
+            }
+            Ok(())
+        }
+        kind => {
+            let Some(mut message) = change.flush_message(kind, job.id.0) else { return Ok(()) };
+            message.numbering = Some(numbers.number_for(&agent.name, job.id));
+            let request = build_flush_request(agent, &message, &change)?;
+            send_request(client, &agent.target, request).await.map(|_| ())
+        }
+    }
+}
+
+/// Sends one purge, with retries. If it fails finally, the job starts again with its first purge.
+async fn send_purge(
+    client: &HttpClient,
+    agent: &ReplicationAgent,
+    (change, purge_target): (&FlushJobChange<'_>, &PurgeTarget<'_>),
+) -> Result<()> {
+    let mut sent = 0;
+    loop {
+        let request = build_purge_request(agent, change, purge_target)?;
+        let result = accept_missing(send_request(client, &agent.target, request).await);
+        sent += 1;
+        match result {
+            Err(error) if error.is_transient() && sent < MAX_PURGE_ATTEMPTS => {}
+            result => return result,
+        }
+        tokio::time::sleep(FIRST_PURGE_RETRY_DELAY * sent).await;
+    }
+}
+
+/// Checks the connection to a cache, without side effects.
+pub(crate) async fn test_flush(
+    client: &HttpClient,
+    pairs: &HomePairs,
+    agent: &ReplicationAgent,
+) -> Result<()> {
+    let agent = &with_pair_key(agent, pairs)?;
+    // No purge request is without effect; one for a path that does not exist comes closest.
+    let nothing = "/.tympan-connection-test";
+    let path = match agent.kind {
+        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => nothing,
+        _ => "/",
+    };
+    let change = FlushJobChange {
+        action: FlushAction::Test,
+        path,
+        subject: FlushSubject::ChangedPath,
+        is_page: false,
+        urls: None,
+    };
+    match agent.kind {
+        ReplicationAgentKind::Purge | ReplicationAgentKind::PurgeKeys => {
+            let purge_target = match agent.kind {
+                ReplicationAgentKind::Purge => PurgeTarget::Url(nothing),
+                _ => PurgeTarget::Keys(nothing),
+            };
+            let request = build_purge_request(agent, &change, &purge_target)?;
+            accept_missing(send_request(client, &agent.target, request).await)
+        }
+        kind => {
+            let Some(message) = change.flush_message(kind, 0) else { return Ok(()) };
+            let request = build_flush_request(agent, &message, &change)?;
+            send_request(client, &agent.target, request).await.map(|_| ())
+        }
+    }
+}
+
+/// A cache may respond with an error status if it has nothing to drop.
+fn accept_missing(response: Result<Bytes>) -> Result<()> {
+    match response {
+        Ok(_) | Err(Error::Refused { status: 404 | 410, .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn malformed_agent_error(agent: &ReplicationAgent, reason: &impl ToString) -> Error {
+    Error::InvalidAgent { agent: agent.name.clone(), reason: reason.to_string() }
+}
+
+fn parse_target(agent: &ReplicationAgent) -> Result<(http::Uri, String)> {
+    let wrong = || malformed_agent_error(agent, &format!("`{}` is not a URI", agent.target));
+    let target: http::Uri = agent.target.parse().map_err(|_| wrong())?;
+    let host = target.authority().ok_or_else(wrong)?.to_string();
+    Ok((target, host))
+}
+
+fn build_flush_request(
+    agent: &ReplicationAgent,
+    message: &FlushMessage,
+    change: &FlushJobChange<'_>,
+) -> Result<Request<Full<Bytes>>> {
+    let (target, host) = parse_target(agent)?;
+    let mut request =
+        message.to_request(&host).map_err(|fault| malformed_agent_error(agent, &fault))?;
+    *request.uri_mut() = target;
+    add_agent_headers(agent, change, "", &mut request)?;
+    Ok(request)
+}
+
+/// The target of a purge.
+enum PurgeTarget<'a> {
+    Url(&'a str),
+    /// Keys, separated by spaces.
+    Keys(&'a str),
+}
+
+fn build_purge_request(
+    agent: &ReplicationAgent,
+    change: &FlushJobChange<'_>,
+    purge_target: &PurgeTarget<'_>,
+) -> Result<Request<Full<Bytes>>> {
+    let (target, host) = parse_target(agent)?;
+    let scheme = target.scheme_str().unwrap_or("http");
+    let method = agent.method.as_deref().unwrap_or("PURGE");
+    let method = Method::from_bytes(method.as_bytes())
+        .map_err(|fault| malformed_agent_error(agent, &fault))?;
+    let uri = match purge_target {
+        PurgeTarget::Url(url) => format!("{scheme}://{host}{}", encode_url_path(url)),
+        PurgeTarget::Keys(_) => agent.target.clone(),
+    };
+    let request = Request::builder().method(method).uri(uri).header(header::HOST, &host);
+    let mut request =
+        request.body(Full::default()).map_err(|fault| malformed_agent_error(agent, &fault))?;
+    let PurgeTarget::Keys(keys) = purge_target else {
+        add_agent_headers(agent, change, "", &mut request)?;
+        return Ok(request);
+    };
+    let has_own = |(_, value): &(_, String)| value.contains("{path}") || value.contains("{keys}");
+    if !agent.headers.iter().any(has_own) {
+        let keys = parse_header_value(agent, keys)?;
+        request.headers_mut().insert(HeaderName::from_static("surrogate-key"), keys);
+    }
+    add_agent_headers(agent, change, keys, &mut request)?;
+    Ok(request)
+}
+
+fn add_agent_headers(
+    agent: &ReplicationAgent,
+    change: &FlushJobChange<'_>,
+    keys: &str,
+    request: &mut Request<Full<Bytes>>,
+) -> Result<()> {
+    for (name, value) in &agent.headers {
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|fault| malformed_agent_error(agent, &fault))?;
+        let value = value
+            .replace("{action}", change.action.as_str())
+            .replace("{keys}", keys)
+            .replace("{path}", change.path);
+        let value = parse_header_value(agent, &value)?;
+        request.headers_mut().insert(name, value);
+    }
+    Ok(())
+}
+
+fn parse_header_value(agent: &ReplicationAgent, text: &str) -> Result<HeaderValue> {
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|fault| malformed_agent_error(agent, &fault))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> NodePath {
+        NodePath::new(text).unwrap()
+    }
+
+    #[test]
+    fn an_agent_with_a_pair_for_flushing_shows_its_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let pairs = HomePairs::in_dir(folder.path().to_owned());
+        let agent = ReplicationAgent {
+            name: "cache".to_owned(),
+            title: String::new(),
+            kind: ReplicationAgentKind::FlushPrecise,
+            target: "http://127.0.0.1:1/".to_owned(),
+            is_enabled: true,
+            paths: Vec::new(),
+            user: None,
+            headers: vec![("authorization".to_owned(), "Bearer of the agent".to_owned())],
+            method: None,
+            config_error: None,
+        };
+        let authorization = || {
+            let agent = with_pair_key(&agent, &pairs).unwrap();
+            let (action, urls) = (FlushAction::Activate, Some(vec!["/a.html".to_owned()]));
+            let change = FlushJobChange {
+                action,
+                path: "/a",
+                subject: FlushSubject::ChangedPath,
+                is_page: true,
+                urls,
+            };
+            let message = change.flush_message(agent.kind, 1).unwrap();
+            let request = build_flush_request(&agent, &message, &change).unwrap();
+            let header_values: Vec<_> =
+                request.headers().get_all(header::AUTHORIZATION).iter().collect();
+            assert_eq!(header_values.len(), 1);
+            header_values[0].to_str().unwrap().to_owned()
+        };
+        assert_eq!(authorization(), "Bearer of the agent");
+        let mut pair = crate::HomePair {
+            name: "cache".to_owned(),
+            purposes: [PairKeyPurpose::Send].into(),
+            key: "the key of this pair".to_owned(),
+        };
+        pairs.store(&pair).unwrap();
+        assert_eq!(authorization(), "Bearer of the agent", "that key is for something else");
+        pair.purposes = [PairKeyPurpose::Flush].into();
+        pairs.store(&pair).unwrap();
+        assert_eq!(authorization(), "Bearer the key of this pair");
+    }
+
+    #[test]
+    fn each_url_is_listed_once_with_its_own_page() {
+        let changed = [path("/content/a"), path("/content/a/b")];
+        let urls =
+            ["/content/a.html", "/content/z.html", "/content/a/b.print.html", "/content/a.html"];
+        let reach = AffectedUrlSet::Urls(urls.iter().map(|url| (*url).to_owned()).collect());
+        let lists = assign_urls_to_paths(&changed, reach).unwrap();
+        assert_eq!(lists[0], ["/content/a.html", "/content/z.html"]);
+        assert_eq!(lists[1], ["/content/a/b.print.html"]);
+        assert_eq!(assign_urls_to_paths(&changed, AffectedUrlSet::Unknown), None);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_becomes_several() {
+        let list = |count: usize, url: &str| -> Vec<String> {
+            (0..count).map(|number| format!("{url}{number}.html")).collect()
+        };
+        let check = |urls: &[String], expected: &[usize]| {
+            let parts = split_url_list(urls);
+            assert_eq!(parts.concat(), urls);
+            assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), expected);
+        };
+        check(&[], &[0]);
+        check(&list(1, "/"), &[1]);
+        check(&list(MAX_FLUSH_URLS, "/"), &[MAX_FLUSH_URLS]);
+        check(&list(2 * MAX_FLUSH_URLS + 1, "/content/"), &[MAX_FLUSH_URLS, MAX_FLUSH_URLS, 1]);
+        check(&list(3, &"x".repeat(MAX_FLUSH_URL_BYTES / 2)), &[1, 1, 1]);
+        check(&list(2, &"x".repeat(MAX_FLUSH_URL_BYTES)), &[1, 1]);
+    }
+
+    /// Formats the requests of an agent of one kind for a change of `/content/a`, in one line.
+    fn sent(
+        kind: ReplicationAgentKind,
+        action: FlushAction,
+        part: FlushSubject,
+        urls: Option<&[&str]>,
+    ) -> String {
+        let urls = urls.map(|urls| urls.iter().map(|url| (*url).to_owned()).collect());
+        let change =
+            FlushJobChange { action, path: "/content/a", subject: part, is_page: true, urls };
+        change.flush_message(kind, 1).map_or_else(String::new, |message| {
+            let FlushMessage { action, handle, scope, refetch, .. } = message;
+            let scope = if scope.is_some() { " only" } else { "" };
+            format!("{} {handle}{scope} {}", action.as_str(), refetch.join(" "))
+        })
+    }
+
+    #[test]
+    fn a_precise_flush_touches_what_shows_the_change_and_nothing_else() {
+        let (own, other) = ("/content/a.html", "/content/z.html");
+        let precise = |action, part, urls: Option<&[&str]>| {
+            sent(ReplicationAgentKind::FlushPrecise, action, part, urls)
+        };
+        for (action, part, urls, expected) in [
+            (FlushAction::Activate, FlushSubject::ChangedPath, Some(&[][..]), ""),
+            (
+                FlushAction::Activate,
+                FlushSubject::ChangedPath,
+                Some(&[own, other]),
+                "Activate /content/a only /content/a.html /content/z.html",
+            ),
+            (
+                FlushAction::Activate,
+                FlushSubject::ChangedPath,
+                Some(&[other]),
+                "Activate /content/z.html only /content/z.html",
+            ),
+            (
+                FlushAction::Activate,
+                FlushSubject::MoreUrls,
+                Some(&[own]),
+                "Activate /content/a.html only /content/a.html",
+            ),
+            (
+                FlushAction::Activate,
+                FlushSubject::ChangedPath,
+                None,
+                "Activate /content/a /content/a.html",
+            ),
+            (
+                FlushAction::Delete,
+                FlushSubject::ChangedPath,
+                Some(&[other]),
+                "Delete /content/a only /content/z.html",
+            ),
+            (FlushAction::Delete, FlushSubject::ChangedPath, Some(&[]), "Delete /content/a only "),
+            // Removed paths are deleted with the handle and not re-fetched.
+            (
+                FlushAction::Delete,
+                FlushSubject::ChangedPath,
+                Some(&[own, "/content/%61.print.html", "/content/a/jcr:content/b.png", other]),
+                "Delete /content/a only /content/z.html",
+            ),
+            (FlushAction::Delete, FlushSubject::MoreUrls, Some(&[own]), ""),
+            (FlushAction::Delete, FlushSubject::UntrackedFolder, None, "Delete /content/a "),
+        ] {
+            assert_eq!(precise(action, part, urls), expected);
+        }
+        for kind in [ReplicationAgentKind::Flush, ReplicationAgentKind::FlushRefetch] {
+            assert_eq!(sent(kind, FlushAction::Activate, FlushSubject::MoreUrls, Some(&[own])), "");
+            assert_eq!(sent(kind, FlushAction::Delete, FlushSubject::UntrackedFolder, None), "");
+        }
+        let refetch = sent(
+            ReplicationAgentKind::FlushRefetch,
+            FlushAction::Activate,
+            FlushSubject::ChangedPath,
+            Some(&[]),
+        );
+        assert_eq!(refetch, "Activate /content/a /content/a.html");
+    }
+
+    #[test]
+    fn keys_fit_into_headers() {
+        let urls: Vec<String> = (0..500).map(|number| format!("/content/{number}.html")).collect();
+        let mut change = FlushJobChange {
+            action: FlushAction::Activate,
+            path: "/content/a",
+            subject: FlushSubject::ChangedPath,
+            is_page: true,
+            urls: Some(urls.clone()),
+        };
+        let headers = change.purge_keys();
+        assert!(headers.len() > 1 && headers.iter().all(|one| one.len() <= MAX_PURGE_KEY_BYTES));
+        let all: Vec<&str> = headers.iter().flat_map(|header| header.split(' ')).collect();
+        assert_eq!(all[0], "/content/a");
+        assert_eq!(all[1..], urls);
+        change.subject = FlushSubject::UntrackedFolder;
+        change.urls = None;
+        assert_eq!(change.purge_keys(), [PURGE_ALL_KEY]);
+        // The key is encoded as in responses, because a space would split it into two keys.
+        (change.subject, change.path) = (FlushSubject::ChangedPath, "/content/ä b");
+        assert_eq!(change.purge_keys(), ["/content/%C3%A4%20b"]);
+        assert_eq!(change.own_page_url(), ["/content/%C3%A4%20b.html"]);
+    }
+
+    #[test]
+    fn all_urls_of_a_page_that_is_gone_are_purged() {
+        let urls = ["/content/a.print.html", "/content/a/jcr:content/b.png", "/content/z.html"];
+        let change = FlushJobChange {
+            action: FlushAction::Delete,
+            path: "/content/a",
+            subject: FlushSubject::ChangedPath,
+            is_page: false,
+            urls: Some(urls.map(str::to_owned).to_vec()),
+        };
+        assert_eq!(change.purge_urls()[..3], urls);
+        assert_eq!(change.purge_urls()[3..], ["/content/a", "/content/a.html"]);
+        assert_eq!(change.purge_keys(), [format!("/content/a {}", urls.join(" "))]);
+    }
+}

@@ -1,0 +1,79 @@
+//! New sites, their checks, and the import of the sample.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use tympan_content::{NodePath, Repository};
+use tympan_site::{
+    Error, SiteFinding, SiteNeighbors, check_site, create_site, home_page_path, import_site,
+    publisher_config, read_site_package,
+};
+
+fn accept_headers(_: &BTreeMap<String, String>) -> Result<(), String> {
+    Ok(())
+}
+
+fn check(dir: &Path) -> Vec<SiteFinding> {
+    check_site(dir, &accept_headers).unwrap()
+}
+
+#[test]
+fn a_new_site_is_sound_and_a_lost_component_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = dir.path().join("spring-2");
+    create_site(&site).unwrap();
+    assert!(matches!(create_site(&site), Err(Error::Refused(_))));
+    assert!(matches!(create_site(&dir.path().join("A site")), Err(Error::Refused(_))));
+    let findings = check(&site);
+    assert!(findings.is_empty(), "{findings:?}");
+    assert_eq!(home_page_path(Some(&site)).unwrap().as_deref(), Some("/content/spring-2"));
+    fs::remove_dir_all(site.join("apps/spring-2/components/text")).unwrap();
+    let findings = check(&site);
+    assert!(
+        findings.iter().any(|finding| finding.message.contains("which no component below `apps`")
+            && finding.file.ends_with(".content.xml")),
+        "{findings:?}"
+    );
+    fs::write(site.join("site.toml"), "name = 1\n").unwrap();
+    let findings = check(&site);
+    let described = &findings[0];
+    assert!(described.file.ends_with("site.toml") && described.line == 1, "{described:?}");
+    assert!(matches!(
+        check_site(&dir.path().join("lost"), &accept_headers),
+        Err(Error::Refused(_))
+    ));
+}
+
+#[test]
+fn the_sample_is_imported_with_agents_and_a_home_page() {
+    let repository = Repository::in_memory().unwrap();
+    let neighbors = SiteNeighbors {
+        publish_url: "http://publish".to_owned(),
+        dispatcher_url: "http://dispatcher".to_owned(),
+    };
+    let home_page = home_page_path(None).unwrap();
+    let mut package = read_site_package(None).unwrap();
+    let mut steps = 0;
+    import_site(&repository, &mut package, &neighbors, home_page.as_deref(), &mut |_, _| {
+        steps += 1;
+    })
+    .unwrap();
+    assert!(steps > 0);
+    let snapshot = repository.snapshot().unwrap();
+    let content = NodePath::new("/etc/replication/agents.author/publish/jcr:content").unwrap();
+    let agent = snapshot.node(&content).unwrap().unwrap();
+    assert!(agent.text("transportUri").unwrap().starts_with("http://publish/"));
+    let home_page = NodePath::new(&home_page.unwrap()).unwrap();
+    assert!(snapshot.node(&home_page).unwrap().is_some());
+}
+
+#[test]
+fn headers_that_cannot_be_sent_are_refused() {
+    assert!(
+        publisher_config(None, &accept_headers).unwrap().unwrap().contains("[publish.headers]")
+    );
+    let refuse = |_: &BTreeMap<String, String>| Err("not a header".to_owned());
+    let refused = publisher_config(None, &refuse).unwrap_err();
+    assert_eq!(refused.to_string(), "not a header");
+}

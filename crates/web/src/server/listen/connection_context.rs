@@ -1,0 +1,127 @@
+//! The state shared by the requests of one connection, and the calls of the service.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use tower::{Service, ServiceExt};
+
+use super::connection_peer::ConnectionPeer;
+use super::listener_option::ListenerOptions;
+use crate::server::body_limit::BodyLimit;
+use crate::server::connection_limit::{ConnectionActivity, ConnectionLimiter, ConnectionPermit};
+use crate::server::disconnect_detection::DisconnectDetection;
+use crate::server::linger::{LingeringStream, MoreInputExpected};
+use crate::server::shortcut::ReadyResponse;
+use crate::tls::TlsHandshake;
+
+/// The error of a service or of a body.
+pub(super) type ListenBoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The state shared by the requests of one connection.
+pub(super) struct ConnectionContext {
+    peer: ConnectionPeer,
+    handshake: Option<TlsHandshake>,
+    pub(super) listener_options: Arc<ListenerOptions>,
+    pub(super) connection_limiter: Arc<ConnectionLimiter>,
+    pub(super) activity: Arc<ConnectionActivity>,
+    /// Number of requests.
+    pub(super) request_count: AtomicU64,
+    /// True if the client may be in the middle of a request.
+    pub(super) more_input_expected: MoreInputExpected,
+    pub(super) disconnect_detection: DisconnectDetection,
+}
+
+impl ConnectionContext {
+    pub(super) fn new(
+        (peer, handshake): (ConnectionPeer, Option<TlsHandshake>),
+        front: Arc<ListenerOptions>,
+        seated: &ConnectionPermit,
+    ) -> Self {
+        let (limiter, activity) = (Arc::clone(&seated.limiter), Arc::clone(&seated.activity));
+        let requests = AtomicU64::new(0);
+        Self {
+            peer,
+            handshake,
+            listener_options: front,
+            connection_limiter: limiter,
+            activity,
+            request_count: requests,
+            more_input_expected: MoreInputExpected::default(),
+            disconnect_detection: DisconnectDetection::default(),
+        }
+    }
+
+    /// Creates a stream with a lingering close, which reports its end when its permit is needed.
+    pub(super) fn lingering_stream<T>(&self, stream: T) -> LingeringStream<T> {
+        let counters = Arc::clone(&self.listener_options.counters);
+        LingeringStream::new(stream, self.more_input_expected.clone())
+            .with_activity(Arc::clone(&self.activity), counters)
+            .with_disconnect_detection(self.disconnect_detection.clone())
+    }
+
+    /// Returns true if the current response is to be the last one.
+    pub(super) fn must_close(&self) -> bool {
+        self.listener_options.drain.is_stopped()
+            || self.activity.is_eviction_requested()
+            || self.connection_limiter.supply().must_close_connection()
+    }
+
+    /// Returns a response of the shortcut, and whether it is the connection's last; counts the request.
+    pub(super) fn try_shortcut(&self, head: &[u8]) -> Option<(ReadyResponse, bool)> {
+        let shortcut = self.listener_options.shortcut.as_ref()?;
+        let mut ready = shortcut.try_respond(head, self.peer)?;
+        let answered = self.request_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_last = answered >= self.listener_options.limits.max_requests || self.must_close();
+        if is_last {
+            ready.mark_connection_close();
+        }
+        Some((ready, is_last))
+    }
+
+    /// Calls the service, unless the announced body is too large.
+    pub(super) async fn serve_request<S, B>(
+        &self,
+        mut request: Request<Incoming>,
+        service: S,
+    ) -> Result<Response<Either<B, Full<Bytes>>>, S::Error>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>>,
+    {
+        let limit = self.listener_options.limits.max_body_bytes;
+        if announced_length(&request) > limit {
+            self.listener_options.counters.bodies_refused.fetch_add(1, Ordering::Relaxed);
+            return Ok(body_too_large_response(limit).map(Either::Right));
+        }
+        let extensions = request.extensions_mut();
+        extensions.insert(self.peer);
+        extensions.insert(BodyLimit(limit));
+        if let Some(handshake) = &self.handshake {
+            extensions.insert(handshake.clone());
+        }
+        let response = service.oneshot(request).await;
+        response.map(|response| response.map(Either::Left))
+    }
+}
+
+fn announced_length<B>(request: &Request<B>) -> u64 {
+    request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(0)
+}
+
+fn body_too_large_response(limit: u64) -> Response<Full<Bytes>> {
+    let mut response =
+        Response::new(Full::from(format!("the body is larger than {limit} bytes\n")));
+    *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}

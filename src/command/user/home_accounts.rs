@@ -1,0 +1,183 @@
+//! The accounts of a home whose instance is not running.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use tympan_content::{
+    NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Repository, Session,
+};
+use tympan_server::{AccountPasswordError, Logins, create_user, set_password};
+use tympan_terminal::{CommandFault, error_chain_text};
+
+use super::account_store::{AccountStore, UserStatus};
+use crate::args::HomeOrUrlArgs;
+use crate::command::remote_instance::{home_dir, open_stopped_home};
+use crate::command::runtime::create_runtime;
+use crate::home::{close_home, open_state};
+
+/// The accounts of a home.
+pub(super) struct HomeAccounts<'a> {
+    pub(super) location: &'a HomeOrUrlArgs,
+}
+
+impl HomeAccounts<'_> {
+    /// Changes accounts in one commit; creates the initial ones first.
+    fn edit<E: Into<AccountPasswordError>>(
+        &self,
+        edit: impl FnOnce(&mut Session) -> Result<(), E>,
+    ) -> Result<(), CommandFault> {
+        let home = open_stopped_home(self.location)?;
+        let failed = |error: tympan_content::Error| match error {
+            tympan_content::Error::NodeMissing(path) if path.as_str().starts_with("/home/") => {
+                CommandFault::usage(format!("there is no user or group `{}`", path.name()))
+            }
+            error => CommandFault::usage(error_chain_text(&error)),
+        };
+        let now = SystemTime::now();
+        home.repository.install_initial_policies(now).map_err(failed)?;
+        let mut session = home.repository.session("admin").map_err(failed)?;
+        edit(&mut session).map_err(|error| match error.into() {
+            AccountPasswordError::Content(error) => failed(error),
+            error @ AccountPasswordError::Hash(_) => {
+                CommandFault::cannot_run(error_chain_text(&error))
+            }
+        })?;
+        session.commit("change users", now).map_err(failed)?;
+        close_home(&home)
+    }
+
+    /// Ends the sessions and tokens of a user; returns their number.
+    fn end_logins(&self, name: &str) -> Result<u64, CommandFault> {
+        let dir = home_dir(self.location)?;
+        create_runtime(8)?.block_on(async {
+            let state = open_state(dir).await?;
+            let failed = |error: std::io::Error| {
+                CommandFault::cannot_run(format!("cannot revoke tokens: {error}"))
+            };
+            let count = Logins::revoke_user_tokens(state.pool(), name).await.map_err(failed)?;
+            state.close().await;
+            Ok(count)
+        })
+    }
+
+    /// Reads from the repository of the home.
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Repository) -> Result<T, CommandFault>,
+    ) -> Result<T, CommandFault> {
+        let home = open_stopped_home(self.location)?;
+        read(&home.repository)
+    }
+}
+
+impl AccountStore for HomeAccounts<'_> {
+    fn add_user(&self, name: &str, password: &str, groups: &[String]) -> Result<(), CommandFault> {
+        self.edit(|session| {
+            create_user(session, name, password)?;
+            groups.iter().try_for_each(|group| session.accounts().add_member(group, name))?;
+            Ok::<_, AccountPasswordError>(())
+        })?;
+        // A deleted user of this name may have left some.
+        self.end_logins(name).map(drop)
+    }
+
+    fn set_password(&self, name: &str, password: &str) -> Result<u64, CommandFault> {
+        self.edit(|session| set_password(session, name, password))?;
+        self.end_logins(name)
+    }
+
+    fn disable_user(&self, name: &str, reason: &str) -> Result<u64, CommandFault> {
+        self.edit(|session| session.accounts().set_disabled(name, Some(reason)))?;
+        self.end_logins(name)
+    }
+
+    fn enable_user(&self, name: &str) -> Result<(), CommandFault> {
+        self.edit(|session| session.accounts().set_disabled(name, None))
+    }
+
+    fn remove_user(&self, name: &str) -> Result<u64, CommandFault> {
+        self.edit(|session| session.accounts().remove_account(name))?;
+        self.end_logins(name)
+    }
+
+    fn users(&self) -> Result<Vec<UserStatus>, CommandFault> {
+        self.read(|repository| {
+            let users = repository.users().map_err(content_fault)?.into_iter();
+            Ok(users.map(|(name, is_disabled)| UserStatus { name, is_disabled }).collect())
+        })
+    }
+
+    fn create_group(&self, group: &str) -> Result<(), CommandFault> {
+        self.edit(|session| session.accounts().add_group(group))
+    }
+
+    fn remove_group(&self, group: &str) -> Result<(), CommandFault> {
+        self.edit(|session| session.accounts().remove_account(group))
+    }
+
+    fn add_member(&self, group: &str, member: &str) -> Result<(), CommandFault> {
+        self.edit(|session| session.accounts().add_member(group, member))
+    }
+
+    fn remove_member(&self, group: &str, member: &str) -> Result<(), CommandFault> {
+        self.edit(|session| session.accounts().remove_member(group, member))
+    }
+
+    fn groups(&self) -> Result<Vec<String>, CommandFault> {
+        self.read(|repository| repository.groups().map_err(content_fault))
+    }
+
+    fn explain_privileges(
+        &self,
+        name: &str,
+        path: &str,
+        privileges: &[&str],
+    ) -> Result<Value, CommandFault> {
+        let failed = |error: tympan_content::Error| CommandFault::usage(error_chain_text(&error));
+        let path = NodePath::new(path).map_err(failed)?;
+        self.read(|repository| {
+            let is_known = name == "anonymous"
+                || repository.users().map_err(failed)?.iter().any(|(user, _)| user == name);
+            if !is_known {
+                return Err(CommandFault::usage(format!("there is no user `{name}`")));
+            }
+            let viewer = repository.viewer(Some(name)).map_err(failed)?;
+            let mut selected = Privileges::NONE;
+            for name in privileges {
+                let unknown = || CommandFault::usage(format!("there is no privilege `{name}`"));
+                selected = selected | Privileges::find(name).ok_or_else(unknown)?;
+            }
+            let reasons =
+                repository.explain_privileges(&viewer, &path, selected).map_err(failed)?;
+            let groups = repository.groups_of_viewer(&viewer).map_err(failed)?;
+            let reasons: Vec<Value> = reasons.iter().map(reason_json).collect();
+            Ok(json!({
+                "user": name, "path": path.as_str(), "groups": groups, "privileges": reasons
+            }))
+        })
+    }
+}
+
+fn content_fault(error: tympan_content::Error) -> CommandFault {
+    CommandFault::cannot_run(error_chain_text(&error))
+}
+
+fn reason_json(reason: &PrivilegeExplanation) -> Value {
+    let cause = match &reason.cause {
+        PrivilegeCause::Administrator => json!({ "kind": "administrator" }),
+        PrivilegeCause::Default => json!({ "kind": "nothing" }),
+        PrivilegeCause::ClosedGroup(node) => {
+            json!({ "kind": "closedGroup", "node": node.as_ref().map(NodePath::as_str) })
+        }
+        PrivilegeCause::Entry(entry) => json!({
+            "kind": "entry",
+            "policy": entry.policy_path.as_str(),
+            "number": entry.entry_number,
+            "name": entry.entry_name,
+            "principal": entry.principal,
+            "through": entry.group_chain,
+            "restrictions": entry.restrictions,
+        }),
+    };
+    json!({ "privilege": reason.privilege, "granted": reason.is_granted, "cause": cause })
+}
