@@ -130,7 +130,7 @@ fn a_clone_that_saves_itself_leaves_production_alone() {
         assert!(tags.as_array().is_none_or(|tags| tags.iter().any(is_below)), "{tags}");
         !snapshots.is_empty() && holds(&bench, &bytes(3, 100_000))
     };
-    wait_until("the clone is saved", || is_saved());
+    wait_until("the clone is saved", is_saved);
     assert!(!holds(&bench, &bytes(1, 200_000)));
     assert!(staged.running.stop() && author.running.stop());
     let home = bench.path("again");

@@ -102,7 +102,7 @@ impl AccountStore for HomeAccounts<'_> {
 
     fn users(&self) -> Result<Vec<UserStatus>, CommandFault> {
         self.read(|repository| {
-            let users = repository.users().map_err(content_fault)?.into_iter();
+            let users = repository.users().map_err(|error| content_fault(&error))?.into_iter();
             Ok(users.map(|(name, is_disabled)| UserStatus { name, is_disabled }).collect())
         })
     }
@@ -124,7 +124,7 @@ impl AccountStore for HomeAccounts<'_> {
     }
 
     fn groups(&self) -> Result<Vec<String>, CommandFault> {
-        self.read(|repository| repository.groups().map_err(content_fault))
+        self.read(|repository| repository.groups().map_err(|error| content_fault(&error)))
     }
 
     fn explain_privileges(
@@ -158,8 +158,8 @@ impl AccountStore for HomeAccounts<'_> {
     }
 }
 
-fn content_fault(error: tympan_content::Error) -> CommandFault {
-    CommandFault::cannot_run(error_chain_text(&error))
+fn content_fault(error: &tympan_content::Error) -> CommandFault {
+    CommandFault::cannot_run(error_chain_text(error))
 }
 
 fn reason_json(reason: &PrivilegeExplanation) -> Value {
