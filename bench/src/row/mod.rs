@@ -229,11 +229,7 @@ pub(crate) const ROWS: &[Row] = &[
         about: "Save times of ten editors during uploads of 12 MB assets",
         measure: peak::measure,
     },
-    Row {
-        name: "A4",
-        about: "Empty durable jobs of 256 callers",
-        measure: jobs::measure,
-    },
+    Row { name: "A4", about: "Empty durable jobs of 256 callers", measure: jobs::measure },
     Row {
         name: "D1",
         about: "CPU of a cached 6 KB page, against nginx, Varnish and Apache",
