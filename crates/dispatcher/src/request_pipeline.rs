@@ -57,10 +57,10 @@ impl DispatcherState {
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
         let Some(log) = &self.parts.runtime.access_log else {
-            return self.answer_from_memory_or_forward(request).await;
+            return self.answer_from_memory_or_regular_path(request).await;
         };
         let mut line = new_access_line(&request, &self.parts.request_gate.trusted_proxies);
-        let response = self.answer_from_memory_or_forward(request).await;
+        let response = self.answer_from_memory_or_regular_path(request).await;
         line.completed_at = LogTime::from_system(self.parts.runtime.clock.now());
         line.status = response.status().as_u16();
         line.body_bytes = response
@@ -72,7 +72,7 @@ impl DispatcherState {
     }
 
     /// Responds from memory, or on the regular path.
-    async fn answer_from_memory_or_forward(
+    async fn answer_from_memory_or_regular_path(
         self: &Arc<Self>,
         request: Request<Incoming>,
     ) -> Response<ResponseBody> {
@@ -84,7 +84,7 @@ impl DispatcherState {
         let cached_response = key
             .as_ref()
             .zip(client)
-            .and_then(|(key, client)| memory.serve_cached(key, client, request.headers()));
+            .and_then(|(key, client)| memory.serve_from_memory(key, client, request.headers()));
         if let Some(response) = cached_response {
             return response;
         }
@@ -329,12 +329,12 @@ impl DispatcherState {
             }
             RequestAction::Pass(reason) => {
                 if view.is_get_or_head()
-                    && let Some(response) = self.page_cache.limit_variants(exchange).await
+                    && let Some(response) = self.cached_page_service.limit_variants(exchange).await
                 {
                     return response;
                 }
                 let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
-                self.page_cache.forward_uncached(exchange, body, reason).await
+                self.cached_page_service.forward_uncached(exchange, body, reason).await
             }
             RequestAction::Cache(file) if farm.docroot.is_some() => {
                 self.parts
@@ -343,11 +343,11 @@ impl DispatcherState {
                 if view.headers.contains_key(SIBLING_HEADER) {
                     return self.sibling_copies.serve_sibling_copy(exchange, &file);
                 }
-                self.page_cache.serve_from_cache(exchange, &file).await
+                self.cached_page_service.serve_from_docroot(exchange, &file).await
             }
             RequestAction::Cache(_) => {
                 let body = VisitorBody::new(body, limit, self.parts.request_gate.min_body_rate);
-                self.page_cache
+                self.cached_page_service
                     .forward_uncached(exchange, body, NotCacheableReason::NoDocroot)
                     .await
             }
@@ -479,13 +479,15 @@ impl DispatcherState {
         // The document belongs to the operator, so the filter is not applied.
         let mut page = match decide_source(&exchange.farm.config, &view) {
             RequestAction::Cache(file) if exchange.farm.docroot.is_some() => {
-                self.page_cache.serve_from_cache(&mut inner, &file).await
+                self.cached_page_service.serve_from_docroot(&mut inner, &file).await
             }
             RequestAction::Pass(reason) => {
-                self.page_cache.forward_uncached(&mut inner, VisitorBody::empty(), reason).await
+                self.cached_page_service
+                    .forward_uncached(&mut inner, VisitorBody::empty(), reason)
+                    .await
             }
             _ => {
-                self.page_cache
+                self.cached_page_service
                     .forward_uncached(
                         &mut inner,
                         VisitorBody::empty(),

@@ -213,12 +213,12 @@ impl Upstream {
         let category = self.category_index(&call.target);
         let mut refused = None;
         let mut is_busy = false;
-        for round in 0..self.farm.retry_rounds {
+        for retry_round in 0..self.farm.retry_rounds {
             // With every circuit breaker open, an immediate response is better than the same one after all rounds.
             if self.is_breaker_open() {
                 return Err(UpstreamFailure::NoConnection);
             }
-            if round > 0 {
+            if retry_round > 0 {
                 tokio::time::sleep(self.farm.retry_delay).await;
             }
             for index in self.render_order(category, call.sticky_render.as_deref()) {

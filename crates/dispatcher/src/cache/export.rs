@@ -190,7 +190,7 @@ impl<'a, W: Write> ExportWriter<'a, W> {
     /// Adds a page with its side files; returns the length of its body.
     fn add_page(&mut self, name: &str, page: OpenCacheFile) -> io::Result<u64> {
         let time = self.header_time;
-        let OpenCacheFile { mut body, length, headers, expires_at: expires, .. } = page;
+        let OpenCacheFile { mut body, length, headers, expires_at, .. } = page;
         self.write_member(TarMember { name, length, modification_seconds: time }, &mut body)?;
         if self.export.excludes_metadata {
             return Ok(length);
@@ -206,8 +206,8 @@ impl<'a, W: Write> ExportWriter<'a, W> {
                 &mut text.as_slice(),
             )?;
         }
-        if let Some(expires) = expires {
-            let since = expires.duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Some(expires_at) = expires_at {
+            let since = expires_at.duration_since(UNIX_EPOCH).unwrap_or_default();
             let name = format!("{name}.ttl");
             let member =
                 TarMember { name: &name, length: 0, modification_seconds: since.as_secs() };

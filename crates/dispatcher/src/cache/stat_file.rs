@@ -233,9 +233,9 @@ impl StatFileTimes {
         Self { touched_at: at, previous_touch: Some(earlier).filter(|earlier| *earlier < at) }
     }
 
-    /// Returns the stat file's time before the flushes that count at `moment`.
-    fn touched_before(self, moment: SystemTime) -> Option<SystemTime> {
-        if self.touched_at < moment { Some(self.touched_at) } else { self.previous_touch }
+    /// Returns the stat file's time before the flushes that count at `time`.
+    fn touched_before(self, time: SystemTime) -> Option<SystemTime> {
+        if self.touched_at < time { Some(self.touched_at) } else { self.previous_touch }
     }
 }
 

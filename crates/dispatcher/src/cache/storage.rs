@@ -325,8 +325,12 @@ impl Docroot {
         let parent = new.destination.parent().unwrap_or(Path::new(""));
         let mode = Mode::from_raw_mode(new.mode & 0o777);
         let _nothing_is_evicted = self.placement_lock.read();
-        let (folder, made) = confined_open::create_folder_below(self.root_fd(), parent, mode)?;
-        self.usage.record_replacement(DiskAmount::default(), DiskAmount::of_folder() * made);
+        let (folder, created_folder_count) =
+            confined_open::create_folder_below(self.root_fd(), parent, mode)?;
+        self.usage.record_replacement(
+            DiskAmount::default(),
+            DiskAmount::of_folder() * created_folder_count,
+        );
         let (old, old_expires) = self.existing_file_amount(&folder, name);
         let CacheFileParts { body, headers, ttl, amount } = parts;
         let ttl_name = side_file_path(name, ".ttl");

@@ -45,9 +45,9 @@ pub(crate) fn begin_session(
     now: SystemTime,
 ) {
     let Some(file) = session_file(sessions, view) else { return };
-    let made =
+    let result =
         std::fs::create_dir_all(&sessions.directory).and_then(|()| touch_session_file(&file, now));
-    if let Err(error) = made {
+    if let Err(error) = result {
         let file = file.display();
         tracing::warn!(%file, reason = %error, "cannot store a session; not serving its visitor from the \
             cache");

@@ -55,17 +55,17 @@ const LAGGING_RENDER_RETRY_DELAY: Duration = Duration::from_millis(250);
 pub(crate) fn parse_refetch_target(
     farm: &FarmState,
     uri: &str,
-    doors: &ListenerPorts,
+    ports: &ListenerPorts,
 ) -> Option<(RequestView, PathBuf)> {
     let mut view = RequestView::from_url(Method::GET, uri, HeaderMap::new()).ok()?;
     let file = check_request_cacheable(&farm.config, &view).ok()?;
     let visits = farm.docroot.as_ref().map(|root| &root.visits);
     let of_others = || {
         let site = visits.and_then(|visits| visits.find_site_visit(&file));
-        match own_address(&farm.config, doors) {
+        match own_address(&farm.config, ports) {
             // A visit under another name must not determine the address of new pages.
             Some(own) => {
-                let site = site.filter(|site| site.is_at_address(&own, doors));
+                let site = site.filter(|site| site.is_at_address(&own, ports));
                 Some(match site {
                     Some(site) => site.with_name_of(&own),
                     None => Arc::new(own),
@@ -82,7 +82,7 @@ pub(crate) fn parse_refetch_target(
 }
 
 /// Returns the public address of the farm, if a literal one is configured.
-fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress> {
+fn own_address(farm: &FarmConfig, ports: &ListenerPorts) -> Option<VisitAddress> {
     let entry = farm.virtual_hosts.iter().find(|entry| entry.is_literal_host())?;
     let name = entry.host.source();
     let port =
@@ -91,7 +91,7 @@ fn own_address(farm: &FarmConfig, doors: &ListenerPorts) -> Option<VisitAddress>
     let is_tls = match entry.scheme.as_ref().map(DispatcherGlob::source) {
         Some("https") => true,
         Some("http") => false,
-        _ => doors.is_tls_only(),
+        _ => ports.is_tls_only(),
     };
     Some(VisitAddress::direct(HeaderValue::from_str(&host).ok()?, is_tls))
 }

@@ -533,10 +533,10 @@ pub(crate) fn farms_to_text<'a>(farms: impl Iterator<Item = (&'a str, &'a FarmMe
     let mut times = String::new();
     let about = "Time until the response head, by method and class of status.";
     RequestHistogram::write_metric_head(&mut times, "tympan_dispatcher_request_seconds", about);
-    for (name, tally) in farms {
-        tally.write_metrics(name, &mut texts);
+    for (name, farm_metrics) in farms {
+        farm_metrics.write_metrics(name, &mut texts);
         let labels = format!("farm=\"{}\"", escape_label(name));
-        tally.request_histogram.write_metric(
+        farm_metrics.request_histogram.write_metric(
             &mut times,
             "tympan_dispatcher_request_seconds",
             &labels,
@@ -729,11 +729,11 @@ mod tests {
         ] {
             assert_eq!(path_prefix(path), expected, "{path}");
         }
-        let tally = FarmMetrics::default();
+        let farm_metrics = FarmMetrics::default();
         for number in 0..MAX_PREFIXES * 2 {
-            tally.count_request(&format!("/p{number}/x/y"), CacheOutcome::Hit);
+            farm_metrics.count_request(&format!("/p{number}/x/y"), CacheOutcome::Hit);
         }
-        let prefixes = tally.prefix_ratios();
+        let prefixes = farm_metrics.prefix_ratios();
         assert_eq!(prefixes.len(), MAX_PREFIXES + 1);
         assert_eq!(prefixes[0].prefix, "(other)");
         assert_eq!(prefixes.iter().map(|prefix| prefix.requests).sum::<u64>(), 200);
@@ -741,7 +741,7 @@ mod tests {
 
     #[test]
     fn a_warning_is_given_once_for_each_pattern_of_urls() {
-        let tally = FarmMetrics::default();
+        let farm_metrics = FarmMetrics::default();
         for (kind, path, expected) in [
             ("vary", "/content/site/en.html", Some("/content/site/*.html")),
             ("vary", "/content/site/en/a.print.html", None),
@@ -750,10 +750,14 @@ mod tests {
             ("cookie", "/a", Some("/*")),
             ("cookie", "/content/b.html/c", Some("/content/b.html/*")),
         ] {
-            assert_eq!(tally.first_warning(kind, path).as_deref(), expected, "{kind} {path}");
+            assert_eq!(
+                farm_metrics.first_warning(kind, path).as_deref(),
+                expected,
+                "{kind} {path}"
+            );
         }
         let warnings =
-            (0..1000).filter(|at| tally.first_warning("x", &format!("/{at}/a/b")).is_some());
+            (0..1000).filter(|at| farm_metrics.first_warning("x", &format!("/{at}/a/b")).is_some());
         assert_eq!(warnings.count(), super::MAX_WARNINGS - 5);
     }
 
@@ -762,15 +766,15 @@ mod tests {
         for (index, reason) in NotCacheableReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index, "{reason:?}");
         }
-        let tally = FarmMetrics::default();
-        tally.count_request("/a\"b/c/d", CacheOutcome::Pass(NotCacheableReason::Query));
-        tally.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
-        tally.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
+        let farm_metrics = FarmMetrics::default();
+        farm_metrics.count_request("/a\"b/c/d", CacheOutcome::Pass(NotCacheableReason::Query));
+        farm_metrics.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
+        farm_metrics.count_request("/a/c/d", CacheOutcome::Pass(NotCacheableReason::Rules));
         assert_eq!(
-            tally.pass_reason_counts(),
+            farm_metrics.pass_reason_counts(),
             [(NotCacheableReason::Rules, 2), (NotCacheableReason::Query, 1)]
         );
-        let text = farms_to_text([("site", &tally)].into_iter());
+        let text = farms_to_text([("site", &farm_metrics)].into_iter());
         for expected in [
             "\ntympan_dispatcher_requests_total{farm=\"site\",cache=\"pass\"} 3\n",
             "\ntympan_dispatcher_not_cached_total{farm=\"site\",reason=\"Rules\"} 2\n",

@@ -328,7 +328,7 @@ impl RouteHost {
     /// Applies the rules to a request.
     fn apply_rules(&self, progress: &mut RouteProgress<'_>) -> RuleListOutcome {
         let (mut is_over, mut may_proxy) = (false, true);
-        let (mut rules, mut rounds) = (self.rules.iter(), 0);
+        let (mut rules, mut restarts) = (self.rules.iter(), 0);
         while let Some(rule) = rules.next() {
             let counts = if rule.is_url_rule { !progress.is_rewritten } else { !is_over };
             let is_shut = !may_proxy && matches!(rule.action, RouteAction::Proxy(_));
@@ -362,8 +362,8 @@ impl RouteHost {
                 progress.is_rewritten = false;
             }
             if rule.restarts_rules {
-                rounds += 1;
-                if rounds > MAX_RESTARTS {
+                restarts += 1;
+                if restarts > MAX_RESTARTS {
                     return RuleListOutcome::Ended(RouteOutcome::Respond(
                         StatusCode::INTERNAL_SERVER_ERROR,
                     ));

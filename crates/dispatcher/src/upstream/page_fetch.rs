@@ -184,12 +184,12 @@ impl FetchTask {
             }
             return;
         };
-        let plain = self.fetch.call.headers.clone();
+        let unconditional_headers = self.fetch.call.headers.clone();
         self.fetch.call.headers.extend(revalidation.conditions.clone());
         let epoch = self.fetch_epoch();
         let fetched = self.fetcher.runtime.clock.tick();
         let response = self.farm.upstream.send(&self.fetch.call).await;
-        self.fetch.call.headers = plain;
+        self.fetch.call.headers = unconditional_headers;
         let ticket = match response {
             Ok(response) if response.response.status() == StatusCode::NOT_MODIFIED => {
                 match self.renew_copy(ticket, &revalidation, response, fetched).await {
@@ -678,10 +678,10 @@ impl FetchTask {
         growth: GrowingFileWriter,
         mut body: RenderBody,
     ) {
-        let GrowingFileWriter { mut temporary, written_bytes: mut written, progress } = growth;
+        let GrowingFileWriter { mut temporary, mut written_bytes, progress } = growth;
         while let Some(frame) = body.frame().await {
             let Some(data) = frame.ok().map(|frame| frame.into_data().unwrap_or_default()) else {
-                progress.send_replace(FileWriteProgress::Failed(written));
+                progress.send_replace(FileWriteProgress::Failed(written_bytes));
                 return self.fetcher.metrics.increment(DispatcherCounter::RenderFailures);
             };
             let size = data.len() as u64;
@@ -690,20 +690,21 @@ impl FetchTask {
             temporary = match appended.await {
                 Ok(Ok(temporary)) => temporary,
                 _ => {
-                    progress.send_replace(FileWriteProgress::Failed(written));
-                    return self.record_store_result(Err(NotCacheableReason::Unwritable), written);
+                    progress.send_replace(FileWriteProgress::Failed(written_bytes));
+                    return self
+                        .record_store_result(Err(NotCacheableReason::Unwritable), written_bytes);
                 }
             };
-            written += size;
-            progress.send_replace(FileWriteProgress::Written(written));
+            written_bytes += size;
+            progress.send_replace(FileWriteProgress::Written(written_bytes));
         }
-        progress.send_replace(FileWriteProgress::Complete(written));
+        progress.send_replace(FileWriteProgress::Complete(written_bytes));
         let placement = self.file_placement(head);
         let farm = Arc::clone(&self.farm);
         let work = move || ticket.store_unless_flushed(|| placement.commit_file(&farm, temporary));
         let stored = tokio::task::spawn_blocking(work).await;
         let stored = stored.unwrap_or(Err(NotCacheableReason::Unwritable));
-        self.record_store_result(stored, written);
+        self.record_store_result(stored, written_bytes);
         if stored.is_ok() {
             self.warn_of_ignored_headers(head);
         }

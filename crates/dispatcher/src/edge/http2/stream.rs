@@ -130,7 +130,7 @@ impl Http2Stream {
     pub(super) fn push_part(&mut self, part: StreamPart) {
         let is_empty = match &part {
             StreamPart::Bytes(bytes) => bytes.is_empty(),
-            StreamPart::File { remaining: left, .. } => *left == 0,
+            StreamPart::File { remaining, .. } => *remaining == 0,
             StreamPart::Trailers(_) | StreamPart::Reset(_) => false,
         };
         if !is_empty {
@@ -156,15 +156,15 @@ impl Http2Stream {
                 out.push_body(bytes.split_to(length));
                 (length, bytes.is_empty())
             }
-            Some(StreamPart::File { file, offset, remaining: left }) => {
-                let length = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
+            Some(StreamPart::File { file, offset, remaining }) => {
+                let length = usize::try_from(*remaining).unwrap_or(usize::MAX).min(most);
                 let start = out.frames.len();
                 out.frames.resize(start + length, 0);
                 let target = out.frames.get_mut(start..).unwrap_or_default();
                 file.read_exact_at(target, *offset).map_err(|_cut| TruncatedBody)?;
                 *offset += length as u64;
-                *left -= length as u64;
-                (length, *left == 0)
+                *remaining -= length as u64;
+                (length, *remaining == 0)
             }
             Some(StreamPart::Trailers(_) | StreamPart::Reset(_)) | None => (0, false),
         };
