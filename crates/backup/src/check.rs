@@ -18,7 +18,7 @@ use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, StoredIndex, StoredPack, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
 use crate::vault::pack_writer::parse_pack_header;
-use crate::vault_key::SEAL_OVERHEAD_BYTES;
+use crate::vault_encryption::SEAL_OVERHEAD_BYTES;
 
 /// How thoroughly a vault is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -110,13 +110,13 @@ pub fn prune_snapshots(
     let mut needed = find_needed_blobs(vault, &index, &options.snapshots_to_remove)?;
     let there: HashMap<VaultObjectId, u64> =
         vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
-    let mut judged = compute_pack_usage(vault, &index, &mut needed)?;
+    let mut pack_usages = compute_pack_usage(vault, &index, &mut needed)?;
     let (recovered, marked) = recover_marked_packs(marked, &mut needed);
     let mut pruned = PruneReport { recovered_packs: recovered.len(), ..PruneReport::default() };
-    judged.extend(recovered);
+    pack_usages.extend(recovered);
     let is_lost =
         |usage: &&PackUsage| !usage.needed_blobs.is_empty() && !there.contains_key(&usage.pack.id);
-    if let Some(lost) = judged.iter().find(is_lost) {
+    if let Some(lost) = pack_usages.iter().find(is_lost) {
         let fault = format!("the pack `{}` is needed, but missing", lost.pack.id);
         return Err(Error::DamagedVault { fault });
     }
@@ -125,12 +125,14 @@ pub fn prune_snapshots(
         vault.remove_snapshot(id)?;
     }
     let mut unlisted: HashSet<VaultObjectId> = there.keys().copied().collect();
-    for id in judged.iter().map(|usage| &usage.pack.id).chain(marked.iter().map(|pack| &pack.id)) {
+    for id in
+        pack_usages.iter().map(|usage| &usage.pack.id).chain(marked.iter().map(|pack| &pack.id))
+    {
         unlisted.remove(id);
     }
 
     let (unused_packs, used_packs): (Vec<PackUsage>, Vec<PackUsage>) =
-        judged.into_iter().partition(|usage| usage.needed_blobs.is_empty());
+        pack_usages.into_iter().partition(|usage| usage.needed_blobs.is_empty());
     let (whole, partly): (Vec<PackUsage>, Vec<PackUsage>) =
         used_packs.into_iter().partition(|usage| usage.unused_bytes == 0);
     let (rewritten, left) = choose_packs_to_rewrite(&whole, partly);
@@ -220,16 +222,16 @@ fn compute_pack_usage(
     index: &VaultIndex,
     needed: &mut HashSet<(PackBlobKind, VaultObjectId)>,
 ) -> Result<Vec<PackUsage>> {
-    let mut judged = Vec::new();
+    let mut pack_usages = Vec::new();
     let mut seen = HashSet::new();
     for file in index.files() {
         for pack in vault.read_json::<StoredIndex>(VaultFileKind::Index, file)?.packs {
             if seen.insert(pack.id) {
-                judged.push(pack_usage(pack, needed));
+                pack_usages.push(pack_usage(pack, needed));
             }
         }
     }
-    Ok(judged)
+    Ok(pack_usages)
 }
 
 fn pack_usage(pack: StoredPack, needed: &mut HashSet<(PackBlobKind, VaultObjectId)>) -> PackUsage {
@@ -248,11 +250,11 @@ fn recover_marked_packs(
     let mut left = Vec::new();
     for pack in marked {
         let stored = StoredPack { id: pack.id, blobs: pack.blobs.clone() };
-        let judged = pack_usage(stored, needed);
-        if judged.needed_blobs.is_empty() {
+        let usage = pack_usage(stored, needed);
+        if usage.needed_blobs.is_empty() {
             left.push(pack);
         } else {
-            recovered.push(judged);
+            recovered.push(usage);
         }
     }
     (recovered, left)

@@ -160,9 +160,9 @@ impl<'a> SaveSession<'a> {
         parent: Option<VaultSnapshot>,
     ) -> Result<(VaultSnapshot, WriteTotals, Vec<VaultObjectId>)> {
         self.progress.check_running()?;
-        let SaveOptions { user, started_at: now, excludes, tags, .. } = options;
+        let SaveOptions { user, started_at, excludes, tags, .. } = options;
         let mut snapshot = VaultSnapshot {
-            time: now.to_string(),
+            time: started_at.to_string(),
             parent: parent.map(|parent| parent.id),
             original: None,
             tree,

@@ -170,12 +170,12 @@ pub(super) fn save_view(
 fn render_view(drawing: &ViewRenderer<'_>, before: Option<PreviousView>) -> Result<SnapshotNode> {
     let ViewRenderer { saver, documents, .. } = drawing;
     let mut changes = None;
-    if let Some(PreviousView { root, tree, unrendered: undrawn }) = before
+    if let Some(PreviousView { root, tree, unrendered }) = before
         && let Some(old) = saver.session.read_previous_tree_text(Some(&tree))
     {
         changes = documents.changes_since(&root)?.map(|changes| {
             let mut touched = ChangedDocumentTree::from_changes(&changes);
-            undrawn.iter().for_each(|path| touched.mark_for_render(path));
+            unrendered.iter().for_each(|path| touched.mark_for_render(path));
             (touched, old)
         });
     }

@@ -204,12 +204,12 @@ impl<'a> FolderTableFile<'a> {
         push_length(&mut plain, files.len());
         files.iter().for_each(|file| plain.extend_from_slice(file.as_bytes()));
         push_length(&mut plain, folders.len());
-        for (path, FolderRecord { tree, digest: facts }) in &folders {
+        for (path, FolderRecord { tree, digest }) in &folders {
             let path: &OsStr = path.as_os_str();
             push_length(&mut plain, path.len());
             plain.extend_from_slice(path.as_bytes());
             plain.extend_from_slice(tree.as_bytes());
-            plain.extend_from_slice(facts);
+            plain.extend_from_slice(digest);
         }
         if let Err(error) = self.store_table(&plain) {
             debug!(file = %self.path.display(), %error, "cannot store the folder table");

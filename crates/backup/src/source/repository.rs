@@ -138,7 +138,7 @@ fn save_leased_root(
     // name. A program that rewrites a snapshot, as `restic repair snapshots`, may omit pieces and keep names and tags;
     // and it had a reason to, so that its original, if it still exists, may lack them, too.
     let reference = source.base_owner.map(|below| below.reference);
-    let EarlierSnapshots { comparable: mut alike, originals } =
+    let EarlierSnapshots { mut comparable, originals } =
         session.list_earlier_snapshots(options, &paths)?;
     let is_as_saved = |candidate: &VaultSnapshot| {
         candidate.original.is_none() && !originals.contains(&candidate.id)
@@ -146,10 +146,10 @@ fn save_leased_root(
     let fits = |candidate: &VaultSnapshot| {
         !candidate.is_incomplete() && is_as_saved(candidate) && has_base(candidate, reference)
     };
-    let position = alike.iter().rposition(fits);
+    let position = comparable.iter().rposition(fits);
     // If a newer snapshot is `latest`, it has another state, or may be incomplete.
-    let is_latest = position.is_some_and(|position| position + 1 == alike.len());
-    let parent = position.map(|position| alike.swap_remove(position));
+    let is_latest = position.is_some_and(|position| position + 1 == comparable.len());
+    let parent = position.map(|position| comparable.swap_remove(position));
     let revisions = list_saved_revisions(&source, options, &lease.root)?;
     let beside = extras_tag(&list_other_refs(&source)?, &revisions, source.files);
     let has_root = |candidate: &VaultSnapshot| {
@@ -879,7 +879,7 @@ impl RepositorySaver<'_> {
         self.add_chunks(&unknown, &old.chunks, (&mut pieces, &mut contents))?;
         let _working = self.session.progress.begin_work()?;
         pieces.end_piece()?;
-        let PartContents { deep_parts: deep, blobs } = contents;
+        let PartContents { deep_parts, blobs } = contents;
         let (small, large): (Vec<BlobId>, Vec<BlobId>) =
             blobs.into_iter().partition(|id| id.length() < SMALL_BLOB_BYTES as u64);
         self.add_small_blobs(&small, &mut pieces)?;
@@ -891,9 +891,9 @@ impl RepositorySaver<'_> {
                 content,
                 reused_nodes,
                 large_blobs: large,
-                new_part_count: deep.len(),
+                new_part_count: deep_parts.len(),
             },
-            deep,
+            deep_parts,
         ))
     }
 

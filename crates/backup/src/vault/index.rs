@@ -55,9 +55,8 @@ impl PackBlobLocation {
     /// Returns the plain length.
     fn plain_length(&self) -> u64 {
         match self.uncompressed_length {
-            0 => {
-                u64::from(self.length).saturating_sub(crate::vault_key::SEAL_OVERHEAD_BYTES as u64)
-            }
+            0 => u64::from(self.length)
+                .saturating_sub(crate::vault_encryption::SEAL_OVERHEAD_BYTES as u64),
             raw => raw.into(),
         }
     }

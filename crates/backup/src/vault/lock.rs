@@ -24,7 +24,7 @@ use super::user::VaultUser;
 use crate::backend::{StagedFile, VaultFileKind, VaultFileListing};
 use crate::error::{Error, Result};
 use crate::object_id::VaultObjectId;
-use crate::vault_key::VaultKey;
+use crate::vault_encryption::VaultKey;
 
 /// Age after which a conflicting lock counts as abandoned.
 const STALE_LOCK_AGE: Duration = Duration::from_mins(30);

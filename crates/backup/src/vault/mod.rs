@@ -10,7 +10,7 @@
 mod cache;
 pub(crate) mod index;
 mod index_table;
-pub(crate) mod key;
+pub(crate) mod key_file;
 pub(crate) mod lock;
 pub(crate) mod node;
 mod opening;
@@ -33,7 +33,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-pub use key::{KeyDerivationCost, KeyMetadata};
+pub use key_file::{KeyDerivationCost, KeyMetadata};
 pub use opening::VaultOpening;
 pub use user::VaultUser;
 
@@ -49,7 +49,7 @@ use crate::compression::{
 use crate::error::{Error, Result, is_data_lost, is_transient_io};
 use crate::object_id::VaultObjectId;
 use crate::piece_splitter::{self, PieceSplitter};
-use crate::vault_key::{self, VaultKey};
+use crate::vault_encryption::{self, VaultKey};
 
 const VAULT_FORMAT_VERSION: u32 = 2;
 /// Marks a sealed file that is compressed.
@@ -161,9 +161,9 @@ impl Vault {
             _ => Error::Backend { action: "create", what: "the folders".to_owned(), source },
         })?;
         let key = VaultKey::random()?;
-        let opened_with = key::add_key(&*backend, &key, password, cost, (user, now))?;
+        let opened_with = key_file::add_key(&*backend, &key, password, cost, (user, now))?;
         let mut id = [0; 32];
-        vault_key::fill_random(&mut id)?;
+        vault_encryption::fill_random(&mut id)?;
         let config = VaultConfig {
             version: VAULT_FORMAT_VERSION,
             id: VaultObjectId::from_bytes(id).to_string(),
@@ -196,10 +196,10 @@ impl Vault {
         password: &[u8],
         opening: VaultOpening<'_>,
     ) -> Result<Self> {
-        let OpenedVault { opening_key_id: opened_with, key, config, early_lock: early } =
+        let OpenedVault { opening_key_id, key, config, early_lock } =
             opening::open_vault(&*backend, password, opening)?;
-        let vault = Self::from_parts(backend, key, opened_with, config)?;
-        *vault.early_lock.lock() = early;
+        let vault = Self::from_parts(backend, key, opening_key_id, config)?;
+        *vault.early_lock.lock() = early_lock;
         Ok(vault)
     }
 
@@ -316,7 +316,7 @@ impl Vault {
     /// # Errors
     /// A failed read.
     pub fn keys(&self) -> Result<Vec<KeyMetadata>> {
-        key::list_keys(&*self.backend, &self.opening_key_id)
+        key_file::list_keys(&*self.backend, &self.opening_key_id)
     }
 
     /// Adds a key for another password and returns its id.
@@ -329,7 +329,7 @@ impl Vault {
         cost: KeyDerivationCost,
         by: (&VaultUser, Timestamp),
     ) -> Result<VaultObjectId> {
-        key::add_key(&*self.backend, &self.key, password, cost, by)
+        key_file::add_key(&*self.backend, &self.key, password, cost, by)
     }
 
     /// Removes a key, given by a prefix of its id.
@@ -362,7 +362,7 @@ impl Vault {
     ) -> Result<VaultObjectId> {
         let added = self.add_key(password, cost, by)?;
         // The old key is removed only after the new one was verified to open the vault.
-        key::open_key(&*self.backend, &added, password)?;
+        key_file::open_key(&*self.backend, &added, password)?;
         self.remove_file(VaultFileKind::Key, &self.opening_key_id)?;
         self.opening_key_id = added;
         Ok(added)

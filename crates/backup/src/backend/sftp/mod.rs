@@ -252,8 +252,8 @@ impl VaultBackend for SftpBackend {
     }
 
     fn reveal(&self, staged: &StagedFile) -> io::Result<()> {
-        let StagedFile { kind, id, bytes, temp_name: temporary } = staged;
-        let Some(name) = temporary else { return self.write(*kind, id, bytes) };
+        let StagedFile { kind, id, bytes, temp_name } = staged;
+        let Some(name) = temp_name else { return self.write(*kind, id, bytes) };
         let path = self.file_path(*kind, id);
         let revealed = self.link.run_with_retries(SftpCallLoad::Short, |channel| {
             let path = &path;

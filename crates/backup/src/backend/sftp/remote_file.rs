@@ -282,9 +282,9 @@ pub(super) async fn open_spare_file(
 }
 
 /// Removes a spare file that was not used.
-pub(super) async fn remove_spare_file(SpareFile { channel, temp_name: name, handle }: SpareFile) {
+pub(super) async fn remove_spare_file(SpareFile { channel, temp_name, handle }: SpareFile) {
     let sftp = &channel.sftp;
-    let (closed, removed) = tokio::join!(sftp.close(handle), sftp.remove(name));
+    let (closed, removed) = tokio::join!(sftp.close(handle), sftp.remove(temp_name));
     // A prune removes files that remain.
     closed.and(removed).ok();
 }
@@ -299,7 +299,7 @@ pub(super) async fn stage_file(
         Some(spare) => Ok(spare),
         None => open_spare_file(channel.clone(), temporary).await,
     };
-    let SpareFile { temp_name: name, handle, .. } = match opened {
+    let SpareFile { temp_name, handle, .. } = match opened {
         // Vaults created by restic have no such folder.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             create_folder(channel, temporary).await?;
@@ -308,9 +308,9 @@ pub(super) async fn stage_file(
         opened => opened,
     }?;
     match write_and_close(channel, &handle, bytes).await {
-        Ok(()) => Ok(name),
+        Ok(()) => Ok(temp_name),
         Err(failed) => {
-            remove_failed_file(channel, name, &failed).await;
+            remove_failed_file(channel, temp_name, &failed).await;
             Err(failed)
         }
     }
