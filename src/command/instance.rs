@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tympan_assets::{
-    ASSET_UPDATE_USER, AssetFollower, AssetHandler, AssetProcessor, WriteBackProcess,
+    ASSET_UPDATE_USER, AssetFollower, AssetHandler, AssetProcessor, WriteBackWorkflowStep,
 };
 use tympan_content::{NodePath, Repository};
 use tympan_home::{
@@ -517,10 +517,15 @@ fn register_image_rendering(plan: &InstancePlan<'_>, instance: &Instance, worker
     let limits = config.assets.processing_limits();
     let mut counters = None;
     if plan.role == InstanceRole::Author {
-        let studio = rendition_process::create_process_pool(config, RenderUrgency::Background);
+        let decoder_pool =
+            rendition_process::create_process_pool(config, RenderUrgency::Background);
         let repository = plan.home.repository.clone();
-        let assets =
-            AssetProcessor::new(repository, studio, config.assets.rendition_profile(), limits);
+        let assets = AssetProcessor::new(
+            repository,
+            decoder_pool,
+            config.assets.rendition_profile(),
+            limits,
+        );
         let handler = AssetHandler::new(assets);
         counters = Some(handler.counters());
         worker.register_handler(Arc::new(handler));
@@ -597,12 +602,13 @@ fn register_workflow_steps(
     replicator: &Replicator,
 ) -> Result<(), CommandFault> {
     let runtime = tokio::runtime::Handle::current();
-    let studio = rendition_process::create_process_pool(plan.config, RenderUrgency::Background);
+    let decoder_pool =
+        rendition_process::create_process_pool(plan.config, RenderUrgency::Background);
     let write_back =
-        WriteBackProcess::new(plan.home.repository.clone()).with_rendition_pool(studio);
+        WriteBackWorkflowStep::new(plan.home.repository.clone()).with_decoder_pool(decoder_pool);
     let mut steps =
         StepRegistry::standard(&plan.home.repository).with_process(Arc::new(write_back));
-    for process in tympan_assets::await_asset_processes(&plan.home.repository) {
+    for process in tympan_assets::await_asset_workflow_steps(&plan.home.repository) {
         steps = steps.with_process(process);
     }
     let outgoing = plan.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;

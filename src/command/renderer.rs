@@ -22,7 +22,7 @@ pub(super) fn image_options(
     counters: Option<Arc<AssetCounters>>,
 ) -> ImageOptions {
     ImageOptions {
-        rendition_pool: rendition_process::create_process_pool(config, urgency),
+        decoder_pool: rendition_process::create_process_pool(config, urgency),
         limits: config.assets.processing_limits(),
         widths: config.assets.url_widths.clone(),
         max_parallel_renders: rendition_process::core_count(),

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * The header's dimensions are checked against the limits before pixel memory is allocated.
-//! * Decoding runs in the rendition process (`rendition_process`), so that a decoder that crashes or never ends affects
+//! * Decoding runs in the rendition process (`decoder_process`), so that a decoder that crashes or never ends affects
 //!   nothing else.
 
 use std::io::Cursor;
@@ -263,8 +263,8 @@ fn decode_raster(
             }
             warnings.push(format!("the file is damaged: {error}"));
         }
-        let frame = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
-        return Ok(DecodedImage { image: frame, warnings });
+        let image = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
+        return Ok(DecodedImage { image, warnings });
     }
     let picture =
         DynamicImage::from_decoder(decoder).map_err(|error| undecodable_error(format, &error))?;
@@ -274,8 +274,8 @@ fn decode_raster(
         (true, false) => (PixelLayout::Rgb, picture.into_rgb8().into_raw()),
         (true, true) => (PixelLayout::Rgba, picture.into_rgba8().into_raw()),
     };
-    let frame = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
-    Ok(DecodedImage { image: frame, warnings: Vec::new() })
+    let image = RasterImage::new(size, layout, pixels).ok_or_else(no_pixels)?;
+    Ok(DecodedImage { image, warnings: Vec::new() })
 }
 
 /// Returns true if a decoder wrote any pixel.

@@ -236,11 +236,11 @@ async fn render_image(
     let closed =
         || RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
     let permit = Arc::clone(&images.render_permits).acquire_owned().await.map_err(|_| closed())?;
-    let (blob, studio) = (render_request.blob, Arc::clone(&images.rendition_pool));
-    let order = render_request.processing_order(images.limits);
+    let (blob, decoder_pool) = (render_request.blob, Arc::clone(&images.decoder_pool));
+    let request = render_request.processing_request(images.limits);
     let reader = Arc::clone(instance);
     let output = tokio::task::spawn_blocking(move || {
-        let output = studio.process_file(&|| open_blob(&reader.repository, &blob), &order);
+        let output = decoder_pool.render_file(&|| open_blob(&reader.repository, &blob), &request);
         drop(permit);
         output
     })
