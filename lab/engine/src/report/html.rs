@@ -172,11 +172,11 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
         let point = |(&second, values)| (f64::from(second) / unit, value(values));
         seconds.range(..whole).map(point).collect()
     };
-    let moments = timing_spans(&seconds, whole);
+    let spans = timing_spans(&seconds, whole);
     let quantile = |share: f64| -> Vec<(f64, f64)> {
         let point =
             |(second, times): &(f64, TimingHistogram)| (second / unit, ms(times.quantile(share)));
-        moments.iter().map(point).collect()
+        spans.iter().map(point).collect()
     };
     out.push_str("<h2>Over time</h2>");
     out.push_str(&chart::render_line_chart(
