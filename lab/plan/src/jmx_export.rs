@@ -339,10 +339,10 @@ impl JmxWriter<'_> {
                         writer.write_children(&node.children);
                     },
                 ),
-                PlanNodeKind::Transaction { is_parent, includes_timers: with_timers, .. } => {
+                PlanNodeKind::Transaction { is_parent, includes_timers, .. } => {
                     let inner = format!(
                         "{}{}",
-                        bool_property("TransactionController.includeTimers", *with_timers),
+                        bool_property("TransactionController.includeTimers", *includes_timers),
                         bool_property("TransactionController.parent", *is_parent)
                     );
                     self.write_element(
@@ -480,15 +480,15 @@ impl JmxWriter<'_> {
         }
     }
 
-    fn write_assertions(&mut self, judges: &[SampleAssertion]) {
-        for judge in judges {
-            match judge {
+    fn write_assertions(&mut self, assertions: &[SampleAssertion]) {
+        for assertion in assertions {
+            match assertion {
                 SampleAssertion::Response {
                     subject,
                     comparison,
-                    is_negated: is_not,
-                    matches_any: is_or,
-                    patterns: texts,
+                    is_negated,
+                    matches_any,
+                    patterns,
                     assumes_success,
                     ..
                 } => {
@@ -503,9 +503,9 @@ impl JmxWriter<'_> {
                         TextComparison::Contains => 2,
                         TextComparison::Equals => 8,
                         TextComparison::Substring => 16,
-                    } + u32::from(*is_not) * 4
-                        + u32::from(*is_or) * 32;
-                    let strings: String = texts
+                    } + u32::from(*is_negated) * 4
+                        + u32::from(*matches_any) * 32;
+                    let strings: String = patterns
                         .iter()
                         .enumerate()
                         .map(|(at, pattern)| string_property(&at.to_string(), pattern.source()))
@@ -570,22 +570,26 @@ impl JmxWriter<'_> {
                     name,
                     pattern,
                     template,
-                    match_number: number,
+                    match_number,
                     default,
-                    response_field: field,
+                    response_field,
                     ..
                 } => {
                     let inner = format!(
                         "{}{}{}{}{}{}",
                         string_property(
                             "RegexExtractor.useHeaders",
-                            if *field == ResponseField::Headers { "true" } else { "false" }
+                            if *response_field == ResponseField::Headers {
+                                "true"
+                            } else {
+                                "false"
+                            }
                         ),
                         string_property("RegexExtractor.refname", name.source()),
                         string_property("RegexExtractor.regex", pattern.source()),
                         string_property("RegexExtractor.template", template.source()),
                         string_property("RegexExtractor.default", default.source()),
-                        string_property("RegexExtractor.match_number", number.source())
+                        string_property("RegexExtractor.match_number", match_number.source())
                     );
                     self.write_element(
                         "RegexExtractor",
@@ -594,14 +598,12 @@ impl JmxWriter<'_> {
                         |_| (),
                     );
                 }
-                ResponseExtractor::Json {
-                    names, paths, match_numbers: numbers, defaults, ..
-                } => {
+                ResponseExtractor::Json { names, paths, match_numbers, defaults, .. } => {
                     let inner = format!(
                         "{}{}{}{}",
                         string_property("JSONPostProcessor.referenceNames", names.source()),
                         string_property("JSONPostProcessor.jsonPathExprs", paths.source()),
-                        string_property("JSONPostProcessor.match_numbers", numbers.source()),
+                        string_property("JSONPostProcessor.match_numbers", match_numbers.source()),
                         string_property("JSONPostProcessor.defaultValues", defaults.source())
                     );
                     self.write_element(
@@ -612,12 +614,7 @@ impl JmxWriter<'_> {
                     );
                 }
                 ResponseExtractor::Boundary {
-                    name,
-                    left,
-                    right,
-                    match_number: number,
-                    default,
-                    ..
+                    name, left, right, match_number, default, ..
                 } => {
                     let inner = format!(
                         "{}{}{}{}{}{}",
@@ -626,7 +623,7 @@ impl JmxWriter<'_> {
                         string_property("BoundaryExtractor.lboundary", left.source()),
                         string_property("BoundaryExtractor.rboundary", right.source()),
                         string_property("BoundaryExtractor.default", default.source()),
-                        string_property("BoundaryExtractor.match_number", number.source())
+                        string_property("BoundaryExtractor.match_number", match_number.source())
                     );
                     self.write_element(
                         "BoundaryExtractor",
