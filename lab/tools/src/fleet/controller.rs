@@ -191,10 +191,10 @@ impl AgentFleet {
         if let Some(rows) = conductor.row_file.take() {
             rows.finish()?;
         }
-        let tally = conductor.summary_teller.total().clone();
+        let total = conductor.summary_teller.total().clone();
         let mut results = conductor.merger.into_results();
         results.limit_traces(most_traces);
-        Ok(FleetOutcome { results, final_tally: tally, faults: conductor.faults })
+        Ok(FleetOutcome { results, final_tally: total, faults: conductor.faults })
     }
 
     /// Starts agents, accepts others, and waits until all have accepted their jobs.
@@ -242,9 +242,9 @@ impl AgentFleet {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= until {
-                let ready = ready_agents.iter().flatten().count();
+                let ready_count = ready_agents.iter().flatten().count();
                 return Err(Error::FleetConnection(format!(
-                    "only {ready} of {count} agents were ready after {} s; nothing was sent to the target",
+                    "only {ready_count} of {count} agents were ready after {} s; nothing was sent to the target",
                     self.start_timeout.as_secs()
                 )));
             }
@@ -283,20 +283,15 @@ fn spawn_agent_thread(
 ) -> Result<()> {
     let (job, files, claims, post) = (job.clone(), files.to_vec(), claims.clone(), post.clone());
     let speak = move || {
-        let AgentConnection {
-            name,
-            reader: mut input,
-            writer: output,
-            portion_index: index,
-            process,
-        } = line;
+        let AgentConnection { name, mut reader, writer: output, portion_index: index, process } =
+            line;
         let output = AgentFrameSender::new(output);
-        let agent = match receive_hello(&mut *input, (&name, index), &claims) {
+        let agent = match receive_hello(&mut *reader, (&name, index), &claims) {
             // More agents dialed in than needed; reject the surplus.
             Ok(None) => return,
             Ok(Some((index, name))) => {
                 let job = job.for_agent(index as u64, claimed_count(&claims));
-                send_job(&mut *input, &output, (&job, &files), clock)
+                send_job(&mut *reader, &output, (&job, &files), clock)
                     .map(|(offset_us, early)| {
                         (
                             ReadyAgent {
@@ -328,7 +323,7 @@ fn spawn_agent_thread(
             }
         };
         let reason = loop {
-            match frame::read_frame(&mut *input) {
+            match frame::read_frame(&mut *reader) {
                 Ok(Some((kind, body))) => {
                     if post.send(AgentEvent::Frame(index, kind, body)).is_err() {
                         return;

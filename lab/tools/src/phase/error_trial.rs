@@ -128,10 +128,10 @@ pub fn run_error_trial(
         None => Vec::new(),
     };
     let mut sheet = build_error_sheet(trial, [&alone, &beside, &mistakes], &survived);
-    if let Some(fates) = slow {
-        sheet.parts.push(ReportPart::Table(fates.to_grid()));
+    if let Some(stats) = slow {
+        sheet.parts.push(ReportPart::Table(stats.to_grid()));
         if let Value::Object(fields) = &mut sheet.json_result {
-            fields.insert("slow".to_owned(), fates.to_json());
+            fields.insert("slow".to_owned(), stats.to_json());
         }
     }
     Ok(sheet)
