@@ -208,7 +208,7 @@ pub(super) fn get_with_fleet(
         }
     };
     let mut outcome = fleet.run_get(get, &mut tell).map_err(lab_fault)?;
-    let keeper = RunRecorder::disabled().finish();
+    let recorder = RunRecorder::disabled().finish();
     conclude_run(
         &mut outcome.results,
         &RunReportOptions {
@@ -216,7 +216,7 @@ pub(super) fn get_with_fleet(
             goals: &goals,
             output,
             is_generated_load: true,
-            finished_run: keeper,
+            finished_run: recorder,
             watched_logs: logs,
         },
     )

@@ -80,10 +80,10 @@ pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
     let title = title.as_str();
     let logs = WatchedLogs::start(&arguments.logs)?;
     if let Some(fleet) = super::agent_fleet::create_fleet(&arguments.agents)? {
-        refuse_with_agents(&arguments.kept, load.added)?;
+        refuse_with_agents(&arguments.run_options, load.added)?;
         return super::agent_fleet::get_with_fleet(fleet, &load, title, (&arguments.output, logs));
     }
-    let keeper = RunRecorder::start(&arguments.kept, None)?;
+    let recorder = RunRecorder::start(&arguments.run_options, None)?;
     let mut live = super::live_display(title, load.duration);
     live.set_abort_goals(&goals);
     let mut results = load.run_with_display(&mut live).map_err(lab_fault)?;
@@ -96,7 +96,7 @@ pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
             goals: &goals,
             output,
             is_generated_load: true,
-            finished_run: keeper.finish(),
+            finished_run: recorder.finish(),
             watched_logs: logs,
         },
     )
@@ -242,12 +242,12 @@ pub(super) fn run_plan_command(arguments: &LabRunArgs) -> CommandOutcome {
         ));
     }
     if arguments.emit.emit.is_some() {
-        refuse_with_agents(&arguments.kept, run.extra_columns)?;
+        refuse_with_agents(&arguments.run_options, run.extra_columns)?;
         return super::agent_fleet::print_manifest(arguments, &run);
     }
     let logs = WatchedLogs::start(&arguments.logs)?;
     if let Some(fleet) = super::agent_fleet::create_fleet(&arguments.agents)? {
-        refuse_with_agents(&arguments.kept, run.extra_columns)?;
+        refuse_with_agents(&arguments.run_options, run.extra_columns)?;
         return super::agent_fleet::run_plan_on_fleet(
             fleet,
             &arguments.plan,
@@ -255,15 +255,15 @@ pub(super) fn run_plan_command(arguments: &LabRunArgs) -> CommandOutcome {
             (&arguments.output, logs),
         );
     }
-    let keeper = RunRecorder::start(&arguments.kept, Some(arguments.plan.as_path()))?;
-    execute_plan(&arguments.plan, &run, &arguments.output, (keeper, logs))
+    let recorder = RunRecorder::start(&arguments.run_options, Some(arguments.plan.as_path()))?;
+    execute_plan(&arguments.plan, &run, &arguments.output, (recorder, logs))
 }
 
 fn execute_plan(
     path: &Path,
     run: &RunOptions,
     output: &LabOutputArgs,
-    (keeper, logs): (RunRecorder<'_>, WatchedLogs),
+    (recorder, logs): (RunRecorder<'_>, WatchedLogs),
 ) -> CommandOutcome {
     let mut goals = read_goals(output.goals.as_deref())?;
     let plan = load_plan(path, &run.excluded_classes)?;
@@ -289,7 +289,7 @@ fn execute_plan(
         run_plan(&plan, run, &mut tell)
     }
     .map_err(lab_fault)?;
-    let keeper = keeper.finish();
+    let recorder = recorder.finish();
     for problem in &outcome.errors {
         tracing::error!(reason = %problem, "a thread of the plan ended early");
     }
@@ -298,7 +298,7 @@ fn execute_plan(
         goals: &goals,
         output,
         is_generated_load: true,
-        finished_run: keeper,
+        finished_run: recorder,
         watched_logs: logs,
     };
     let code = conclude_run(&mut outcome.results, &telling)?;
