@@ -200,12 +200,12 @@ impl Repository {
                 let change = change?;
                 edits.insert(record_key::record_key(&change.path)?, change.into_record_after());
             }
-            let RevisionDetails { user, message, time: at } = revising;
+            let RevisionDetails { user, message, time } = revising;
             let versions = &VersionEdits::new();
             let change = CommitDetails {
                 user,
                 message,
-                time: at,
+                time,
                 version_edits: versions,
                 moves: &[],
                 replication: None,

@@ -264,9 +264,9 @@ impl IndexEdits {
                 entries.insert((ORDER_MAP.to_owned(), entry));
             }
             if let Some(modified) = record.summary.last_modified() {
-                let moment = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
+                let sort_key = (modified.millis.cast_unsigned() ^ (1 << 63)).to_be_bytes();
                 // The time has a fixed length, so 0x00 bytes in it are harmless.
-                let key = [&moment, &[0][..], path.as_str().as_bytes()].concat();
+                let key = [&sort_key, &[0][..], path.as_str().as_bytes()].concat();
                 entries.insert(("modified".to_owned(), key));
             }
         }

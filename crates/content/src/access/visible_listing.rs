@@ -21,13 +21,13 @@ impl Node {
         visibility: &ChildVisibility,
     ) -> Result<Vec<Self>> {
         match visibility {
-            ChildVisibility::Uniform { is_visible: true, exceptions: others } => self
-                .filter_listed_children(|child| match others.get(child.name()) {
+            ChildVisibility::Uniform { is_visible: true, exceptions } => self
+                .filter_listed_children(|child| match exceptions.get(child.name()) {
                     Some(is_visible) => *is_visible && child.is_visible(),
                     None => !is_guarded_child(child.name()) || child.is_visible(),
                 }),
-            ChildVisibility::Uniform { is_visible: false, exceptions: others } => {
-                self.exceptional_children(others, true)
+            ChildVisibility::Uniform { is_visible: false, exceptions } => {
+                self.exceptional_children(exceptions, true)
             }
             ChildVisibility::Individual => self.filter_listed_children(Self::is_visible),
         }
@@ -40,10 +40,10 @@ impl Node {
         offset: usize,
         limit: usize,
     ) -> Result<Vec<Self>> {
-        if let ChildVisibility::Uniform { is_visible: true, exceptions: others } = visibility
+        if let ChildVisibility::Uniform { is_visible: true, exceptions } = visibility
             && !self.has_pending_children()?
         {
-            let hidden = self.exceptional_children(others, false)?;
+            let hidden = self.exceptional_children(exceptions, false)?;
             if hidden.is_empty() {
                 return self.unfiltered_listed_page(offset, limit);
             }
@@ -66,12 +66,12 @@ impl Node {
         visibility: &ChildVisibility,
     ) -> Result<usize> {
         match visibility {
-            ChildVisibility::Uniform { is_visible: true, exceptions: others } => {
-                let hidden = self.exceptional_children(others, false)?.len();
+            ChildVisibility::Uniform { is_visible: true, exceptions } => {
+                let hidden = self.exceptional_children(exceptions, false)?.len();
                 Ok(self.count_unfiltered_children()?.saturating_sub(hidden))
             }
-            ChildVisibility::Uniform { is_visible: false, exceptions: others } => {
-                Ok(self.exceptional_children(others, true)?.len())
+            ChildVisibility::Uniform { is_visible: false, exceptions } => {
+                Ok(self.exceptional_children(exceptions, true)?.len())
             }
             ChildVisibility::Individual => Ok(self.filter_listed_children(Self::is_visible)?.len()),
         }
@@ -79,8 +79,8 @@ impl Node {
 
     /// Returns true if any child is visible.
     pub(crate) fn has_visible_listed_children(&self, visibility: &ChildVisibility) -> Result<bool> {
-        if let ChildVisibility::Uniform { is_visible: false, exceptions: others } = visibility {
-            return Ok(!self.exceptional_children(others, true)?.is_empty());
+        if let ChildVisibility::Uniform { is_visible: false, exceptions } = visibility {
+            return Ok(!self.exceptional_children(exceptions, true)?.is_empty());
         }
         let range = record_key::child_key_range(self.path())?;
         for entry in self.snapshot().0.range_records(&range) {

@@ -203,12 +203,12 @@ impl Repository {
         revising: RevisionDetails<'_>,
     ) -> Result<MergeOutcome> {
         let launch = self.collect_branch_changes(name, choice)?;
-        let RevisionDetails { user, message, time: at } = revising;
+        let RevisionDetails { user, message, time } = revising;
         let versions = &launch.version_edits;
         let change = CommitDetails {
             user,
             message,
-            time: at,
+            time,
             version_edits: versions,
             moves: &[],
             replication: None,
@@ -235,11 +235,11 @@ impl Repository {
         };
         let edits = &launch.edits;
         let done = commit::commit_merge(&launch.snapshot_before, edits, &change, choice, &also)?;
-        let CommitOutcome { root, changes, resolved_conflicts: decided } = done;
+        let CommitOutcome { root, changes, resolved_conflicts } = done;
         Ok(MergeOutcome {
             root: Some(root),
             document_changes: changes,
-            resolved_conflicts: decided,
+            resolved_conflicts,
             conflicts: Vec::new(),
         })
     }
@@ -253,13 +253,13 @@ impl Repository {
         let head = self.snapshot()?;
         let (edits, clashes) =
             commit::merge_branch_edits(&launch.snapshot_before.0, &launch.edits, &head.0, choice)?;
-        let MergeConflicts { unresolved: mut conflicts, resolved: decided, .. } = clashes;
+        let MergeConflicts { unresolved: mut conflicts, resolved, .. } = clashes;
         attribute_conflicts(&self.0, launch.snapshot_before.root_id(), &mut conflicts);
         let changes = commit::document_changes(&edits, &head.0)?;
         Ok(MergeOutcome {
             root: None,
             document_changes: changes,
-            resolved_conflicts: decided,
+            resolved_conflicts: resolved,
             conflicts,
         })
     }

@@ -50,13 +50,14 @@ pub(crate) fn merge_record_edits(
             let sides = [before.as_deref(), ours.as_deref(), theirs.as_deref()];
             merge_record(&path, sides, head, clashes)?
         };
-        for stranger in foreign_record_keys(&path, theirs.as_deref(), record.as_deref(), head)? {
-            if edits.contains_key(&stranger) {
+        for foreign_path in foreign_record_keys(&path, theirs.as_deref(), record.as_deref(), head)?
+        {
+            if edits.contains_key(&foreign_path) {
                 continue;
             }
-            let at = record_key::record_path(&stranger)?;
+            let at = record_key::record_path(&foreign_path)?;
             match clashes.resolve(MergeConflict::for_node(&at, ConflictKind::RemoveChangedNode)) {
-                MergeSide::Ours => drop(merged.insert(stranger, None)),
+                MergeSide::Ours => drop(merged.insert(foreign_path, None)),
                 MergeSide::Theirs => drop(their_paths.insert(at)),
             }
         }

@@ -157,14 +157,12 @@ impl Repository {
     /// Returns true if a build would fail again because the blocking documents are unchanged.
     fn is_known_to_fail(&self, map: &str, content: SortedMap) -> Result<bool> {
         let build = self.0.cache.index_builds.0.lock().get(&self.build_key(map)).cloned();
-        let Some(IndexBuildProgress {
-            state: IndexState::Failed { .. },
-            blocking_documents: obstacles,
-        }) = build
+        let Some(IndexBuildProgress { state: IndexState::Failed { .. }, blocking_documents }) =
+            build
         else {
             return Ok(false);
         };
-        for (key, was) in obstacles {
+        for (key, was) in blocking_documents {
             if content.get(self.0.chunk_reader(), &key)? != was {
                 return Ok(false);
             }
@@ -318,25 +316,25 @@ impl IndexBuild {
 
     /// Records the reason for which an index cannot be built, and the blocking documents.
     fn record_failure(&self, error: &Error) -> Result<()> {
-        let Error::NotUnique { property, path, existing_path: existing } = error else {
+        let Error::NotUnique { property, path, existing_path } = error else {
             return Ok(());
         };
         let reason = error.to_string();
         tracing::warn!(reason, "cannot build an index");
         let failed = self.definitions.0.iter();
         for index in failed.filter(|index| index.is_unique && index.property == *property) {
-            let mut obstacles = Vec::new();
-            for subject in [Some(path), existing.as_ref()].into_iter().flatten() {
+            let mut blocking_documents = Vec::new();
+            for subject in [Some(path), existing_path.as_ref()].into_iter().flatten() {
                 let holder = subject.resolve(&index.property_parent)?;
                 let node = self.base_snapshot.node(&holder)?;
                 let owner = node.map_or_else(|| subject.clone(), |node| node.record_path().clone());
                 let key = record_key::record_key(&owner)?;
                 let stored =
                     self.base_snapshot.0.content_map.get(self.repository.0.chunk_reader(), &key)?;
-                obstacles.push((key, stored));
+                blocking_documents.push((key, stored));
             }
             let state = IndexState::Failed { reason: reason.clone() };
-            let build = IndexBuildProgress { state, blocking_documents: obstacles };
+            let build = IndexBuildProgress { state, blocking_documents };
             let mut builds = self.repository.0.cache.index_builds.0.lock();
             builds.insert(self.repository.build_key(&index.map_name), build);
         }

@@ -175,10 +175,10 @@ impl PropertyIndex {
         let (parents, property) = path.rsplit_once('/').unwrap_or(("", path));
         let IndexDefinitionSettings {
             node_types,
-            included_paths: included,
-            excluded_paths: excluded,
+            included_paths,
+            excluded_paths,
             name_pattern: pattern,
-            is_unique: unique,
+            is_unique,
             ..
         } = terms;
         // Patterns apply only to the values of properties.
@@ -186,7 +186,7 @@ impl PropertyIndex {
         let expression = reading.apply_to_name(path);
         // Includes everything that determines the entries.
         let definition = format!(
-            "{expression}\n{node_types:?}\n{included:?}\n{excluded:?}\n{pattern:?}\n{unique}"
+            "{expression}\n{node_types:?}\n{included_paths:?}\n{excluded_paths:?}\n{pattern:?}\n{is_unique}"
         );
         let hash = ChunkId::hash_of(definition.as_bytes()).to_string();
         let hash = hash.get(..16).unwrap_or(&hash);
@@ -196,10 +196,10 @@ impl PropertyIndex {
             property_parent: parents.to_owned(),
             property: property.to_owned(),
             node_types: node_types.clone(),
-            included_paths: included.clone(),
-            excluded_paths: excluded.clone(),
+            included_paths: included_paths.clone(),
+            excluded_paths: excluded_paths.clone(),
             name_pattern: pattern.and_then(|pattern| Regex::new(&format!("^(?:{pattern})$")).ok()),
-            is_unique: *unique,
+            is_unique: *is_unique,
             tags: terms.tags.clone(),
             needs_reindex: terms.needs_reindex,
             map_name: format!("{MAP_NAME_PREFIX}{hash}"),

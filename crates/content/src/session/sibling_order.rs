@@ -51,7 +51,7 @@ impl Session {
         }
         drop(parent_node);
         self.last_order_key = None;
-        let deals = {
+        let assignments = {
             let siblings =
                 self.pending.0.ordered_siblings(&parent)?.ok_or_else(|| Error::Damaged {
                     path: parent.clone(),
@@ -77,7 +77,7 @@ impl Session {
                 spot,
             )?
         };
-        for (key, order) in deals {
+        for (key, order) in assignments {
             let path = record_key::record_path(&key)?;
             if let Some(record) = self.pending.0.read_record(&key, &path)? {
                 self.write_record(

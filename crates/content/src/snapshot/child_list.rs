@@ -229,8 +229,8 @@ impl Node {
     fn can_see_all(&self, locations: &ChildLocations) -> bool {
         match self.child_visibility() {
             None => true,
-            Some(ChildVisibility::Uniform { is_visible, exceptions: others }) => {
-                is_visible && others.is_empty() && !locations.has_access_controlled()
+            Some(ChildVisibility::Uniform { is_visible, exceptions }) => {
+                is_visible && exceptions.is_empty() && !locations.has_access_controlled()
             }
             Some(ChildVisibility::Individual) => false,
         }

@@ -103,9 +103,9 @@ impl Node {
     pub fn primary_type(&self) -> &str {
         match &self.location.kind {
             NodeLocationKind::Document(record) => record.summary.primary_type(),
-            NodeLocationKind::Inside { body_node: at, .. } => self
+            NodeLocationKind::Inside { body_node, .. } => self
                 .load_body()
-                .and_then(|body| body.text(*at, "jcr:primaryType"))
+                .and_then(|body| body.text(*body_node, "jcr:primaryType"))
                 .unwrap_or("nt:unstructured"),
         }
     }
@@ -396,7 +396,7 @@ impl Node {
     pub(super) fn body_node(&self, body: &DocumentBody) -> BodyNode {
         match &self.location.kind {
             NodeLocationKind::Document(_) => body.root(),
-            NodeLocationKind::Inside { body_node: at, .. } => *at,
+            NodeLocationKind::Inside { body_node, .. } => *body_node,
         }
     }
 

@@ -254,20 +254,20 @@ impl VersionEditor<'_> {
 
     /// Removes the entries of a version, and with the last version also those of its history.
     pub(super) fn remove_version_entries(&mut self, version: &NodeVersion) -> Result<()> {
-        let NodeVersion { history_id: id, name, .. } = version;
+        let NodeVersion { history_id, name, .. } = version;
         let view = self.session.unrestricted_snapshot()?.0;
-        let others = view.history_versions(id)?;
-        let stored_history = view.version_history(id)?;
+        let others = view.history_versions(history_id)?;
+        let stored_history = view.version_history(history_id)?;
         // Other versions may have been removed since this one was read.
-        let own = view.stored_version(id, name)?;
+        let own = view.stored_version(history_id, name)?;
         drop(view);
         let edits = &mut self.session.pending_view_mut().version_edits;
-        edits.insert(version_key(id, name), None);
+        edits.insert(version_key(history_id, name), None);
         let mut others = others.into_iter().filter(|candidate| candidate.name != *name).peekable();
         if others.peek().is_none() {
-            edits.insert(version_key(id, ""), None);
+            edits.insert(version_key(history_id, ""), None);
             if let Some(history) = stored_history {
-                edits.insert(path_history_key(&history.path, id), None);
+                edits.insert(path_history_key(&history.path, history_id), None);
             }
             return Ok(());
         }
@@ -276,14 +276,14 @@ impl VersionEditor<'_> {
             if remaining_version.stored_version.predecessor == *name {
                 remaining_version.stored_version.predecessor.clone_from(&before);
                 edits.insert(
-                    version_key(id, &remaining_version.name),
+                    version_key(history_id, &remaining_version.name),
                     Some(VersionMapEntry::Version(remaining_version.stored_version)),
                 );
             }
         }
         if let Some(history) = stored_history.filter(|history| history.base_version == *name) {
             let history = VersionHistory { base_version: before, ..history };
-            edits.insert(version_key(id, ""), Some(VersionMapEntry::History(history)));
+            edits.insert(version_key(history_id, ""), Some(VersionMapEntry::History(history)));
         }
         Ok(())
     }
