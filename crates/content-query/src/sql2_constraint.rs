@@ -177,10 +177,10 @@ impl Sql2Parser<'_> {
         if self.take_keyword("IS") {
             let is_denied = self.take_keyword("NOT");
             self.expect_keyword("NULL")?;
-            let QueryOperand::Property { selector, name: property } = operand else {
+            let QueryOperand::Property { selector, name } = operand else {
                 return self.expected_error("a property before `IS NULL`");
             };
-            let exists = QueryConstraint::Exists { selector, property };
+            let exists = QueryConstraint::Exists { selector, property: name };
             return Ok(if is_denied { exists } else { QueryConstraint::Not(Box::new(exists)) });
         }
         let is_denied = self.take_keyword("NOT");
