@@ -144,7 +144,7 @@ impl<'a> PackageSession<'a> {
         mut opened: Option<&mut ContentPackage<R>>,
         how: PackageInstallation<'_>,
     ) -> Result<InstallReport> {
-        let PackageInstallation { options, stamp, on_progress: progress } = how;
+        let PackageInstallation { options, stamp, on_progress } = how;
         let options = InstallOptions { stamp: Some(stamp.clone()), ..options.clone() };
         let mut plan = PackageInstallPlan::new(&self.session.snapshot()?, options.dependency_rule)?;
         plan.add_package(package)?;
@@ -155,11 +155,11 @@ impl<'a> PackageSession<'a> {
             let newer = find_newer_installed(self.session, &planned_package.id)?;
             let mut report = match opened.as_mut().filter(|_| planned_package.path == package.path)
             {
-                Some(opened) => opened.install_with_options(self.session, &options, progress)?,
+                Some(opened) => opened.install_with_options(self.session, &options, on_progress)?,
                 None => {
                     let mut opened = StoredPackages::new(&before)
                         .open(planned_package, &PackageLimits::default())?;
-                    opened.install_with_options(self.session, &options, progress)?
+                    opened.install_with_options(self.session, &options, on_progress)?
                 }
             };
             report
