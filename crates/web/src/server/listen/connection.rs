@@ -41,23 +41,16 @@ pub(super) struct UnadmittedConnection<S> {
 
 impl<S> UnadmittedConnection<S> {
     pub(super) fn admit(self, seated: ConnectionPermit) -> ServedConnection<S> {
-        let Self {
-            peer,
-            listener_options: front,
-            service,
-            end_signal: ending,
-            shutdown_watchers: watchers,
-            ..
-        } = self;
-        front.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        front.counters.open.fetch_add(1, Ordering::Relaxed);
+        let Self { peer, listener_options, service, end_signal, shutdown_watchers, .. } = self;
+        listener_options.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        listener_options.counters.open.fetch_add(1, Ordering::Relaxed);
         ServedConnection {
             peer,
-            listener_options: front,
+            listener_options,
             service,
             permit: seated,
-            end_signal: ending,
-            shutdown_watchers: watchers,
+            end_signal,
+            shutdown_watchers,
         }
     }
 }

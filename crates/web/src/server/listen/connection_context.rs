@@ -73,13 +73,13 @@ impl ConnectionContext {
     /// Returns a response of the shortcut, and whether it is the connection's last; counts the request.
     pub(super) fn try_shortcut(&self, head: &[u8]) -> Option<(ReadyResponse, bool)> {
         let shortcut = self.listener_options.shortcut.as_ref()?;
-        let mut ready = shortcut.try_respond(head, self.peer)?;
+        let mut response = shortcut.try_respond(head, self.peer)?;
         let answered = self.request_count.fetch_add(1, Ordering::Relaxed) + 1;
         let is_last = answered >= self.listener_options.limits.max_requests || self.must_close();
         if is_last {
-            ready.mark_connection_close();
+            response.mark_connection_close();
         }
-        Some((ready, is_last))
+        Some((response, is_last))
     }
 
     /// Calls the service, unless the announced body is too large.

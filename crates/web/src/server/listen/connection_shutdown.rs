@@ -36,16 +36,16 @@ impl ConnectionShutdown {
         front: &ListenerOptions,
         limiter: &ConnectionLimiter,
     ) {
-        let Self { http1_shutdown: http1, http2_shutdown: http2, end_sender: lanes } = self;
+        let Self { http1_shutdown, http2_shutdown, end_sender } = self;
         let (linger, limits) = (front.drain.begin_stop(), &front.limits);
         let end = async {
             let lingering = async {
                 tokio::time::timeout(linger, limiter.wait_empty(limits.max_connections)).await.ok();
-                lanes.send_replace(true);
-                http1.shutdown().await;
+                end_sender.send_replace(true);
+                http1_shutdown.shutdown().await;
             };
             // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
-            tokio::join!(lingering, http2.shutdown());
+            tokio::join!(lingering, http2_shutdown.shutdown());
         };
         if tokio::time::timeout(linger + limits.drain_timeout, end).await.is_err() {
             warn!(

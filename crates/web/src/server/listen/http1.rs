@@ -64,21 +64,17 @@ where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self {
-            peer,
-            listener_options: front,
-            service,
-            permit: seated,
-            shutdown_watchers: (watcher, _),
-            ..
+            peer, listener_options, service, permit, shutdown_watchers: (watcher, _), ..
         } = self;
-        let builder = http1_builder(&front.limits);
-        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
-        seated.activity.record_first_wait();
+        let builder = http1_builder(&listener_options.limits);
+        let context =
+            Arc::new(ConnectionContext::new((peer, handshake), listener_options, &permit));
+        permit.activity.record_first_wait();
         let stream = context.lingering_stream(stream);
         let connection =
             builder.serve_connection(TokioIo::new(stream), http1_service(context, service));
         let outcome = watcher.watch(connection).await;
-        drop(seated);
+        drop(permit);
         Ok(outcome?)
     }
 
@@ -87,21 +83,14 @@ where
         self,
         stream: TcpStream,
     ) -> Result<(), ListenBoxError> {
-        let Self {
-            peer,
-            listener_options: front,
-            service,
-            permit: seated,
-            end_signal: ending,
-            shutdown_watchers: watchers,
-        } = self;
-        let context = Arc::new(ConnectionContext::new((peer, None), front, &seated));
-        let (limits, activity) = (&context.listener_options.limits, &*seated.activity);
+        let Self { peer, listener_options, service, permit, end_signal, shutdown_watchers } = self;
+        let context = Arc::new(ConnectionContext::new((peer, None), listener_options, &permit));
+        let (limits, activity) = (&context.listener_options.limits, &*permit.activity);
         activity.record_first_wait();
         let (mut stream, mut unread) =
             (WriteTimeoutStream::new(stream, limits.write_timeout), Vec::new());
         // Reuse both for many requests: creating and dropping them for each costs more than reading a head.
-        let mut ends = ending.clone();
+        let mut ends = end_signal.clone();
         let mut ended = pin!(wait_for_end_signal(&mut ends));
         let mut timer = pin!(tokio::time::sleep(limits.header_timeout));
         let mut is_leaving = false;
@@ -142,8 +131,9 @@ where
                 KeepAliveInput::Request(length) => {
                     activity.record_active();
                     let head = unread.get(..length).unwrap_or_default();
-                    if let Some((ready, is_last)) = context.try_shortcut(head) {
-                        send_ready_response(stream.get_ref(), ready, limits.write_timeout).await?;
+                    if let Some((response, is_last)) = context.try_shortcut(head) {
+                        send_ready_response(stream.get_ref(), response, limits.write_timeout)
+                            .await?;
                         unread.drain(..length);
                         if is_last {
                             context.more_input_expected.set(!unread.is_empty());
@@ -169,8 +159,13 @@ where
                         std::mem::take(&mut unread),
                         length,
                     );
-                    match Box::pin(serve_single_request(limits, request_stream, service, &ending))
-                        .await?
+                    match Box::pin(serve_single_request(
+                        limits,
+                        request_stream,
+                        service,
+                        &end_signal,
+                    ))
+                    .await?
                     {
                         Some(left) => (stream, unread) = left,
                         None => return Ok(()),
@@ -185,7 +180,7 @@ where
                         unread,
                     ));
                     let connection = http1_builder(limits).serve_connection(all, service);
-                    return Ok(Box::pin(watchers.0.watch(connection)).await?);
+                    return Ok(Box::pin(shutdown_watchers.0.watch(connection)).await?);
                 }
             }
         }
@@ -198,19 +193,13 @@ where
         wire: ConnectionSocket,
         handshake: Option<TlsHandshake>,
     ) -> Result<(), ListenBoxError> {
-        let Self {
-            peer,
-            listener_options: front,
-            service,
-            permit: seated,
-            end_signal: ending,
-            shutdown_watchers: watchers,
-        } = self;
-        let limits = front.limits.clone();
-        let stopped = front.drain.subscribe_stop();
+        let Self { peer, listener_options, service, permit, end_signal, shutdown_watchers } = self;
+        let limits = listener_options.limits.clone();
+        let stopped = listener_options.drain.subscribe_stop();
         let (builder, closing) =
-            (http1_builder(&limits), KeepAlivePolicy::new(stopped, seated.limiter.supply()));
-        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
+            (http1_builder(&limits), KeepAlivePolicy::new(stopped, permit.limiter.supply()));
+        let context =
+            Arc::new(ConnectionContext::new((peer, handshake), listener_options, &permit));
         let mut current = (wire, Vec::new());
         loop {
             let lent_connection = LentConnection {
@@ -223,7 +212,7 @@ where
                 idle_timeout: limits.header_timeout,
                 write_timeout: limits.write_timeout,
                 keep_alive_policy: closing.clone(),
-                end_signal: ending.clone(),
+                end_signal: end_signal.clone(),
                 http2: None,
             };
             let Some(handed) = fast_path.serve_connection(lent_connection).await else {
@@ -238,16 +227,19 @@ where
             let service = http1_service(Arc::clone(&context), service.clone());
             let Some(length) = handed.request_bytes else {
                 let all = TokioIo::new(SingleRequestStream::with_all_bytes(stream, handed.unread));
-                return Ok(watchers.0.watch(builder.serve_connection(all, service)).await?);
+                return Ok(shutdown_watchers
+                    .0
+                    .watch(builder.serve_connection(all, service))
+                    .await?);
             };
             let request_stream =
                 SingleRequestStream::with_first_request(stream, handed.unread, length);
-            match serve_single_request(&limits, request_stream, service, &ending).await? {
+            match serve_single_request(&limits, request_stream, service, &end_signal).await? {
                 Some((stream, unread)) => current = (stream.into_inner(), unread),
                 None => return Ok(()),
             }
             // The fast path tracks its own idle connections.
-            seated.activity.record_active();
+            permit.activity.record_active();
         }
     }
 }

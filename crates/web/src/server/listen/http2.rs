@@ -59,19 +59,15 @@ where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self {
-            peer,
-            listener_options: front,
-            service,
-            permit: seated,
-            shutdown_watchers: (_, watcher),
-            ..
+            peer, listener_options, service, permit, shutdown_watchers: (_, watcher), ..
         } = self;
-        let timeouts = Http2Timeouts::from_limits(&front.limits);
-        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
-        seated.activity.record_first_wait();
+        let timeouts = Http2Timeouts::from_limits(&listener_options.limits);
+        let context =
+            Arc::new(ConnectionContext::new((peer, Some(handshake)), listener_options, &permit));
+        permit.activity.record_first_wait();
         let outcome =
             serve_http2_streams(context, service, stream, (Some(watcher), timeouts)).await;
-        drop(seated);
+        drop(permit);
         outcome
     }
 
@@ -83,18 +79,14 @@ where
         handshake: TlsHandshake,
     ) -> Result<(), ListenBoxError> {
         let Self {
-            peer,
-            listener_options: front,
-            service,
-            permit: seated,
-            shutdown_watchers: (_, watcher),
-            ..
+            peer, listener_options, service, permit, shutdown_watchers: (_, watcher), ..
         } = self;
-        let limits = front.limits.clone();
+        let limits = listener_options.limits.clone();
         // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
-        let ending = front.drain.subscribe_stop();
-        let closing = KeepAlivePolicy::new(ending.clone(), seated.limiter.supply());
-        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
+        let ending = listener_options.drain.subscribe_stop();
+        let closing = KeepAlivePolicy::new(ending.clone(), permit.limiter.supply());
+        let context =
+            Arc::new(ConnectionContext::new((peer, Some(handshake)), listener_options, &permit));
         let (opening, mut opened) = mpsc::unbounded_channel();
         let http2 = FastPathHttp2 {
             max_streams: limits.max_streams,
@@ -125,10 +117,10 @@ where
                     return serve_http2_streams(context, service, stream, watch).await;
                 }
                 Some(stream) = opened.recv() => {
-                    let (asked, service) = (Arc::clone(&context), service.clone());
+                    let (request_context, service) = (Arc::clone(&context), service.clone());
                     // The fast path closes it when it is idle, and cancels stalled responses.
                     behind.spawn(async move {
-                        let ended = serve_http2_streams(asked, service, stream, (None, Http2Timeouts::UNBOUNDED));
+                        let ended = serve_http2_streams(request_context, service, stream, (None, Http2Timeouts::UNBOUNDED));
                         ended.await.inspect_err(|error| debug!(reason = %error, "streams ended early"))
                     });
                 }
