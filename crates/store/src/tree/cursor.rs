@@ -143,8 +143,8 @@ impl<'a> OldTree<'a> {
     /// Moves to the next chunk of the same level, which the caller knows to exist.
     pub(super) fn next_chunk(&mut self, mut cursor: LevelCursor) -> Result<LevelCursor> {
         let mut depth = 0;
-        while let Some(CursorStep { chunk_id: id, chunk, index }) = cursor.path.pop() {
-            cursor.chunk_id = id;
+        while let Some(CursorStep { chunk_id, chunk, index }) = cursor.path.pop() {
+            cursor.chunk_id = chunk_id;
             if index + 1 < InteriorView::view_chunk(&chunk).len() {
                 cursor.enter_child(chunk, index + 1);
                 break;

@@ -141,14 +141,14 @@ impl MapEditOutcome {
                 }
                 map
             }
-            Self::Lower { root, height, new_chunks: fresh } => {
-                fresh.stage_levels(height, batch);
+            Self::Lower { root, height, new_chunks } => {
+                new_chunks.stage_levels(height, batch);
                 SortedMap::from_root(Some(root))
             }
-            Self::Higher { top_children: tops, height, new_chunks: fresh } => {
-                fresh.stage_levels(height, batch);
+            Self::Higher { top_children, height, new_chunks } => {
+                new_chunks.stage_levels(height, batch);
                 let mut tower = InteriorLevels::new(height);
-                for (separator, child) in &tops {
+                for (separator, child) in &top_children {
                     tower.push(separator, *child, batch);
                 }
                 SortedMap::from_root(tower.finish_root(batch))
