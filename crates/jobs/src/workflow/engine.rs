@@ -383,34 +383,31 @@ impl WorkflowEngine {
     ) -> Result<bool> {
         let mut was_open = false;
         loop {
-            let StepCompletion {
-                item_id: item,
-                workflow_id: id,
-                data,
-                chosen_route: route,
-                payload,
-            } = ending;
-            let Some(mut instance) = self.lock_instance(transaction, id).await? else {
+            let StepCompletion { item_id, workflow_id, data, chosen_route, payload } = ending;
+            let Some(mut instance) = self.lock_instance(transaction, workflow_id).await? else {
                 return Ok(was_open);
             };
             // Two callers may complete it at the same time; the second finds no open item.
-            let Some(step) = self.remove_open_item(transaction, &instance, item).await? else {
+            let Some(step) = self.remove_open_item(transaction, &instance, item_id).await? else {
                 return Ok(was_open);
             };
             was_open = true;
             instance.data.extend(data);
             instance.payload = payload.unwrap_or(instance.payload);
             self.record_history(transaction, &instance, (&step, "completed"), moving).await?;
-            self.leave_step(transaction, &mut instance, (&step, route), moving).await?;
+            self.leave_step(transaction, &mut instance, (&step, chosen_route), moving).await?;
             let (WorkflowState::Completed, Some(outer)) = (instance.state, instance.parent_item_id)
             else {
                 return Ok(true);
             };
-            let Some(id) = self.workflow_id_of_item(transaction, outer).await? else {
+            let Some(workflow_id) = self.workflow_id_of_item(transaction, outer).await? else {
                 return Ok(true);
             };
             let payload = Some(instance.payload);
-            ending = StepCompletion { payload, ..StepCompletion::new(outer, id, instance.data) };
+            ending = StepCompletion {
+                payload,
+                ..StepCompletion::new(outer, workflow_id, instance.data)
+            };
         }
     }
 

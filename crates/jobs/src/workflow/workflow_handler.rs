@@ -175,9 +175,9 @@ impl WorkflowHandler {
                 )?;
                 JobOutcome::Done
             }
-            StepOutcome::Wait { after, saved_data: keep } => {
-                if keep != run.saved_data {
-                    self.runtime.block_on(self.engine.save_step_data(item, &keep))?;
+            StepOutcome::Wait { after, saved_data } => {
+                if saved_data != run.saved_data {
+                    self.runtime.block_on(self.engine.save_step_data(item, &saved_data))?;
                 }
                 JobOutcome::Wait { after }
             }
