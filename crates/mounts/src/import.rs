@@ -151,16 +151,17 @@ impl MountService {
             purpose: MountPurpose::Import,
             min_file_age: Duration::ZERO,
         };
-        let order = MountPassOptions {
+        let options = MountPassOptions {
             now: SystemTime::now(),
             accepts_removals: false,
             is_dry_run: is_dry,
         };
-        let mut going = |done, total| {
+        let mut on_progress = |done, total| {
             context.report_progress(done, total, if total == 0 { "listing" } else { "reading" });
             !context.is_cancelled()
         };
-        let made = run_mount_pass(&inner.repository, &inner.ledger, &mount, order, &mut going);
+        let made =
+            run_mount_pass(&inner.repository, &inner.ledger, &mount, options, &mut on_progress);
         let mut report = match made {
             Ok(report) => report,
             Err(MountPassError::Source { source: MountSourceError::Stopped, .. }) => {

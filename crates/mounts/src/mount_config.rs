@@ -109,8 +109,8 @@ impl MountSettings {
     pub fn fingerprint(&self) -> String {
         let mut parts: Vec<String> = vec![format!("{:?}", self.sync_period)];
         parts.extend(self.locations.iter().map(|location| {
-            let MountLocation { url, user, endpoint, region, idle_timeout: timeout, .. } = location;
-            format!("{url:?} {user:?} {endpoint:?} {region:?} {timeout:?}")
+            let MountLocation { url, user, endpoint, region, idle_timeout, .. } = location;
+            format!("{url:?} {user:?} {endpoint:?} {region:?} {idle_timeout:?}")
         }));
         parts.extend(self.mounts.iter().map(|mount| format!("{mount:?}")));
         // The order of the parts has no meaning.

@@ -344,13 +344,14 @@ impl MountService {
             }
         };
         inner.counters.passes.fetch_add(1, Ordering::Relaxed);
-        let order =
+        let options =
             MountPassOptions { now: SystemTime::now(), accepts_removals, is_dry_run: false };
-        let mut going = |done, total| {
+        let mut on_progress = |done, total| {
             context.report_progress(done, total, if total == 0 { "listing" } else { "reading" });
             !context.is_cancelled()
         };
-        let made = run_mount_pass(&inner.repository, &inner.ledger, &mount, order, &mut going);
+        let made =
+            run_mount_pass(&inner.repository, &inner.ledger, &mount, options, &mut on_progress);
         if made.is_err() {
             inner.counters.failed_passes.fetch_add(1, Ordering::Relaxed);
         }
