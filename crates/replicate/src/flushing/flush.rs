@@ -82,12 +82,13 @@ pub(crate) async fn store_flushes(
     last: &mut Option<ChunkId>,
     now: SystemTime,
 ) -> Result<usize> {
-    let FlushContext { repository, queues, publisher, url_resolver: affected } = following;
+    let FlushContext { repository, queues, publisher, url_resolver } = following;
     let follower = flush_follower_name(publisher);
     loop {
         let stored_root = queues.followers().root_of(&follower).await?;
         let from = stored_root.clone().or(last.map(|root| root.to_string()));
-        let (reading, begin, resolver) = (repository.clone(), from.clone(), Arc::clone(affected));
+        let (reading, begin, resolver) =
+            (repository.clone(), from.clone(), Arc::clone(url_resolver));
         let read = move || compute_flushes_since(&reading, begin.as_deref(), &*resolver);
         let (root, flushes) = run_blocking(read).await??;
         let (to, count) = (root.to_string(), flushes.len());
@@ -98,7 +99,7 @@ pub(crate) async fn store_flushes(
         let roots = (stored_root.as_deref(), &*to);
         if is_there || queues.followers().advance(&follower, roots, jobs.collect(), now).await? {
             *last = Some(root);
-            let resolver_clone = Arc::clone(affected);
+            let resolver_clone = Arc::clone(url_resolver);
             let gone_publishers = run_blocking(move || {
                 resolver_clone.mark_flushes_stored(root);
                 resolver_clone.take_gone_publishers()

@@ -39,9 +39,9 @@ impl Replicator {
     /// replication are also flushed.
     pub async fn run_flush_loop(self, stop: watch::Receiver<bool>) {
         let look = root_poll_interval(self.repository());
-        let mut rounds = FollowerLoop::new("flushes", stop, IDLE_POLL_INTERVAL);
+        let mut follower_loop = FollowerLoop::new("flushes", stop, IDLE_POLL_INTERVAL);
         let mut last_attempt: Option<Instant> = None;
-        while !rounds.is_stopped() {
+        while !follower_loop.is_stopped() {
             // Pending URLs stay pending while there is no agent to flush.
             let is_asked =
                 last_attempt.is_some_and(|attempt| attempt.elapsed() < IDLE_POLL_INTERVAL);
@@ -49,8 +49,8 @@ impl Replicator {
             if is_owing {
                 last_attempt = Some(Instant::now());
             }
-            let round = self.flush_if_needed(is_owing).await.map(|()| look);
-            rounds.finish_round(round.map_err(|error| error_chain_text(&error))).await;
+            let result = self.flush_if_needed(is_owing).await.map(|()| look);
+            follower_loop.finish_round(result.map_err(|error| error_chain_text(&error))).await;
         }
     }
 

@@ -56,12 +56,13 @@ impl OnOffTimeFollower {
 
     /// Follows content until `stop` becomes true.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let mut rounds = FollowerLoop::new(FOLLOWER_LOG_NAME, stop, CONTENT_POLL_INTERVAL * 10);
-        while !rounds.is_stopped() {
+        let mut follower_loop =
+            FollowerLoop::new(FOLLOWER_LOG_NAME, stop, CONTENT_POLL_INTERVAL * 10);
+        while !follower_loop.is_stopped() {
             let done = self.process_next_changes(SystemTime::now()).await;
             let wait =
                 done.map(|is_end| if is_end { CONTENT_POLL_INTERVAL } else { Duration::ZERO });
-            rounds.finish_round(wait.map_err(|error| error_chain_text(&error))).await;
+            follower_loop.finish_round(wait.map_err(|error| error_chain_text(&error))).await;
         }
     }
 

@@ -54,12 +54,12 @@ pub async fn store_held_jobs(
     }
     let mut job_parts = Vec::new();
     for (number, request) in requests.iter().enumerate() {
-        let takers: Vec<String> = agents
+        let accepting_agents: Vec<String> = agents
             .iter()
             .filter(|agent| is_agent_for_request(agent, request))
             .map(|agent| agent_topic("author", &agent.name))
             .collect();
-        if takers.is_empty() {
+        if accepting_agents.is_empty() {
             let path = &request.path;
             return Err(nobody(format!(
                 "no enabled agent accepts `{path}`: all of them are for other paths"
@@ -69,7 +69,7 @@ pub async fn store_held_jobs(
             job_parts.push((TREE_TOPIC.to_owned(), tree_job_payload(request, now), request));
             continue;
         }
-        for topic in &takers {
+        for topic in &accepting_agents {
             let payload = json!({
                 "action": request.action.name(),
                 "path": request.path.as_str(),

@@ -437,10 +437,11 @@ async fn send_for_head(
     let body =
         limit_body(response.into_body(), 64 * 1024).with_idle_timeout(IDLE_TIMEOUT).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let said = said.get("error").and_then(serde_json::Value::as_str).unwrap_or_default();
+    let response_json: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let message =
+        response_json.get("error").and_then(serde_json::Value::as_str).unwrap_or_default();
     Err(RemoteRequestFailure {
-        reason: format!("it answered {status}: {said}"),
+        reason: format!("it answered {status}: {message}"),
         is_transient: matches!(status.as_u16(), 429 | 500 | 502 | 503 | 504),
         status: Some(status),
     })

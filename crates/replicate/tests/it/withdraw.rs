@@ -120,13 +120,11 @@ fn step(repository: &Repository, name: &str, (payload, destination): (&NodePath,
         data: Map::new(),
         saved_data: Map::new(),
     };
-    while let StepOutcome::Wait { after, saved_data: keep } =
-        process.run(&run, &JobContext::detached())
-    {
+    while let StepOutcome::Wait { after, saved_data } = process.run(&run, &JobContext::detached()) {
         if !after.is_zero() {
             break;
         }
-        run.saved_data = keep;
+        run.saved_data = saved_data;
     }
 }
 
