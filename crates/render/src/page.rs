@@ -262,11 +262,15 @@ pub(crate) fn sanitize_href(reader: &ContentReader, href: &str) -> String {
     match parse_author_link(href) {
         AuthorLink::Blocked => BLOCKED_LINK.to_owned(),
         AuthorLink::External(text) => text.to_owned(),
-        AuthorLink::Path { path, query_and_fragment: rest } => {
+        AuthorLink::Path { path, query_and_fragment } => {
             let is_page = !path.ends_with(".html")
                 && reader.node_existence_at(path).is_some_and(|node| node.is_page());
             let path = encode_path(path);
-            if is_page { format!("{path}.html{rest}") } else { format!("{path}{rest}") }
+            if is_page {
+                format!("{path}.html{query_and_fragment}")
+            } else {
+                format!("{path}{query_and_fragment}")
+            }
         }
     }
 }

@@ -80,14 +80,14 @@ impl DependencyLedger {
         let ends = [from.root_id(), to];
         let since = self.changes_since_strays(ends, after);
         let step = FollowerStep { end_roots: ends, changes: Arc::new(touched) };
-        let (is_altered, StepImpact { candidates, clock: step_clock, stray_only_count: strays }) = {
+        let (is_altered, StepImpact { candidates, clock, stray_only_count }) = {
             let mut index = self.0.index.lock();
             let is_altered = index.is_rendering_changed();
             let concerned = index.record_step(step, &same, &since);
             self.0.step_count.store(index.step_count(), Ordering::Release);
             (is_altered, concerned)
         };
-        counters.strays.fetch_add(strays as u64, Ordering::Relaxed);
+        counters.strays.fetch_add(stray_only_count as u64, Ordering::Relaxed);
         let (named, same) = self.split_by_comparison(candidates, after, draw);
         let (number, urls, mut scopes) = self.0.index.lock().collect_answer(&named);
         if is_idle && !is_altered {
@@ -102,7 +102,7 @@ impl DependencyLedger {
             changed_documents: documents,
             unchanged_urls: spared,
             answer_number: number,
-            step_end: Some((step_clock, to)),
+            step_end: Some((clock, to)),
             unchanged: same,
         })
     }
@@ -150,26 +150,26 @@ impl DependencyLedger {
         after: &Snapshot,
     ) -> HashSet<u64> {
         let mut query_results = self.0.query_results.lock();
-        let ListQueryResults { root: state, result_by_query: results } = &mut *query_results;
+        let ListQueryResults { root: state, result_by_query } = &mut *query_results;
         if *state != Some(before.root_id()) {
-            results.clear();
+            result_by_query.clear();
         }
         *state = Some(after.root_id());
         let doubtful = {
             let mut index = self.0.index.lock();
             let doubtful = index.possibly_changed_queries(touched);
             // Later changes of a list that is no longer recorded would not be noticed.
-            results.retain(|id, _| index.has_list_query(*id));
+            result_by_query.retain(|id, _| index.has_list_query(*id));
             doubtful
         };
         if touched.is_everything_changed() || doubtful.len() > MAX_REPEATED_QUERIES {
             // The results of the others may not match what visitors see now, either.
-            results.clear();
+            result_by_query.clear();
             return HashSet::new();
         }
         let (mut same, mut left) = (HashSet::new(), MAX_QUERY_LOOKUPS);
         for listing in doubtful {
-            let old = results.remove(&listing.id());
+            let old = result_by_query.remove(&listing.id());
             if left == 0 {
                 continue;
             }
@@ -181,7 +181,7 @@ impl DependencyLedger {
             };
             let old = old.or_else(|| ask(before));
             let new = ask(after);
-            results.extend(new.map(|new| (listing.id(), new)));
+            result_by_query.extend(new.map(|new| (listing.id(), new)));
             if old.is_some() && old == new {
                 same.insert(listing.id());
             }
@@ -261,11 +261,11 @@ impl DependencyLedger {
 
     /// Records that the flushes of an answer are stored, so that they will be sent in any case.
     pub fn acknowledge(&self, affected: &AffectedUrls) {
-        let AffectedUrls { urls, scopes, answer_number: number, step_end: end, .. } = affected;
+        let AffectedUrls { urls, scopes, answer_number, step_end, .. } = affected;
         let mut index = self.0.index.lock();
         index.acknowledge(AcknowledgedAnswer {
-            answer_number: *number,
-            step_end: *end,
+            answer_number: *answer_number,
+            step_end: *step_end,
             urls,
             scopes,
         });

@@ -156,8 +156,7 @@ impl DependencyLedger {
     pub async fn open(options: LedgerOptions, now: SystemTime) -> LedgerResult<Self> {
         let (journal, unstored) = LedgerJournal::open(&options.folder)?;
         let table = LedgerTable::new(options.pool, options.publisher, options.boot);
-        let StoredLedger { rows, is_complete: is_whole, renderer_fingerprint: drawn_by } =
-            table.open(now).await?;
+        let StoredLedger { rows, is_complete, renderer_fingerprint } = table.open(now).await?;
         let [_, retired_names] = table.publisher_names().await?;
         let mut index = UrlDependencyIndex::new(journal, options.max_urls);
         for row in rows {
@@ -166,8 +165,8 @@ impl DependencyLedger {
         for url in unstored {
             index.load_unstored_url(&url);
         }
-        let is_drawn_alike = drawn_by.as_ref() == Some(&options.renderer_fingerprint);
-        match (is_whole, drawn_by.is_some() && !is_drawn_alike) {
+        let is_drawn_alike = renderer_fingerprint.as_ref() == Some(&options.renderer_fingerprint);
+        match (is_complete, renderer_fingerprint.is_some() && !is_drawn_alike) {
             (true, _) => {}
             (false, true) => index.add_pending_scope("/"),
             (false, false) => index.add_scope("/"),
@@ -301,9 +300,9 @@ impl DependencyLedger {
         let outcome = self.0.index.lock().record(ticket.0, rendering);
         match outcome {
             IndexRecordOutcome::AlreadyKnown => RecordOutcome::Recorded,
-            IndexRecordOutcome::Changed { evicted_count: given_up } => {
+            IndexRecordOutcome::Changed { evicted_count } => {
                 count(&counters.grown, 1);
-                count(&counters.given_up, given_up);
+                count(&counters.given_up, evicted_count);
                 self.0.store_signal.notify_one();
                 RecordOutcome::Recorded
             }

@@ -227,9 +227,9 @@ impl ComponentFrame {
         (around, own): (Option<&DynamicChildInclusions>, Option<DynamicInclusion>),
     ) -> Option<String> {
         let scope = &self.scope;
-        let said =
+        let parent_choice =
             around.and_then(|around| around.get(relative_resource_type(resource_type)).copied());
-        let dynamic = said.or(own)?;
+        let dynamic = parent_choice.or(own)?;
         let is_page = matches!(scope.request.method.as_str(), "GET" | "HEAD");
         if scope.mode == RenderMode::Author || !is_page || scope.request.error.is_some() {
             return None;
