@@ -483,8 +483,10 @@ pub(crate) fn session_set_cookie(token: Option<&str>, is_tls: bool) -> String {
 /// Returns the `Set-Cookie` value by which a browser later proves that its user has logged in with it.
 pub(crate) fn browser_set_cookie(proof: &str, is_tls: bool) -> String {
     let secure = if is_tls { "; Secure" } else { "" };
-    let life = BROWSER_COOKIE_LIFETIME.as_secs();
-    format!("{BROWSER_COOKIE}={proof}; Path=/login; HttpOnly; SameSite=Lax; Max-Age={life}{secure}")
+    let lifetime_seconds = BROWSER_COOKIE_LIFETIME.as_secs();
+    format!(
+        "{BROWSER_COOKIE}={proof}; Path=/login; HttpOnly; SameSite=Lax; Max-Age={lifetime_seconds}{secure}"
+    )
 }
 
 fn csrf_token_of(token: &str) -> String {

@@ -217,19 +217,18 @@ fn page_response(instance: &Instance, page_request: &PageRequest) -> Result<Resp
     if !is_kept {
         return Ok(with_no_store(to_response(everyones, rendered_page.response)?));
     }
-    let RenderedPage {
-        response: render_response, fingerprint: look, root, render_time: spent, ..
-    } = rendered_page;
-    if let Some(spent) = spent {
+    let RenderedPage { response: render_response, fingerprint, root, render_time, .. } =
+        rendered_page;
+    if let Some(render_time) = render_time {
         record_render_cost(
             instance,
             (&everyones.path, root),
-            (&render_response, look.as_ref()),
-            spent,
+            (&render_response, fingerprint.as_ref()),
+            render_time,
         );
     }
     let remembered =
-        HotResponseCandidate::from_rendered(instance, &render_response, root, look.as_ref());
+        HotResponseCandidate::from_rendered(instance, &render_response, root, fingerprint.as_ref());
     let response = to_response(everyones, render_response)?;
     if let Some(remembered) = remembered.filter(|_| everyones.is_path_only()) {
         remembered.store(instance, &everyones.path, &response);

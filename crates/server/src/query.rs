@@ -161,10 +161,10 @@ pub(crate) const FULL_TEXT_STATUSES: [&str; 4] = ["none", "ready", "behind", "bu
 /// Returns the state of the full-text index for a response; with `building`, hits that only the index can find are
 /// missing.
 fn full_text_status(words_by: FullTextIndexStatus) -> &'static str {
-    let [none, ready, behind, building] = FULL_TEXT_STATUSES;
+    let [none, ready_status, behind, building] = FULL_TEXT_STATUSES;
     match words_by {
         FullTextIndexStatus::Unused => none,
-        FullTextIndexStatus::Current => ready,
+        FullTextIndexStatus::Current => ready_status,
         FullTextIndexStatus::Stale => behind,
         FullTextIndexStatus::Building => building,
     }

@@ -214,14 +214,14 @@ async fn handle_log_in(
     let login = instance.logins.log_in(attempt, SystemTime::now()).await;
     let failed = onward.failed.as_deref().and_then(local_redirect);
     match login {
-        Ok(NewSession { token, identity, browser_proof: browser }) => {
+        Ok(NewSession { token, identity, browser_proof }) => {
             let page = onward.resource.as_deref().and_then(local_redirect);
             let mut response = page.unwrap_or_else(|| {
                 Json(json!({ "user": identity.user, "csrf": identity.csrf_token })).into_response()
             });
             set_session_cookie(&mut response, Some(&token), peer);
             let is_tls = peer.is_some_and(|peer| peer.is_tls);
-            if let Ok(cookie) = HeaderValue::from_str(&browser_set_cookie(&browser, is_tls)) {
+            if let Ok(cookie) = HeaderValue::from_str(&browser_set_cookie(&browser_proof, is_tls)) {
                 response.headers_mut().append(header::SET_COOKIE, cookie);
             }
             Ok(response)

@@ -198,7 +198,7 @@ fn write_ledger_metrics(text: &mut String, ledger: &DependencyLedger, role: &str
 
 /// Writes the metrics of the fragment cache.
 fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role: &str) {
-    let FragmentCacheReport { hits, misses, evicted, removed, ghost_hits: regretted, .. } = *report;
+    let FragmentCacheReport { hits, misses, evicted, removed, ghost_hits, .. } = *report;
     for (name, help, value) in [
         ("hits", "Components served from the fragment cache.", hits),
         ("misses", "Components rendered and stored in the fragment cache.", misses),
@@ -208,7 +208,7 @@ fn write_fragment_metrics(text: &mut String, report: &FragmentCacheReport, role:
             evicted,
         ),
         ("removed", "Fragments removed because of content changes.", removed),
-        ("regretted", "Lookups of fragments that had been evicted.", regretted),
+        ("regretted", "Lookups of fragments that had been evicted.", ghost_hits),
     ] {
         let name = format!("tympan_fragment_{name}_total");
         // Writing to a string cannot fail.

@@ -208,8 +208,8 @@ pub(crate) fn to_timing_comment(timing: &RenderTiming, fragments: FragmentLookup
 
 /// Formats the counts of fragment lookups.
 pub(crate) fn fragment_counts_text(fragments: FragmentLookupCounts) -> String {
-    let FragmentLookupCounts { hits, misses, uncacheable: never } = fragments;
-    format!("hit={hits} miss={misses} never={never}")
+    let FragmentLookupCounts { hits, misses, uncacheable } = fragments;
+    format!("hit={hits} miss={misses} never={uncacheable}")
 }
 
 #[cfg(test)]

@@ -246,7 +246,7 @@ impl HotResponseCandidate {
             return;
         }
         let mut headers = response.headers().clone();
-        let Self { root, blob, dependency_digest: read, fingerprint: look } = self;
+        let Self { root, blob, dependency_digest, fingerprint } = self;
         // These differ between responses.
         [header::CONTENT_LENGTH, header::CONTENT_RANGE].iter().for_each(|name| {
             headers.remove(name);
@@ -261,10 +261,7 @@ impl HotResponseCandidate {
             headers.remove(header::LAST_MODIFIED);
         }
         let headers = hot.share_headers(headers);
-        hot.store(
-            path,
-            HotResponse { root, blob, dependency_digest: read, fingerprint: look, headers },
-        );
+        hot.store(path, HotResponse { root, blob, dependency_digest, fingerprint, headers });
     }
 }
 

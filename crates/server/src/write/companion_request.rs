@@ -40,13 +40,14 @@ pub(crate) fn with_companions(
     requests: Vec<ReplicationRequest>,
 ) -> Result<AccompaniedRequests> {
     let (mut along, mut left) = (BTreeMap::new(), BTreeSet::new());
-    let said: BTreeSet<&NodePath> = requests.iter().map(|request| &request.path).collect();
+    let requested_paths: BTreeSet<&NodePath> =
+        requests.iter().map(|request| &request.path).collect();
     for request in requests.iter().filter(|request| request.action == ReplicationAction::Activate) {
         let documents =
             list_referenced_documents(snapshot, &request.path, request.depth, MAX_COMPANIONS + 1)?;
         for companion in documents.into_iter().filter(|companion| companion.is_preselected) {
             let path = companion.document.path;
-            if said.contains(&path) {
+            if requested_paths.contains(&path) {
                 continue;
             }
             if snapshot.has_privileges(&path, Privileges::REPLICATE)? {

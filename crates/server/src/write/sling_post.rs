@@ -113,11 +113,7 @@ async fn handle_post(
     }
     let (
         fields,
-        AccompaniedRequests {
-            requests: replication_requests,
-            companion_count: companions,
-            skipped_companions: left,
-        },
+        AccompaniedRequests { requests: replication_requests, companion_count, skipped_companions },
     ) = instance
         .run_work(move |instance| {
             let replication_requests =
@@ -127,9 +123,9 @@ async fn handle_post(
         .await?;
     let done = match ReplicationAction::from_name(&operation) {
         Some(action) => {
-            let mut done = replication_outcome(action, &replication_requests, &left);
+            let mut done = replication_outcome(action, &replication_requests, &skipped_companions);
             done.path = replication_requests
-                .get(companions)
+                .get(companion_count)
                 .map(|replication_request| replication_request.path.to_string())
                 .unwrap_or_default();
             let work =
