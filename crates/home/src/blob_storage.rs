@@ -84,9 +84,9 @@ pub(crate) fn open_home_blobs(
     let BlobStorageOpener {
         mut delegates,
         writable,
-        owner_note_folders: guest_of,
+        owner_note_folders,
         buckets,
-        instance_roles: instances,
+        instance_roles,
         ..
     } = opening;
     if let Some(base) = base {
@@ -106,11 +106,11 @@ pub(crate) fn open_home_blobs(
     Ok(HomeBlobStorage {
         store,
         writable,
-        owner_note_folders: guest_of,
+        owner_note_folders,
         guest_note_folders: guests,
         composite,
         buckets,
-        instance_roles: instances,
+        instance_roles,
     })
 }
 
