@@ -278,11 +278,11 @@ impl JobHandler for ScheduledSaveJob {
         };
         let done = self.save_all(&mut opened, context);
         match done {
-            Ok(said) => {
+            Ok(summary) => {
                 *self.status.fault.lock() = None;
                 self.status.last_success.store(current_timestamp().as_second(), Ordering::Relaxed);
-                tracing::info!(reason = said, "saved");
-                context.report_progress(1, 1, &said);
+                tracing::info!(reason = summary, "saved");
+                context.report_progress(1, 1, &summary);
                 JobOutcome::Done
             }
             Err(_) if context.is_cancelled() => JobOutcome::Cancelled,
@@ -325,7 +325,7 @@ impl ScheduledSaveJob {
             // An error in one source must not prevent the other from being saved.
             for source in [Some(None), folders.map(Some)].into_iter().flatten() {
                 match self.save_source(vault, index, &lock, context, since, source) {
-                    Ok(said) => words.push(said),
+                    Ok(summary) => words.push(summary),
                     Err(fault) => faults.push(fault),
                 }
             }
