@@ -68,8 +68,8 @@ pub(crate) fn run_export(arguments: &ExportArgs) -> CommandOutcome {
     );
     let search =
         Arc::new(search.map_err(|error| CommandFault::cannot_run(error_chain_text(&error)))?);
-    let studio = ExportSession::open(&home.repository, (&home.dir, &config), Some(&search));
-    let done = studio.and_then(|studio| studio.run_export(arguments));
+    let session = ExportSession::open(&home.repository, (&home.dir, &config), Some(&search));
+    let done = session.and_then(|session| session.run_export(arguments));
     search.close();
     close_home(&home)?;
     done
