@@ -298,9 +298,9 @@ fn holds(constraint: &QueryConstraint, seen: &Seen) -> bool {
         QueryConstraint::And(parts) => parts.iter().all(|part| holds(part, seen)),
         QueryConstraint::Or(parts) => parts.iter().any(|part| holds(part, seen)),
         QueryConstraint::Not(inner) => !holds(inner, seen),
-        QueryConstraint::Compare { operand, operator, value } => {
+        QueryConstraint::Compare { operand: of, operator, value } => {
             let value = value.value().unwrap();
-            operand(operand, seen).iter().any(|key| {
+            operand(of, seen).iter().any(|key| {
                 if *operator == ComparisonOperator::Like {
                     return like(&value.to_text(), &text(key));
                 }
@@ -318,7 +318,7 @@ fn holds(constraint: &QueryConstraint, seen: &Seen) -> bool {
                 }
             })
         }
-        QueryConstraint::In { operand, values } => operand(operand, seen).iter().any(|key| {
+        QueryConstraint::In { operand: of, values } => operand(of, seen).iter().any(|key| {
             values.iter().any(|value| converted(value.value().unwrap(), key).as_ref() == Some(key))
         }),
         QueryConstraint::Exists { property, .. } => {
