@@ -608,8 +608,7 @@ fn register_workflow_steps(
     let outgoing = plan.config.outgoing.to_outgoing().map_err(CommandFault::usage)?;
     steps = steps.with_external_hosts(&outgoing);
     if plan.role == InstanceRole::Author {
-        let keeping = plan.config.versions.version_keeping();
-        for process in tympan_replicate::replication_processes(replicator, keeping, &runtime) {
+        for process in tympan_replicate::replication_processes(replicator, &runtime) {
             steps = steps.with_process(process);
         }
     }
@@ -617,8 +616,7 @@ fn register_workflow_steps(
         worker.register_handler(handler);
     }
     if plan.role == InstanceRole::Author {
-        let keeping = plan.config.versions.version_keeping();
-        let handler = OnOffTimeHandler::new(replicator.clone(), keeping, runtime);
+        let handler = OnOffTimeHandler::new(replicator.clone(), runtime);
         worker.register_handler(Arc::new(handler));
     }
     Ok(())

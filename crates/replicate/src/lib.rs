@@ -34,9 +34,9 @@ pub use error::{Error, Result};
 pub use flushing::affected_url::{AffectedUrlResolver, AffectedUrlSet, UntrackedUrlResolver};
 pub use flushing::flush::PURGE_ALL_KEY;
 pub use home_pair::{HomePair, HomePairs, MIN_PAIR_KEY_CHARACTERS, PairKeyPurpose, check_pair_key};
-pub use replicator::Replicator;
 pub use replicator::on_off_time_job::{OnOffTimeFollower, OnOffTimeHandler};
 pub use replicator::tree_replication::TreePartOutcome;
+pub use replicator::{Replicator, RequestRecording};
 pub use request::held_job::{HeldReplicationJobs, store_held_jobs};
 pub use request::referenced_document::{
     ReferencedDocument, ReferencedDocumentKind, list_referenced_documents,

@@ -17,8 +17,7 @@ use tympan_notation::error_chain_text;
 
 use crate::replicator::Replicator;
 use crate::request::replication_request::{
-    ActivationVersioning, ReplicationAction, ReplicationRequest, require_replicate_permission,
-    viewer_of_user,
+    ReplicationAction, ReplicationRequest, require_replicate_permission, viewer_of_user,
 };
 use crate::{Error, Result};
 
@@ -26,7 +25,6 @@ use crate::{Error, Result};
 #[must_use]
 pub fn replication_processes(
     replicator: &Replicator,
-    keeping: ActivationVersioning,
     runtime: &Handle,
 ) -> Vec<Arc<dyn WorkflowProcess>> {
     let named = [
@@ -38,7 +36,7 @@ pub fn replication_processes(
     ];
     let process = |(name, action)| -> Arc<dyn WorkflowProcess> {
         let (replicator, runtime) = (replicator.clone(), runtime.clone());
-        Arc::new(ReplicateProcess { name, action, replicator, versioning: keeping, runtime })
+        Arc::new(ReplicateProcess { name, action, replicator, runtime })
     };
     named.map(process).to_vec()
 }
@@ -47,7 +45,6 @@ struct ReplicateProcess {
     name: &'static str,
     action: ReplicationAction,
     replicator: Replicator,
-    versioning: ActivationVersioning,
     runtime: Handle,
 }
 
@@ -65,7 +62,7 @@ impl ReplicateProcess {
         };
         let viewer = viewer_of_user(self.replicator.repository(), &step.effective_user)?;
         require_replicate_permission(&snapshot.as_viewer(&viewer), &request)?;
-        let done = self.replicator.replicate(vec![request], self.versioning, SystemTime::now());
+        let done = self.replicator.replicate(vec![request], SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
     }
 }

@@ -10,14 +10,13 @@ use std::time::{Duration, SystemTime};
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use sha2::{Digest, Sha256};
-use tympan_content::{ChunkId, NodePath, PrivilegeCause, Privileges, Repository, Viewer};
+use tympan_content::{NodePath, PrivilegeCause, Privileges, Repository, Viewer};
 use tympan_jobs::{JobQueues, OsgiConfigWatcher};
 use tympan_render::ledger::DependencyLedger;
 use tympan_render::profile::RenderProfile;
 use tympan_render::{ImageSigningKey, Renderer};
 use tympan_replicate::{
-    ActivationVersioning, HomePairs, ReplicationRequest, Replicator,
-    mark_replicated_with_versioning,
+    ActivationVersioning, HomePairs, ReplicationRequest, Replicator, RequestRecording,
 };
 use tympan_web::listen::ConnectionPeer;
 use tympan_web::log_file::{LogFile, LogRotation};
@@ -31,7 +30,7 @@ use crate::failure::{RequestFailure, Result};
 use crate::login::{LoginTokenScope, Logins, RequestIdentity, SessionUse};
 use crate::observe::external_health::ExternalHealthChecks;
 use crate::observe::external_metrics::ExternalMetrics;
-use crate::observe::metrics::Metrics;
+use crate::observe::metrics::{Metrics, increment};
 use crate::observe::pool::{AdmissionGate, ExternalPools};
 use crate::observe::readiness_probe::ReadinessProbes;
 use crate::observe::request_totals::RequestTotals;
@@ -158,7 +157,6 @@ pub struct Instance {
     pub(crate) surrogate_key: Option<HeaderName>,
     pub(crate) page_headers: PageHeaders,
     pub(crate) profile: RenderProfile,
-    activation_versioning: ActivationVersioning,
     pub(crate) queues: JobQueues,
     pub(crate) configurator: OsgiConfigWatcher,
     pub(crate) replicator: Replicator,
@@ -241,7 +239,6 @@ impl Instance {
             },
             profile: RenderProfile::default(),
             query_engines,
-            activation_versioning: options.activation_versioning,
             queues: options.queues,
             configurator: options.configurator,
             replicator: options.replicator,
@@ -282,21 +279,6 @@ impl Instance {
     /// Returns the viewer as which a request reads and changes content.
     pub(crate) fn viewer_of(&self, identity: Option<&RequestIdentity>) -> Result<Viewer> {
         Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)
-    }
-
-    /// Marks replication requests in the content, and stores activated documents as versions unless the configuration
-    /// disables that.
-    pub(crate) fn mark_replication(
-        &self,
-        requests: &[ReplicationRequest],
-        now: SystemTime,
-    ) -> Result<ChunkId> {
-        Ok(mark_replicated_with_versioning(
-            &self.repository,
-            requests,
-            self.activation_versioning,
-            now,
-        )?)
     }
 
     /// Returns true if no policy restricts the viewer: `admin` and the members of `administrators`.
@@ -382,6 +364,24 @@ impl Instance {
             Err(RequestFailure::new(StatusCode::SERVICE_UNAVAILABLE, message))
         });
         identity.inspect_err(|failure| self.metrics.count_failed_login(failure))
+    }
+
+    /// Carries out replication requests; they are recorded in content on the pool of requests. The operation completes
+    /// even if the client disconnects.
+    pub(crate) async fn replicate(
+        self: &Arc<Self>,
+        requests: Vec<ReplicationRequest>,
+    ) -> Result<()> {
+        let instance = Arc::clone(self);
+        let replication = tokio::spawn(async move {
+            let run_recording =
+                |recording: RequestRecording| instance.run_work(move |_| Ok(recording()?));
+            let (replicator, now) = (&instance.replicator, SystemTime::now());
+            replicator.replicate_in(requests, now, run_recording).await
+        });
+        replication.await??;
+        increment(&self.metrics.activations);
+        Ok(())
     }
 
     /// Runs blocking work of a request on the bounded pool.

@@ -42,6 +42,10 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which the newest state is checked; it is longer if a check costs a round trip.
 const ROOT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const COSTLY_ROOT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The recording of requests in content, which blocks. It returns the root to send from.
+pub type RequestRecording = Box<dyn FnOnce() -> Result<ChunkId> + Send>;
+
 /// Processes the queues of one role's agents. Clones share the same workers.
 #[derive(Debug, Clone)]
 pub struct Replicator {
@@ -72,7 +76,7 @@ struct ReplicatorState {
     /// The root up to which this process followed content. Held while following, so that the stored flushes are those
     /// of the resolver's last result.
     last_flushed_root: tokio::sync::Mutex<Option<ChunkId>>,
-    /// The option to store versions of what is activated in parts.
+    /// The option to store versions of what is activated.
     versioning: Mutex<ActivationVersioning>,
 }
 
@@ -116,30 +120,37 @@ impl Replicator {
     }
 
     /// Waits for the lock for recording requests and storing their jobs.
-    pub async fn lock_requests(&self) -> tokio::sync::OwnedMutexGuard<()> {
+    async fn lock_requests(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.state.request_lock).lock_owned().await
     }
 
     /// Carries out requests: stores their jobs, records them in content, and releases them to the agents. Nothing is
     /// left incomplete when the process ends. Returns the root to send from.
     ///
+    /// `run_recording` runs the recording, which blocks. It is called after the jobs are stored; if it fails, they are
+    /// discarded.
+    ///
     /// # Errors
-    /// As [`store_held_jobs`] and [`mark_replicated_with_versioning`].
-    pub async fn replicate(
+    /// As [`store_held_jobs`], [`mark_replicated_with_versioning`] and `run_recording`.
+    pub async fn replicate_in<E, F>(
         &self,
         requests: Vec<ReplicationRequest>,
-        keeping: ActivationVersioning,
         now: SystemTime,
-    ) -> Result<ChunkId> {
+        run_recording: impl FnOnce(RequestRecording) -> F,
+    ) -> Result<ChunkId, E>
+    where
+        E: From<Error>,
+        F: Future<Output = Result<ChunkId, E>>,
+    {
         let turn = self.lock_requests().await;
         let (repository, queues) = (self.repository().clone(), self.queues());
         let held_jobs = store_held_jobs(&repository, queues, &requests, now).await?;
         let immediate_requests = held_jobs.immediate_requests(requests);
-        let marked = run_blocking(move || {
-            mark_replicated_with_versioning(&repository, &immediate_requests, keeping, now)
-        })
-        .await;
-        let root = match marked.and_then(|marked| marked) {
+        let versioning = self.versioning();
+        let recording: RequestRecording = Box::new(move || {
+            mark_replicated_with_versioning(&repository, &immediate_requests, versioning, now)
+        });
+        let root = match run_recording(recording).await {
             Ok(root) => root,
             Err(error) => {
                 held_jobs.discard(queues).await?;
@@ -150,6 +161,19 @@ impl Replicator {
         drop(turn);
         self.wake_agent_workers();
         Ok(root)
+    }
+
+    /// Carries out requests as [`Self::replicate_in`], and records them on any thread that may block.
+    ///
+    /// # Errors
+    /// As [`store_held_jobs`] and [`mark_replicated_with_versioning`].
+    pub async fn replicate(
+        &self,
+        requests: Vec<ReplicationRequest>,
+        now: SystemTime,
+    ) -> Result<ChunkId> {
+        let run_recording = async |recording: RequestRecording| run_blocking(recording).await?;
+        self.replicate_in(requests, now, run_recording).await
     }
 
     /// Sets the name for this publisher's flushes, which must be stable across restarts. Dispatchers count flushes by
@@ -170,9 +194,9 @@ impl Replicator {
         Ok(())
     }
 
-    /// Sets whether versions are stored of what is activated in parts; the default is to store them.
-    pub fn set_versioning(&self, keeping: ActivationVersioning) {
-        *self.state.versioning.lock() = keeping;
+    /// Sets whether versions are stored of what is activated; the default is to store them.
+    pub fn set_versioning(&self, versioning: ActivationVersioning) {
+        *self.state.versioning.lock() = versioning;
     }
 
     fn versioning(&self) -> ActivationVersioning {

@@ -26,8 +26,7 @@ use super::Replicator;
 use crate::blocking::run_blocking;
 use crate::request::on_off_time::read_time;
 use crate::request::replication_request::{
-    ActivationVersioning, ReplicationAction, ReplicationRequest, is_live,
-    require_replicate_permission, viewer_of_user,
+    ReplicationAction, ReplicationRequest, is_live, require_replicate_permission, viewer_of_user,
 };
 use crate::{Error, Result};
 
@@ -150,15 +149,14 @@ impl OnOffTimeFollower {
 #[derive(Debug)]
 pub struct OnOffTimeHandler {
     replicator: Replicator,
-    versioning: ActivationVersioning,
     runtime: Handle,
 }
 
 impl OnOffTimeHandler {
     /// Creates the handler, to be registered with a worker.
     #[must_use]
-    pub fn new(replicator: Replicator, keeping: ActivationVersioning, runtime: Handle) -> Self {
-        Self { replicator, versioning: keeping, runtime }
+    pub fn new(replicator: Replicator, runtime: Handle) -> Self {
+        Self { replicator, runtime }
     }
 
     fn run_scheduled_action(&self, job: &Job) -> Result<()> {
@@ -188,7 +186,7 @@ impl OnOffTimeHandler {
             }
             permitted => permitted?,
         }
-        let done = self.replicator.replicate(vec![request], self.versioning, SystemTime::now());
+        let done = self.replicator.replicate(vec![request], SystemTime::now());
         self.runtime.block_on(done).map(|_| ())
     }
 }

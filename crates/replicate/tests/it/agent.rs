@@ -15,8 +15,8 @@ use tympan_jobs::{
     JOB_MIGRATIONS, JobFilter, JobQueues, JobState, JobWorker, JobWorkerOptions, QueueConfig,
 };
 use tympan_replicate::{
-    ActivationVersioning, AffectedUrlResolver, AffectedUrlSet, HomePairs, ReplicationAction,
-    ReplicationRequest, Replicator, agent_topic, read_agents, store_held_jobs,
+    AffectedUrlResolver, AffectedUrlSet, HomePairs, ReplicationAction, ReplicationRequest,
+    Replicator, agent_topic, read_agents, store_held_jobs,
 };
 use tympan_testkit::StateDatabase;
 
@@ -582,23 +582,9 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     };
     let sender = replicator("author", &repository, &queues);
     let now = SystemTime::now();
-    sender
-        .replicate(
-            vec![wish("/content/en/a", SubtreeScope::Document)],
-            ActivationVersioning::CreateVersion,
-            now,
-        )
-        .await
-        .unwrap();
+    sender.replicate(vec![wish("/content/en/a", SubtreeScope::Document)], now).await.unwrap();
     assert_eq!((count("en").await, count("de").await), (1, 0));
-    sender
-        .replicate(
-            vec![wish("/content", SubtreeScope::Subtree)],
-            ActivationVersioning::CreateVersion,
-            now,
-        )
-        .await
-        .unwrap();
+    sender.replicate(vec![wish("/content", SubtreeScope::Subtree)], now).await.unwrap();
     assert_eq!((count("en").await, count("de").await), (2, 1), "a part of it is for each");
     put(&repository, "/content/fr", page("fr", "fr"));
     let other = [wish("/content/fr", SubtreeScope::Document)];

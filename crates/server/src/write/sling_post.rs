@@ -22,9 +22,7 @@ use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
 use crate::observe::metrics::increment;
-use crate::write::companion_request::{
-    AccompaniedRequests, with_companions, with_replication_requests,
-};
+use crate::write::companion_request::{AccompaniedRequests, with_companions};
 use crate::write::form;
 pub(crate) use crate::write::sling_post::duplicate_upload::CREATE_ASSET_SERVLET_PID;
 pub(crate) use crate::write::sling_post::form_field::PostFields;
@@ -132,12 +130,7 @@ async fn handle_post(
                 .get(companions)
                 .map(|replication_request| replication_request.path.to_string())
                 .unwrap_or_default();
-            let work =
-                move |instance: &Instance, replication_requests: &[ReplicationRequest], now| {
-                    Ok((done, instance.mark_replication(replication_requests, now)?))
-                };
-            let done = with_replication_requests(instance, replication_requests, work).await?;
-            increment(&instance.metrics.activations);
+            instance.replicate(replication_requests).await?;
             done
         }
         None => {
