@@ -10,14 +10,14 @@ use std::time::SystemTime;
 
 use serde_json::Map;
 use tokio::runtime::Handle;
-use tympan_content::{NodePath, SubtreeScope};
+use tympan_content::{NodePath, SubtreeScope, Viewer};
 use tympan_jobs::JobContext;
 use tympan_jobs::workflow::{StepOutcome, StepRun, WorkflowProcess};
 use tympan_notation::error_chain_text;
 
 use crate::replicator::Replicator;
 use crate::request::replication_request::{
-    ReplicationAction, ReplicationRequest, require_replicate_permission, viewer_of_user,
+    ReplicationAction, ReplicationRequest, require_replicate_permission,
 };
 use crate::{Error, Result};
 
@@ -60,7 +60,7 @@ impl ReplicateProcess {
             depth,
             user: step.effective_user.clone(),
         };
-        let viewer = viewer_of_user(self.replicator.repository(), &step.effective_user)?;
+        let viewer = Viewer::from_name(&step.effective_user);
         require_replicate_permission(&snapshot.as_viewer(&viewer), &request)?;
         let done = self.replicator.replicate(vec![request], SystemTime::now());
         self.runtime.block_on(done).map(|_| ())

@@ -276,11 +276,6 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Returns the viewer as which a request reads and changes content.
-    pub(crate) fn viewer_of(&self, identity: Option<&RequestIdentity>) -> Result<Viewer> {
-        Ok(self.repository.viewer(identity.map(|identity| &*identity.user))?)
-    }
-
     /// Returns true if no policy restricts the viewer: `admin` and the members of `administrators`.
     pub(crate) fn is_administrator(&self, viewer: &Viewer) -> Result<bool> {
         let reasons = self.repository.explain_privileges(
@@ -343,7 +338,7 @@ impl Instance {
         let instance = Arc::clone(self);
         // Do not use the pool that renders pages: metrics are needed when it is full.
         tokio::task::spawn_blocking(move || {
-            let viewer = instance.viewer_of(Some(&identity))?;
+            let viewer = identity.viewer();
             let action = "read the metrics of an instance without a token created by `tympan user token \
                 --scope monitor`";
             instance.require_administrator(&viewer, action)

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use sqlx::AnyPool;
 use subtle::ConstantTimeEq;
-use tympan_content::{NodePath, Property, Repository, Session, Value};
+use tympan_content::{NodePath, Property, Repository, Session, Value, Viewer};
 use tympan_web::ip_network::IpNetwork;
 use tympan_web::listen::ConnectionPeer;
 
@@ -107,6 +107,11 @@ pub(crate) struct RequestIdentity {
 }
 
 impl RequestIdentity {
+    /// Returns the viewer as which the request reads and changes content.
+    pub(crate) fn viewer(&self) -> Viewer {
+        Viewer::of_user(Some(&self.user))
+    }
+
     /// Refuses a read-only token.
     pub(crate) fn require_write_scope(&self) -> Result<()> {
         match self.scope {

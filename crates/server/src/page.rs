@@ -27,7 +27,7 @@ use axum::response::{IntoResponse, Redirect as HttpRedirect, Response};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
-use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Snapshot};
+use tympan_content::{ChunkId, JCR_CONTENT, NodePath, Repository, Snapshot, Viewer};
 use tympan_render::ledger::{RecordOutcome, ResponseFingerprint};
 use tympan_render::url::{REFUSED_READINGS, SlingUrl};
 use tympan_render::{
@@ -78,10 +78,9 @@ pub(crate) async fn failure_response(
     if !is_refusal || !accepts_html(&parts.headers) {
         return failure.into_response();
     }
-    let page_request = PageRequest::from_anonymous(parts, instance);
+    let page_request = PageRequest::from_identity(None, parts);
     let render_response = instance
         .run_work(move |instance| {
-            let page_request = page_request?;
             let snapshot = instance.repository.snapshot()?.as_viewer(&page_request.viewer);
             let request = RenderRequest { method: "GET", ..RenderRequest::get(&page_request.path) };
             let message = "You are not allowed to view this page or do this.";
@@ -129,7 +128,7 @@ async fn serve_page(instance: &Arc<Instance>, parts: &Parts) -> Result<Response>
         is_edit: instance.role == InstanceRole::Author
             && query_value(parts.uri.query(), "wcmmode") == Some("edit"),
         branch: viewed_branch(instance, parts)?,
-        ..PageRequest::from_identity(identity.as_ref(), parts, instance)?
+        ..PageRequest::from_identity(identity.as_ref(), parts)
     };
     let mut response =
         instance.run_work(move |instance| page_response(instance, &page_request)).await?;
@@ -201,10 +200,7 @@ fn page_response(instance: &Instance, page_request: &PageRequest) -> Result<Resp
         return to_response(page_request, rendered_page.response);
     }
     // A response shared by all visitors must not disclose the timing of a user.
-    let nobody = page_request
-        .is_member(instance)
-        .then(|| page_request.as_anonymous(instance))
-        .transpose()?;
+    let nobody = page_request.is_member(instance).then(|| page_request.as_anonymous());
     let everyones = nobody.as_ref().unwrap_or(page_request);
     if !rendered_page.is_same_for_everyone {
         let own = rendered_page.response;
@@ -258,8 +254,7 @@ pub(crate) fn render_inline(
 ) -> Option<(ShortcutHeaders, Bytes)> {
     let ledger = instance.dependency_ledger.as_ref()?;
     let ticket = ledger.begin_rendering();
-    let viewer = instance.viewer_of(None).ok()?;
-    let snapshot = instance.repository.snapshot().ok()?.as_viewer(&viewer);
+    let snapshot = instance.repository.snapshot().ok()?.as_viewer(&Viewer::anonymous());
     let request = visit.render_request();
     let render_response = render_and_count(instance, &snapshot, &request).ok()?;
     let (look, root) = (
@@ -396,7 +391,7 @@ fn render_newest_state(
 ) -> Result<RenderedPage> {
     let snapshot = repository.snapshot()?;
     let snapshot = match page_request.is_member(instance) {
-        true => snapshot.as_viewer_compared(&page_request.viewer, &instance.viewer_of(None)?),
+        true => snapshot.as_viewer_compared(&page_request.viewer, &Viewer::anonymous()),
         false => snapshot.as_viewer(&page_request.viewer),
     };
     let request = RenderRequest {
@@ -463,7 +458,7 @@ impl Instance {
         state: &Snapshot,
         request: &RenderRequest<'_>,
     ) -> Option<RenderResponse> {
-        let snapshot = state.as_viewer(&self.viewer_of(None).ok()?);
+        let snapshot = state.as_viewer(&Viewer::anonymous());
         let response = self.renderer.render(&snapshot, request);
         snapshot.failure().is_none().then_some(response)
     }

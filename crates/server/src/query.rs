@@ -93,13 +93,15 @@ pub(crate) enum QueryExplainMode {
 async fn query_viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     if instance.role == InstanceRole::Author {
         let identity = require_reader(instance, parts).await?;
-        return instance.viewer_of(Some(&identity));
+        return Ok(identity.viewer());
     }
-    let identity = instance.identify_reader(parts).await?;
-    if identity.is_none() {
-        require_queries_allowed(instance)?;
+    match instance.identify_reader(parts).await? {
+        Some(identity) => Ok(identity.viewer()),
+        None => {
+            require_queries_allowed(instance)?;
+            Ok(Viewer::anonymous())
+        }
     }
-    instance.viewer_of(identity.as_ref())
 }
 
 /// Refuses queries of anonymous visitors, unless the site allows them.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tympan_content::{
-    NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Repository, Session,
+    NodePath, PrivilegeCause, PrivilegeExplanation, Privileges, Repository, Session, Viewer,
 };
 use tympan_server::{AccountPasswordError, Logins, create_user, set_password};
 use tympan_terminal::{CommandFault, error_chain_text};
@@ -141,7 +141,7 @@ impl AccountStore for HomeAccounts<'_> {
             if !is_known {
                 return Err(CommandFault::usage(format!("there is no user `{name}`")));
             }
-            let viewer = repository.viewer(Some(name)).map_err(failed)?;
+            let viewer = Viewer::of_user(Some(name));
             let mut selected = Privileges::NONE;
             for name in privileges {
                 let unknown = || CommandFault::usage(format!("there is no privilege `{name}`"));

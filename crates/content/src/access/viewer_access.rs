@@ -6,23 +6,10 @@ use crate::access::access_gate::{AccessFingerprint, AccessGate};
 use crate::access::principal::ViewerPrincipals;
 use crate::access::privilege::Privileges;
 use crate::access::restriction::AccessedItem;
-use crate::access::viewer::{ANONYMOUS_PRINCIPAL, Viewer, ViewerIdentity};
+use crate::access::viewer::Viewer;
 use crate::{NodePath, Repository, Result, Snapshot};
 
 impl Repository {
-    /// Returns the viewer for a user; without a name, the anonymous viewer.
-    ///
-    /// Groups are looked up whenever the viewer reads, so that a viewer loses rights as soon as its user does.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub fn viewer(&self, user: Option<&str>) -> Result<Viewer> {
-        Ok(Viewer(match user {
-            None | Some(ANONYMOUS_PRINCIPAL) => ViewerIdentity::Anonymous,
-            Some(user) => ViewerIdentity::User(user.into()),
-        }))
-    }
-
     /// Returns true if the named user can log in: it exists, is not disabled and is not a service user.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tympan_content::{NodePath, Repository, Snapshot};
+use tympan_content::{NodePath, Repository, Snapshot, Viewer};
 use tympan_render::ChangedAspects;
 
 use super::run_state::ExportRun;
@@ -50,7 +50,7 @@ impl StaticExporter {
         snapshot: &Snapshot,
     ) -> ExportResult<Snapshot> {
         let user = repository.account_identifier(EXPORT_USER)?.map(|_| EXPORT_USER);
-        Ok(snapshot.as_viewer(&repository.viewer(user)?))
+        Ok(snapshot.as_viewer(&Viewer::of_user(user)))
     }
 
     pub(super) fn new_context<'a>(

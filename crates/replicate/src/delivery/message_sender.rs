@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use http::{Method, Request, header};
 use http_body_util::Full;
 use serde_json::Value as Json;
-use tympan_content::{BlobId, ChunkId, NodePath, Repository, Snapshot, SubtreeScope};
+use tympan_content::{BlobId, ChunkId, NodePath, Repository, Snapshot, SubtreeScope, Viewer};
 use tympan_jobs::Job;
 use tympan_web::client::HttpClient;
 use tympan_web::reader_body::body_from_reader;
@@ -131,8 +131,8 @@ impl MessageSender {
         let depth = if is_deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
         let (mut chunks, mut blobs) = (BTreeSet::new(), BTreeSet::new());
         let now = SystemTime::now();
-        let viewer = agent.user.as_deref().map(|user| self.repository.viewer(Some(user)));
-        let readable = viewer.transpose()?.map(|viewer| snapshot.as_viewer(&viewer));
+        let viewer = agent.user.as_deref().map(|user| Viewer::of_user(Some(user)));
+        let readable = viewer.map(|viewer| snapshot.as_viewer(&viewer));
         let mut documents = match &part {
             Some(part) => part.read_documents(&self.repository, &snapshot)?,
             None => snapshot.stored_documents(&path, depth)?,

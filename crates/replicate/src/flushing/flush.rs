@@ -221,7 +221,7 @@ fn affected_below_agent_paths(
         AffectedUrlSet::UrlsAndFolders { urls, folders } => (urls, folders),
         AffectedUrlSet::Unknown => return Ok(AffectedUrlSet::Unknown),
     };
-    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
+    let viewer = agent.user.as_deref().map(|user| Viewer::of_user(Some(user)));
     let mut urls = Vec::new();
     for url in all {
         let paths = node_path_candidates(url);
@@ -332,7 +332,7 @@ fn changed_paths_for_agent(
     before: &Snapshot,
     now: &Snapshot,
 ) -> Result<Vec<NodePath>> {
-    let viewer = agent.user.as_deref().map(|user| repository.viewer(Some(user))).transpose()?;
+    let viewer = agent.user.as_deref().map(|user| Viewer::of_user(Some(user)));
     let mut paths = Vec::new();
     for path in changed.iter().filter(|path| agent.accepts_path(path)) {
         let is_visible = match &viewer {

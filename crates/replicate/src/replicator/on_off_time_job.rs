@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tracing::debug;
 use tympan_content::{
-    ChangeCursor, JCR_CONTENT, JcrDate, Node, NodePath, RevisionChanges, SubtreeScope,
+    ChangeCursor, JCR_CONTENT, JcrDate, Node, NodePath, RevisionChanges, SubtreeScope, Viewer,
 };
 use tympan_jobs::{
     ChangesAfterCursor, FollowerLoop, Job, JobContext, JobHandler, JobOutcome, NewJob,
@@ -26,7 +26,7 @@ use super::Replicator;
 use crate::blocking::run_blocking;
 use crate::request::on_off_time::read_time;
 use crate::request::replication_request::{
-    ReplicationAction, ReplicationRequest, is_live, require_replicate_permission, viewer_of_user,
+    ReplicationAction, ReplicationRequest, is_live, require_replicate_permission,
 };
 use crate::{Error, Result};
 
@@ -178,7 +178,7 @@ impl OnOffTimeHandler {
             depth: SubtreeScope::Document,
             user: job.user.clone(),
         };
-        let viewer = viewer_of_user(self.replicator.repository(), &job.user)?;
+        let viewer = Viewer::from_name(&job.user);
         match require_replicate_permission(&snapshot.as_viewer(&viewer), &request) {
             Err(Error::Content(tympan_content::Error::AccessDenied { path, .. })) => {
                 debug!(path = %path, user = job.user, "the user who set a time may not replicate");

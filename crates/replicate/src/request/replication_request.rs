@@ -114,17 +114,6 @@ pub fn mark_replicated_with_versioning(
     Ok(session.commit(&message, now)?)
 }
 
-/// Returns the viewer for a user in whose name something is done later. No account can have the program's own name.
-///
-/// # Errors
-/// If content fails.
-pub(crate) fn viewer_of_user(repository: &Repository, user: &str) -> Result<Viewer> {
-    if user == Viewer::system().name() {
-        return Ok(Viewer::system());
-    }
-    Ok(repository.viewer(Some(user))?)
-}
-
 /// Rejects a request for which the viewer of a snapshot lacks permission: `crx:replicate` is needed on each document
 /// that an activation publishes or a deactivation withdraws.
 ///

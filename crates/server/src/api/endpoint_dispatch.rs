@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode;
-use tympan_content::{JcrDate, NodePath, check_item_name};
+use tympan_content::{JcrDate, NodePath, Viewer, check_item_name};
 use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
 use tympan_web::disconnect_detection::DisconnectDetection;
 use tympan_web::listen::ConnectionPeer;
@@ -100,7 +100,7 @@ async fn run_handler(
     let query = parts.uri.query().unwrap_or_default();
     let mut parameters = parse_parameters(endpoint.parameters, query)?;
     check_headers(endpoint, &parts.headers)?;
-    let viewer = instance.viewer_of(identity.as_ref())?;
+    let viewer = identity.as_ref().map_or_else(Viewer::anonymous, RequestIdentity::viewer);
     let (mut json, mut stream) = (Bytes::new(), None);
     match endpoint.body {
         RequestBodySpec::None => {}

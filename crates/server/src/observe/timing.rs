@@ -40,12 +40,10 @@ pub(crate) fn timing_routes() -> Router<Arc<Instance>> {
 
 /// Returns an error for users who are not administrators.
 async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()> {
-    let identity = instance.identify(parts).await?;
-    if identity.is_none() {
+    let Some(identity) = instance.identify(parts).await? else {
         return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
-    }
-    let viewer = instance.viewer_of(identity.as_ref())?;
-    instance.require_administrator(&viewer, "view request timings")
+    };
+    instance.require_administrator(&identity.viewer(), "view request timings")
 }
 
 /// Serves the timing data as a page, to administrators.

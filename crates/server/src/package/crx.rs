@@ -68,7 +68,7 @@ impl PackageManagerRequest {
     async fn read(instance: &Instance, request: Request) -> Result<Self> {
         let (parts, body) = request.into_parts();
         let identity = require_user(instance, &parts).await?;
-        let viewer = instance.viewer_of(Some(&identity))?;
+        let viewer = identity.viewer();
         let mut parameters: PackageParameters = query_parameters(&parts);
         let mut received = None;
         if parts.method == Method::POST {

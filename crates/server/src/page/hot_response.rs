@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
-use tympan_content::ChunkId;
+use tympan_content::{ChunkId, Viewer};
 use tympan_render::ledger::{DependencyDigest, ResponseFingerprint};
 use tympan_render::{BlobBody, RenderOutcome, RenderResponse, RenderResponseBody, RequestFacts};
 use tympan_web::shortcut::ReadyResponseBody;
@@ -190,13 +190,12 @@ impl Instance {
     /// Returns true if a member sees all content as an anonymous visitor does. The policies of the current state were
     /// read when it was first rendered.
     fn sees_as_anonymous(&self, identity: &RequestIdentity) -> bool {
-        let sight_of = |identity| {
-            let snapshot =
-                self.repository.snapshot().ok()?.as_viewer(&self.viewer_of(identity).ok()?);
+        let fingerprint_for = |viewer: &Viewer| {
+            let snapshot = self.repository.snapshot().ok()?.as_viewer(viewer);
             snapshot.access_fingerprint().filter(|_| snapshot.failure().is_none())
         };
-        let own = sight_of(Some(identity));
-        own.is_some() && own == sight_of(None)
+        let own = fingerprint_for(&identity.viewer());
+        own.is_some() && own == fingerprint_for(&Viewer::anonymous())
     }
 }
 

@@ -91,7 +91,7 @@ fn store_put_file(
     (identity, file): (&RequestIdentity, &NamedTempFile),
 ) -> Result<StatusCode> {
     let now = SystemTime::now();
-    let viewer = instance.viewer_of(Some(identity))?;
+    let viewer = identity.viewer();
     let mut session = instance.repository.session_as(&viewer)?;
     let node = session.node(path)?;
     let condition = WriteCondition::of_headers(headers);

@@ -104,7 +104,7 @@ async fn handle_post(
             "activation does not support conditions; do not send `If-Match`",
         ));
     }
-    let viewer = instance.viewer_of(Some(&identity))?;
+    let viewer = identity.viewer();
     if instance.role == InstanceRole::Publish {
         publish_agent::check_agent_change(instance, &viewer, (&path, &operation), &fields)?;
     }

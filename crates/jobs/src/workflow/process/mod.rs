@@ -171,14 +171,6 @@ impl StepOutcome {
     }
 }
 
-/// Returns the viewer of an actor. No account has the program's own name.
-fn viewer_of_actor(repository: &Repository, actor: &str) -> tympan_content::Result<Viewer> {
-    if actor == Viewer::system().name() {
-        return Ok(Viewer::system());
-    }
-    repository.viewer(Some(actor))
-}
-
 /// The result of an edit: changes to commit, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EditOutcome {
@@ -194,7 +186,7 @@ pub(crate) fn edit_as_actor(
 ) -> Result<(), StepOutcome> {
     let actor = &step.effective_user;
     let tried = (|| {
-        let mut session = repository.session_as(&viewer_of_actor(repository, actor)?)?;
+        let mut session = repository.session_as(&Viewer::from_name(actor))?;
         if change(&mut session, actor)? == EditOutcome::Changed {
             let message =
                 format!("{WORKFLOW_MESSAGE_PREFIX}{} of workflow {}", step.title, step.workflow_id);
