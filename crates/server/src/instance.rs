@@ -326,12 +326,20 @@ impl Instance {
         Ok(identity)
     }
 
+    /// Authenticates a request as [`Self::identify`], and refuses it if it has no credentials.
+    pub(crate) async fn require_user(&self, parts: &Parts) -> Result<RequestIdentity> {
+        self.identify(parts).await?.ok_or_else(missing_login)
+    }
+
+    /// Authenticates a request as [`Self::identify_reader`], and refuses it if it has no credentials.
+    pub(crate) async fn require_reader(&self, parts: &Parts) -> Result<RequestIdentity> {
+        self.identify_reader(parts).await?.ok_or_else(missing_login)
+    }
+
     /// Refuses users who may not see the metrics of the instance, which reveal the activity of all users.
     /// Administrators and tokens for monitoring are allowed.
     pub(crate) async fn require_monitoring(self: &Arc<Self>, parts: &Parts) -> Result<()> {
-        let Some(identity) = self.identify_monitoring(parts).await? else {
-            return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
-        };
+        let identity = self.identify_monitoring(parts).await?.ok_or_else(missing_login)?;
         if identity.scope == LoginTokenScope::Monitor {
             return Ok(());
         }
@@ -398,6 +406,10 @@ impl Instance {
         })
         .await?
     }
+}
+
+fn missing_login() -> RequestFailure {
+    RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first")
 }
 
 /// Creates a folder that only its owner can access, regardless of the umask of the process and of an existing folder's

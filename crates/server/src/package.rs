@@ -34,11 +34,11 @@ use tympan_content_package::{
 use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
 use tympan_web::reader_body::body_from_reader;
 
+use crate::Instance;
 use crate::failure::{RequestFailure, Result};
 use crate::login::{RequestIdentity, check_request_origin};
 use crate::observe::metrics::increment;
 use crate::write::form::{self, FormFieldValue};
-use crate::{Instance, api};
 
 /// Maximum number of installation attempts under concurrent commits.
 const MAX_INSTALL_ATTEMPTS: usize = 3;
@@ -52,7 +52,7 @@ pub(crate) fn package_routes() -> Router<Arc<Instance>> {
 
 /// Returns the authenticated user, and refuses a write that another site made a browser send.
 async fn require_user(instance: &Instance, parts: &Parts) -> Result<RequestIdentity> {
-    let identity = api::require_user(instance, parts).await?;
+    let identity = instance.require_user(parts).await?;
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         check_request_origin(&identity, &parts.headers)?;
     }

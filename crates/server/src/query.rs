@@ -26,7 +26,6 @@ use tympan_content_query::{
     QueryEngine, QueryPage, QueryRequest, QueryRow, parse_sql2, parse_xpath,
 };
 
-use crate::api::require_reader;
 use crate::failure::{RequestFailure, Result};
 use crate::{Instance, InstanceRole};
 
@@ -92,7 +91,7 @@ pub(crate) enum QueryExplainMode {
 /// Returns the viewer of a query; an author requires a login.
 async fn query_viewer(instance: &Instance, parts: &Parts) -> Result<Viewer> {
     if instance.role == InstanceRole::Author {
-        let identity = require_reader(instance, parts).await?;
+        let identity = instance.require_reader(parts).await?;
         return Ok(identity.viewer());
     }
     match instance.identify_reader(parts).await? {

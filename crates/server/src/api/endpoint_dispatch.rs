@@ -22,7 +22,7 @@ use crate::api::endpoint::{
     ApiRequest, ApiResponse, Endpoint, EndpointHandler, EndpointParameter, JsonApiResponse,
     MAX_JSON_BYTES, ParameterKind, RequestBodySpec,
 };
-use crate::api::{entity_tag, query, require_reader};
+use crate::api::{entity_tag, query};
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
 use crate::query::require_queries_allowed;
@@ -70,7 +70,7 @@ async fn authenticate_request(
     parts: &Parts,
 ) -> Result<Option<RequestIdentity>> {
     let identity = match instance.role {
-        InstanceRole::Author => require_reader(instance, parts).await?,
+        InstanceRole::Author => instance.require_reader(parts).await?,
         InstanceRole::Publish => match instance.identify_reader(parts).await? {
             Some(identity) => identity,
             None => {

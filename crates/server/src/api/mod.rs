@@ -52,7 +52,7 @@ use axum::routing::{any, on};
 pub(crate) use self::agent_queue::MAX_REQUEST_PATHS;
 pub(crate) use self::endpoint_dispatch::body_read_failure;
 pub(crate) use self::entity_tag::WriteCondition;
-pub(crate) use self::identity::{MonitoringIdentity, require_reader, require_user};
+pub(crate) use self::identity::MonitoringIdentity;
 use crate::Instance;
 use crate::api::endpoint::{Endpoint, EndpointHandler, EndpointMethod};
 use crate::failure::RequestFailure;

@@ -40,9 +40,7 @@ pub(crate) fn timing_routes() -> Router<Arc<Instance>> {
 
 /// Returns an error for users who are not administrators.
 async fn require_administrator(instance: &Instance, parts: &Parts) -> Result<()> {
-    let Some(identity) = instance.identify(parts).await? else {
-        return Err(RequestFailure::new(StatusCode::UNAUTHORIZED, "log in first"));
-    };
+    let identity = instance.require_user(parts).await?;
     instance.require_administrator(&identity.viewer(), "view request timings")
 }
 

@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
-use tympan_content::{Viewer};
+use tympan_content::Viewer;
 use tympan_render::{FragmentCacheOverride, ReadRecording, RenderRequest, RequestVisitor};
 use tympan_web::listen::ConnectionPeer;
 

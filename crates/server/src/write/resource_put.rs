@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 use tympan_content::{JCR_CONTENT, JcrDate, Node, NodePath, Property, Session, Subtree, Value};
 use tympan_web::body_limit::{BodyLimit, limit_body};
 
-use crate::api::{WriteCondition, body_read_failure, require_user};
+use crate::api::{WriteCondition, body_read_failure};
 use crate::failure::{RequestFailure, Result};
 use crate::login::{CSRF_HEADER, RequestIdentity, check_csrf_token, check_request_origin};
 use crate::observe::metrics::increment;
@@ -55,7 +55,7 @@ async fn handle_put(
         return Err(RequestFailure::new(StatusCode::METHOD_NOT_ALLOWED, message));
     }
     let (parts, body) = request.into_parts();
-    let identity = require_user(instance, &parts).await?;
+    let identity = instance.require_user(&parts).await?;
     check_request_origin(&identity, &parts.headers)?;
     let token = parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
     check_csrf_token(&identity, token)?;

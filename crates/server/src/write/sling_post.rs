@@ -77,7 +77,7 @@ async fn handle_post(
     options: &mut PostResponseOptions,
 ) -> Result<(PostOutcome, RequestIdentity)> {
     let (parts, body) = request.into_parts();
-    let identity = api::require_user(instance, &parts).await?;
+    let identity = instance.require_user(&parts).await?;
     check_request_origin(&identity, &parts.headers)?;
     let limit = parts.extensions.get::<BodyLimit>().copied();
     let header =
