@@ -157,7 +157,7 @@ pub(crate) fn document_changes(
 /// other sessions.
 fn stage_commit<'a, T>(
     base: &Snapshot,
-    change: &CommitDetails<'_>,
+    details: &CommitDetails<'_>,
     checks: CommitChecks,
     also: &dyn Fn(&mut ChunkBatch) -> Result<()>,
     mut merge: impl FnMut(&SnapshotView) -> Result<(Cow<'a, RecordEdits>, T)>,
@@ -171,9 +171,10 @@ fn stage_commit<'a, T>(
     let done = commits.committer.commit_change(|head| {
         let head = open_staged_head(&commits.staged_state, head)?;
         let (mut edits, more) = merge(&head)?;
-        let versions = merge_version_edits(&base.0, change.version_edits, &head)?;
-        let change = &CommitDetails { version_edits: &versions, ..*change };
+        let versions = merge_version_edits(&base.0, details.version_edits, &head)?;
+        let change = &CommitDetails { version_edits: &versions, ..*details };
         let (mut batch, root) = match checks {
+            // A publisher stores what it receives unchanged; the author decides what is withdrawn from its visitors.
             CommitChecks::Unchecked => {
                 stage_edits(&head, &edits, change, &VisitorEdits::default())?
             }
