@@ -51,6 +51,7 @@ pub fn main_router(instance: Arc<Instance>) -> Router {
         }
         InstanceRole::Publish => router,
     };
+    // The last layer runs first: a refused head is recorded too, and a body is read only within the timeout.
     router
         .layer(middleware::map_request_with_state(instance.clone(), with_body_timeout))
         .layer(middleware::from_fn(refuse_ambiguous_head))

@@ -8,7 +8,7 @@
 //!   missing, also in failures.
 //! * Every response has an entity tag; every write accepts conditions on it.
 //!
-//! Not here: operations on nodes (`operation`), Sling's own protocol (`post`, `page`).
+//! Not here: Sling's own protocol (`write`, `page`).
 
 mod account;
 mod agent;

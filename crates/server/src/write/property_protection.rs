@@ -5,7 +5,7 @@
 //! state. Out: an error for the first property that its node's types protect and whose value changes; unchanged values
 //! that are sent back are accepted. Components are checked by their final container (`component_placement`).
 //!
-//! Not here: permissions to change a node (`operation`), and importers, which contain such properties on purpose.
+//! Not here: permissions to change a node (`content::access`), and importers, which contain such properties on purpose.
 
 use tympan_content::{
     Error, MIXIN_TYPES, Node, NodePath, PRIMARY_TYPE, Property, Session, Snapshot, Subtree,
