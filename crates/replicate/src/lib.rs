@@ -37,7 +37,6 @@ pub use home_pair::{HomePair, HomePairs, MIN_PAIR_KEY_CHARACTERS, PairKeyPurpose
 pub use replicator::on_off_time_job::{OnOffTimeFollower, OnOffTimeHandler};
 pub use replicator::tree_replication::TreePartOutcome;
 pub use replicator::{Replicator, RequestRecording};
-pub use request::held_job::{HeldReplicationJobs, store_held_jobs};
 pub use request::referenced_document::{
     ReferencedDocument, ReferencedDocumentKind, list_referenced_documents,
 };
@@ -48,8 +47,9 @@ pub use request::replication_request::{
 pub use request::replication_status::{
     ReplicatedDocument, ReplicationStatus, document_status, list_live_documents, stamped_status,
 };
+pub use request::request_job::{ReplicationRequestJobs, store_request_jobs};
 pub use request::requested_tree::{MAX_PART_DOCUMENTS, TREE_TOPIC};
-pub use request::withdrawal::{OrphanedDocument, list_orphaned_documents};
+pub use request::withdrawal_job::{OrphanedDocument, list_orphaned_documents};
 pub use shared_store::guest_note::{
     MAX_GUEST_NOTE_BYTES, RemoteGuestNotes, list_guest_notes, read_guest_note, remove_guest_note,
     write_guest_note,

@@ -22,7 +22,7 @@ use crate::request::replication_request::{
 };
 use crate::request::superseded_job::SupersedingRequests;
 use crate::request::tree_part::{TreePart, parse_tree_part};
-use crate::request::withdrawal::{
+use crate::request::withdrawal_job::{
     is_still_requested, is_withdrawal, live_documents_below, retained_documents_below,
 };
 use crate::{Error, RECEIVE_PATH, ReplicationAgent, ReplicationMessage, Result, WireDocument};

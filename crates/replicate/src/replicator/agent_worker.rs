@@ -15,7 +15,7 @@ use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic};
 use crate::flushing::flush::send_flush;
 use crate::request::superseded_job::{find_given_up_before, mark_superseded};
 use crate::request::tree_part::is_tree_part_job;
-use crate::request::withdrawal::is_withdrawal;
+use crate::request::withdrawal_job::is_withdrawal;
 
 /// The maximum pause between two attempts.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);

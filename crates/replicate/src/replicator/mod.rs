@@ -26,10 +26,10 @@ use crate::flushing::affected_url::{AffectedUrlResolver, UntrackedUrlResolver};
 use crate::flushing::flush::{SHARED_FLUSH_FOLLOWER, flush_follower_name, test_flush};
 use crate::flushing::flush_number::FlushNumberAllocator;
 use crate::home_pair::HomePairs;
-use crate::request::held_job::store_held_jobs;
 use crate::request::replication_request::{
     ActivationVersioning, ReplicationRequest, mark_replicated_with_versioning,
 };
+use crate::request::request_job::store_request_jobs;
 use crate::{Error, Result};
 
 /// The duration of a job's lease. After it, another process may send the job; it is renewed while the job is being
@@ -131,7 +131,7 @@ impl Replicator {
     /// discarded.
     ///
     /// # Errors
-    /// As [`store_held_jobs`], [`mark_replicated_with_versioning`] and `run_recording`.
+    /// As [`store_request_jobs`], [`mark_replicated_with_versioning`] and `run_recording`.
     pub async fn replicate_in<E, F>(
         &self,
         requests: Vec<ReplicationRequest>,
@@ -144,8 +144,8 @@ impl Replicator {
     {
         let turn = self.lock_requests().await;
         let (repository, queues) = (self.repository().clone(), self.queues());
-        let held_jobs = store_held_jobs(&repository, queues, &requests, now).await?;
-        let immediate_requests = held_jobs.immediate_requests(requests);
+        let request_jobs = store_request_jobs(&repository, queues, &requests, now).await?;
+        let immediate_requests = request_jobs.immediate_requests(requests);
         let versioning = self.versioning();
         let recording: RequestRecording = Box::new(move || {
             mark_replicated_with_versioning(&repository, &immediate_requests, versioning, now)
@@ -153,11 +153,11 @@ impl Replicator {
         let root = match run_recording(recording).await {
             Ok(root) => root,
             Err(error) => {
-                held_jobs.discard(queues).await?;
+                request_jobs.discard(queues).await?;
                 return Err(error);
             }
         };
-        held_jobs.release(queues, root, now).await?;
+        request_jobs.release(queues, root, now).await?;
         drop(turn);
         self.wake_agent_workers();
         Ok(root)
@@ -166,7 +166,7 @@ impl Replicator {
     /// Carries out requests as [`Self::replicate_in`], and records them on any thread that may block.
     ///
     /// # Errors
-    /// As [`store_held_jobs`] and [`mark_replicated_with_versioning`].
+    /// As [`store_request_jobs`] and [`mark_replicated_with_versioning`].
     pub async fn replicate(
         &self,
         requests: Vec<ReplicationRequest>,

@@ -11,7 +11,7 @@ use tympan_jobs::FollowerLoop;
 use super::{IDLE_POLL_INTERVAL, Replicator, root_poll_interval};
 use crate::Result;
 use crate::blocking::run_blocking;
-use crate::request::withdrawal::plan_withdrawals;
+use crate::request::withdrawal_job::plan_withdrawals;
 
 impl Replicator {
     /// Stores jobs for what commits removed from the author and visitors still have; returns their number.

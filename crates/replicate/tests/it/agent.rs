@@ -16,7 +16,7 @@ use tympan_jobs::{
 };
 use tympan_replicate::{
     AffectedUrlResolver, AffectedUrlSet, HomePairs, ReplicationAction, ReplicationRequest,
-    Replicator, agent_topic, read_agents, store_held_jobs,
+    Replicator, agent_topic, read_agents, store_request_jobs,
 };
 use tympan_testkit::StateDatabase;
 
@@ -588,7 +588,7 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     assert_eq!((count("en").await, count("de").await), (2, 1), "a part of it is for each");
     put(&repository, "/content/fr", page("fr", "fr"));
     let other = [wish("/content/fr", SubtreeScope::Document)];
-    let refused = store_held_jobs(&repository, &queues, &other, now).await.unwrap_err();
+    let refused = store_request_jobs(&repository, &queues, &other, now).await.unwrap_err();
     assert!(refused.to_string().contains("no enabled agent accepts `/content/fr`"), "{refused}");
     assert_eq!(sender.clear_jobs("en").await.unwrap(), 2);
     assert_eq!((count("en").await, count("de").await), (0, 1));

@@ -7,7 +7,7 @@ use tympan_content::{JcrDate, NodePath, Property, Subtree, SubtreeScope, Value};
 use tympan_jobs::{Job, JobState, NewJob};
 use tympan_replicate::{
     MAX_PART_DOCUMENTS, ReplicationAction, ReplicationRequest, ReplicationStatus, TREE_TOPIC,
-    TreePartOutcome, agent_topic, stamped_status, store_held_jobs,
+    TreePartOutcome, agent_topic, stamped_status, store_request_jobs,
 };
 
 use crate::agent::{page, path, put, replicator};
@@ -322,7 +322,7 @@ async fn a_deactivation_in_parts_goes_on_after_a_crash() {
     };
     // The process ends after the job was stored and before it was released.
     let now = SystemTime::now();
-    store_held_jobs(&author.repository, &author.queues, &[gone], now).await.unwrap();
+    store_request_jobs(&author.repository, &author.queues, &[gone], now).await.unwrap();
     assert_eq!(author.queues.release_all_claims().await.unwrap(), 1);
     // The next one ends after a part was stored, and its job is still there; so it is done again.
     let before = author.queues.list_topic(TREE_TOPIC, 10).await.unwrap();

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 
 /// Jobs that are stored before the request is recorded in content, so that a crash between the two loses neither.
 #[derive(Debug)]
-pub struct HeldReplicationJobs {
+pub struct ReplicationRequestJobs {
     jobs: Vec<(JobId, Json)>,
     /// The indexes of the requests that are carried out in parts.
     partwise_requests: BTreeSet<usize>,
@@ -28,12 +28,12 @@ pub struct HeldReplicationJobs {
 ///
 /// # Errors
 /// [`Error::InvalidAgent`] if there is no agent for a request; errors of the queues.
-pub async fn store_held_jobs(
+pub async fn store_request_jobs(
     repository: &Repository,
     queues: &JobQueues,
     requests: &[ReplicationRequest],
     now: SystemTime,
-) -> Result<HeldReplicationJobs> {
+) -> Result<ReplicationRequestJobs> {
     let (reading, request_copies) = (repository.clone(), requests.to_vec());
     let (agents, in_parts) = run_blocking(move || -> Result<_> {
         let snapshot = reading.snapshot()?;
@@ -85,7 +85,7 @@ pub async fn store_held_jobs(
     });
     let ids = queues.held_jobs().add(jobs.collect(), now).await?;
     let payloads = job_parts.iter().map(|(_, payload, _)| payload.clone());
-    Ok(HeldReplicationJobs {
+    Ok(ReplicationRequestJobs {
         jobs: ids.into_iter().zip(payloads).collect(),
         partwise_requests: in_parts,
     })
@@ -100,7 +100,7 @@ fn is_agent_for_request(agent: &ReplicationAgent, request: &ReplicationRequest) 
     }
 }
 
-impl HeldReplicationJobs {
+impl ReplicationRequestJobs {
     /// Returns the requests that are recorded in content at once; the others are recorded part by part.
     #[must_use]
     pub fn immediate_requests(&self, requests: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
