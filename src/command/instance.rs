@@ -281,7 +281,7 @@ pub(crate) async fn start_instance(
     }
     if role == InstanceRole::Publish {
         // Flush changes that a crash prevented from being flushed.
-        replicator.flush_changes(SystemTime::now()).await.map_err(|error| failed(&error))?;
+        replicator.store_flushes(SystemTime::now()).await.map_err(|error| failed(&error))?;
     }
     if role == InstanceRole::Publish {
         front.shortcut = Some(Arc::new(InstanceShortcut::new(instance.clone())));

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tracing::{info, warn};
+use tracing::warn;
 use tympan_content::{ChunkId, Repository};
 use tympan_jobs::{JobQueues, JobWorker, QueueSet};
 use tympan_web::client::{ClientOptions, HttpClient};
@@ -23,7 +23,7 @@ use crate::agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_age
 use crate::blocking::run_blocking;
 use crate::delivery::message_sender::MessageSender;
 use crate::flushing::affected_url::{AffectedUrlResolver, UntrackedUrlResolver};
-use crate::flushing::flush::{SHARED_FLUSH_FOLLOWER, flush_follower_name, test_flush};
+use crate::flushing::flush::test_flush;
 use crate::flushing::flush_number::FlushNumberAllocator;
 use crate::home_pair::HomePairs;
 use crate::request::replication_request::{
@@ -180,18 +180,6 @@ impl Replicator {
     /// it, and the state of content up to which flushes are stored is kept under it.
     pub fn set_publisher(&self, name: &str) {
         self.state.flush_numbers.set_publisher(name);
-    }
-
-    /// Lets each publisher on the database continue from the shared follower position, if there is one.
-    ///
-    /// # Errors
-    /// If the queues fail.
-    pub async fn split_shared_follower(&self, publishers: &[String]) -> Result<()> {
-        let names: Vec<String> = publishers.iter().map(|name| flush_follower_name(name)).collect();
-        if self.state.queues.followers().split(SHARED_FLUSH_FOLLOWER, &names).await? {
-            info!(publishers = publishers.len(), "each publisher now keeps its own position");
-        }
-        Ok(())
     }
 
     /// Sets whether versions are stored of what is activated; the default is to store them.

@@ -178,7 +178,7 @@ async fn apply_received_message(
             // The flushes are stored before the response to the author; if the process ends now, the next start stores
             // them.
             if instance.role == InstanceRole::Publish {
-                instance.replicator.flush_changes(now).await?;
+                instance.replicator.store_flushes(now).await?;
             }
             increment(&instance.metrics.received);
             let body =
