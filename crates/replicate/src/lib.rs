@@ -26,7 +26,9 @@ mod workflow_process;
 pub use agent::{ReplicationAgent, ReplicationAgentKind, agent_topic, read_agents};
 pub use delivery::blob_bundle::store_bundle;
 pub use delivery::blob_upload::BlobUploadTarget;
-pub use delivery::message::{RECEIVE_PATH, ReplicationMessage, WireDocument};
+pub use delivery::message::{
+    RECEIVE_PATH, REPLICATION_KEY_HEADER, ReplicationMessage, WireDocument,
+};
 pub use delivery::message_receiver::{
     AppliedMessage, ReceiverRole, apply_replication, store_blob, store_framed_chunks,
 };

@@ -17,6 +17,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{oneshot, watch};
 use tympan_web::body_limit::MinReadRate;
+use tympan_web::flush_message::SEQUENCE_HEADER;
 
 use crate::cache::cacheability::check_response_cacheable;
 use crate::cache::file_response::{
@@ -77,9 +78,6 @@ pub(crate) enum FetchResult {
     /// The fetch failed.
     Failed(UpstreamFailure),
 }
-
-/// The response header with the sequence number of the render's content.
-const SEQUENCE_HEADER: &str = "x-tympan-seq";
 
 /// Returns true if a render's response is older than a flush.
 pub(crate) fn is_outdated_response(min_sequence: Option<u64>, headers: &HeaderMap) -> bool {

@@ -14,7 +14,7 @@ use tympan_web::reader_body::body_from_reader;
 use crate::blocking::run_blocking;
 use crate::delivery::blob_bundle::{BlobBundleReader, bundle_length, split_into_bundles};
 use crate::delivery::http_request::send_request;
-use crate::delivery::message::{encode_framed_chunks, parse_chunk_id};
+use crate::delivery::message::{REPLICATION_KEY_HEADER, encode_framed_chunks, parse_chunk_id};
 use crate::home_pair::{HomePairs, PairKeyPurpose};
 use crate::request::on_off_time::is_due;
 use crate::request::replication_request::{
@@ -27,8 +27,6 @@ use crate::request::withdrawal_job::{
 };
 use crate::{Error, RECEIVE_PATH, ReplicationAgent, ReplicationMessage, Result, WireDocument};
 
-/// The header with the key that author and publisher share.
-pub(crate) const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
 /// The approximate size of a request with chunks, in bytes.
 const CHUNK_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 /// The maximum number of times that the publisher may report missing parts before the attempt fails.
@@ -46,8 +44,8 @@ pub(crate) struct MessageSender {
 }
 
 impl MessageSender {
-    /// Carries out one job. When this returns, the publisher has applied it.
-    pub(crate) async fn send_activation(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
+    /// Sends one job, which activates or withdraws. When this returns, the publisher has applied it.
+    pub(crate) async fn send_job(&self, agent: &ReplicationAgent, job: &Job) -> Result<()> {
         let (sender, to, job) = (self.clone(), agent.clone(), job.clone());
         let Some(message) = run_blocking(move || sender.compose_message(&to, &job)).await?? else {
             return Ok(());

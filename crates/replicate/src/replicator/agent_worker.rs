@@ -132,9 +132,7 @@ impl Replicator {
         };
         let sending = async {
             match agent.kind {
-                ReplicationAgentKind::Publish => {
-                    self.state.sender.send_activation(agent, job).await
-                }
+                ReplicationAgentKind::Publish => self.state.sender.send_job(agent, job).await,
                 _ => {
                     let transport = (&self.state.flush_client, &self.state.sender.pairs);
                     send_flush(transport, &self.state.flush_numbers, agent, job).await

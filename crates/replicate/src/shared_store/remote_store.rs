@@ -40,7 +40,7 @@ use crate::delivery::frame_codec::{
     MAX_FRAME_BYTES, MAX_REQUEST_IDS, MAX_RESPONSE_BYTES, decode_frames, encode_blob_ids,
     encode_chunk_ids,
 };
-use crate::delivery::message_sender::REPLICATION_KEY_HEADER;
+use crate::delivery::message::REPLICATION_KEY_HEADER;
 use crate::shared_store::circuit_breaker::{CircuitDecision, StoreCircuitBreaker};
 use crate::shared_store::store_service::{
     STORE_PATH, WireLease, WireLeaseRequest, WireRevision, from_unix_micros,

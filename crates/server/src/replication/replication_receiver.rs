@@ -18,17 +18,14 @@ use serde_json::json;
 use subtle::ConstantTimeEq;
 use tympan_content::NodePath;
 use tympan_replicate::{
-    Error, PairKeyPurpose, ReceiverRole, ReplicationMessage, apply_replication, store_blob,
-    store_bundle, store_framed_chunks,
+    Error, PairKeyPurpose, REPLICATION_KEY_HEADER, ReceiverRole, ReplicationMessage,
+    apply_replication, store_blob, store_bundle, store_framed_chunks,
 };
 use tympan_web::body_limit::{BodyLimit, limit_body};
 
 use crate::failure::{RequestFailure, Result};
 use crate::observe::metrics::increment;
 use crate::{Instance, InstanceRole};
-
-/// The header that contains the shared key.
-const REPLICATION_KEY_HEADER: &str = "x-tympan-replication-key";
 
 /// Returns true if a request contains a key, valid or not.
 pub(crate) fn has_replication_key(headers: &HeaderMap) -> bool {
