@@ -120,9 +120,9 @@ impl Session {
     }
 
     fn for_viewer(repository: Repository, base: Snapshot, viewer: &Viewer) -> Self {
-        let gate = base.as_viewer(viewer).1;
+        let access_gate = AccessGate::open(&base, viewer);
         let session = Self::new(repository, base, viewer.name());
-        Self { viewer: viewer.clone(), access_gate: gate, ..session }
+        Self { viewer: viewer.clone(), access_gate, ..session }
     }
 
     /// Stores a blob for a property that is set before the session ends.
@@ -368,7 +368,7 @@ impl Session {
     /// Clears the edits and continues from the new base state.
     fn reset_pending(&mut self) {
         self.pending = self.base.clone();
-        self.access_gate = self.base.as_viewer(&self.viewer).1;
+        self.access_gate = AccessGate::open(&self.base, &self.viewer);
         self.moves.clear();
         self.last_order_key = None;
         self.check_in_bypass.clear();

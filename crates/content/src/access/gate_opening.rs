@@ -18,8 +18,21 @@ pub(crate) struct AccessPolicyIds {
 }
 
 impl AccessGate {
+    /// Opens the access gate of a state for a viewer; `None` for the program itself. If the policies cannot be read, the
+    /// gate denies everything, and [`Snapshot::failure`] returns the reason.
+    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Option<Arc<Self>> {
+        if viewer.is_system() {
+            return None;
+        }
+        Some(Self::open_or_reuse(snapshot, viewer).unwrap_or_else(|error| {
+            tracing::error!(error = %error, "cannot read the access control policies");
+            snapshot.record_failure(error);
+            Arc::new(Self::deny_all())
+        }))
+    }
+
     /// Opens the access gate of a state for a viewer. Reuses the gate that was opened last if it fits.
-    pub(crate) fn open(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
+    fn open_or_reuse(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
         let view = &snapshot.0;
         let cache = &view.repository_state.cache.access_policies;
         if !is_commit_base(view)

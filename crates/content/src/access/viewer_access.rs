@@ -93,22 +93,14 @@ impl Snapshot {
     /// the policies cannot be read, nothing is visible and [`Snapshot::failure`] returns the reason.
     #[must_use]
     pub fn as_viewer(&self, viewer: &Viewer) -> Self {
-        if viewer.is_system() {
-            return Self(self.0.clone(), None);
-        }
-        let gate = AccessGate::open(self, viewer).unwrap_or_else(|error| {
-            tracing::error!(error = %error, "cannot read the access control policies");
-            self.record_failure(error);
-            Arc::new(AccessGate::deny_all())
-        });
-        Self(self.0.clone(), Some(gate))
+        Self(self.0.clone(), AccessGate::open(self, viewer))
     }
 
     /// Returns the same state as the viewer may see it, and compares each decision with that for another viewer;
     /// [`Snapshot::is_seen_alike`] returns the result.
     #[must_use]
     pub fn as_viewer_compared(&self, viewer: &Viewer, compared_viewer: &Viewer) -> Self {
-        match (self.as_viewer(viewer).1, self.as_viewer(compared_viewer).1) {
+        match (AccessGate::open(self, viewer), AccessGate::open(self, compared_viewer)) {
             (Some(own), Some(compared_gate)) => {
                 Self(self.0.clone(), Some(Arc::new(own.compared_with(&compared_gate))))
             }
