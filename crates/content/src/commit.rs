@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
+use crate::access::CommitPermission;
 use crate::commit::blame::attribute_conflicts;
 use crate::commit::commit_details::{CommitChecks, CommitDetails};
 use crate::commit::counter::{apply_increments, extract_increments};
@@ -58,15 +59,15 @@ pub(crate) struct CommitOutcome {
 pub(crate) struct CommitConditions<'a> {
     /// The keys of documents that must be unchanged since the base state of the session.
     pub(crate) guarded_keys: &'a BTreeSet<Vec<u8>>,
-    /// Returns an error if the policies of that state deny the commit.
-    pub(crate) check_permissions: &'a dyn Fn(&SnapshotView) -> Result<()>,
+    /// The permission of the viewer, which is checked again on that state.
+    pub(crate) permission: &'a CommitPermission<'a>,
 }
 
 /// Commits edits that were made on `base`, in a group with concurrent commits of other sessions.
 ///
 /// # Errors
 /// [`Error::Conflicts`] with every conflict and its author, [`Error::DocumentChanged`] for a guarded document, and the
-/// errors of `check_permissions`; nothing is written then.
+/// errors of [`CommitPermission::recheck`]; nothing is written then.
 pub(crate) fn commit_edits(
     base: &Snapshot,
     edits: &RecordEdits,
@@ -81,7 +82,7 @@ pub(crate) fn commit_edits(
     };
     let choice = MergeOptions::default();
     stage_commit(base, change, checks, &|_| Ok(()), |head| {
-        (conditions.check_permissions)(head)?;
+        conditions.permission.recheck(head)?;
         if head.root_id == base.0.root_id && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }

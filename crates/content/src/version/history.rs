@@ -63,7 +63,7 @@ impl SnapshotView {
     }
 
     /// Reads the history with a given id.
-    pub(super) fn version_history(&self, id: &str) -> Result<Option<VersionHistory>> {
+    pub(crate) fn version_history(&self, id: &str) -> Result<Option<VersionHistory>> {
         Ok(match self.version_entry(&version_key(id, ""))? {
             Some(VersionMapEntry::History(history)) => Some(history),
             _ => None,

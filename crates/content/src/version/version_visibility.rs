@@ -3,11 +3,10 @@
 //! A policy is removed together with the node that it controls. Versions of a deleted node, and nodes in a version that
 //! had a policy and are deleted since, are therefore visible only to viewers who may manage versions there.
 
-use super::version_entry::{NodeVersion, VersionMapKey, parse_version_key};
+use super::version_entry::NodeVersion;
 use crate::access::{AccessGate, AccessedItem, Privileges, RecordExtent, is_policy_name};
 use crate::document::body::DocumentBody;
-use crate::snapshot::SnapshotView;
-use crate::{Error, NodePath, Result, Snapshot, Subtree};
+use crate::{NodePath, Result, Snapshot, Subtree};
 
 impl Snapshot {
     /// Returns this state without access restrictions.
@@ -87,36 +86,4 @@ fn can_manage_versions(gate: &AccessGate, path: &NodePath) -> bool {
     let (primary_type, privileges) = ("nt:unstructured", Privileges::VERSION_MANAGEMENT);
     let item = AccessedItem { path: path.as_str(), property: None, primary_type };
     gate.granted_privileges(&item, privileges).contains(privileges)
-}
-
-/// Rejects creating, labeling or removing versions if the viewer lacks `jcr:versionManagement`.
-pub(crate) fn check_version_privilege(
-    base: &Snapshot,
-    pending: &SnapshotView,
-    gate: &AccessGate,
-) -> Result<()> {
-    for key in pending.version_edits.keys() {
-        let VersionMapKey::Version { history, name } = parse_version_key(key)? else { continue };
-        if name.is_empty() {
-            continue;
-        }
-        let history_entry = pending.version_history(history)?;
-        let history_entry = if history_entry.is_some() {
-            history_entry
-        } else {
-            base.0.version_history(history)?
-        };
-        let Some(path) = history_entry.map(|history| history.path) else { continue };
-        let primary_type = match base.unrestricted().node(&path)? {
-            Some(node) => node.primary_type().to_owned(),
-            None => "nt:unstructured".to_owned(),
-        };
-        let item =
-            AccessedItem { path: path.as_str(), property: None, primary_type: &primary_type };
-        let privileges = Privileges::VERSION_MANAGEMENT;
-        if gate.granted_privileges(&item, privileges) != privileges {
-            return Err(Error::AccessDenied { path, privilege: "jcr:versionManagement" });
-        }
-    }
-    Ok(())
 }
