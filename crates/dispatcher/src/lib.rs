@@ -61,7 +61,7 @@ pub use listener_sockets::{
     ListenerAddresses, ListenerSocketError, ListenerSockets, OpenSocketOffer, SocketAcquisition,
 };
 pub use observe::status::DispatcherStatus;
-pub use request::decision::{RequestAction, RequestDecision, decide_request};
+pub use request::decision::{RequestAction, RequestDecision, decide_request, is_flush};
 pub use request::farm_selection::FarmMatch;
 pub use request::https_redirect::HttpsRedirectSettings;
 pub use request::view::{RequestView, VisitorSession};

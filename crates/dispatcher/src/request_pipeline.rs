@@ -6,6 +6,7 @@
 //! Not here: the decisions of each step (`request::host_routing`, `request::decision`, `cache::freshness`,
 //! `edge::response_plan`), the fetching of pages (`upstream::page_fetch`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,12 +31,13 @@ use crate::dispatcher_state::DispatcherState;
 use crate::edge::own_response::{own_response, with_connection_close};
 use crate::edge::response_body::{ResponseBody, boxed_body, full_body};
 use crate::edge::visitor_session;
+use crate::farm_state::FarmState;
 use crate::flush::propagation::FLUSH_EVENTS_HEADER;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::DispatcherCounter;
-use crate::request::decision::{RequestAction, decide_request_among, decide_source, is_flush};
+use crate::request::decision::{RequestAction, decide_in_farm, decide_source, is_flush};
 use crate::request::exchange::RequestExchange;
-use crate::request::farm_selection::FarmMatch;
+use crate::request::farm_selection::{FarmMatch, select_farm};
 use crate::request::host_routing::{ProxyTarget, RouteOutcome};
 use crate::request::rate_limit::check_rate_limit;
 use crate::request::traffic_share;
@@ -149,7 +151,7 @@ impl DispatcherState {
         self.catch_up_gate.wait_until_open().await;
         // A flush names pages as farms see them, so rules for visitors' URLs do not apply.
         if is_flush(&view) {
-            return self.answer_in_farm(&view, body, limit).await;
+            return self.answer_flush(&view, body, limit).await;
         }
         if let Some(response) =
             check_rate_limit(&self.parts.request_gate, &self.parts.metrics, view.client)
@@ -188,6 +190,24 @@ impl DispatcherState {
         response
     }
 
+    /// Carries out a flush in its farm, whatever the farm's filter says: flush farms deny everything there, and
+    /// `/allowedClients` decides.
+    async fn answer_flush(
+        self: &Arc<Self>,
+        view: &RequestView,
+        body: Incoming,
+        limit: u64,
+    ) -> DispatcherResponse {
+        let started = Instant::now();
+        let Some((farm, farm_match)) = self.select_farm(view, self.visitor_lot(view)) else {
+            return own_response(StatusCode::NOT_FOUND);
+        };
+        let mut exchange = self.begin_exchange(farm, farm_match, view);
+        let mut response = self.flushes.answer_flush(&mut exchange, body, limit).await;
+        self.record_response(&exchange, &mut response, started);
+        response
+    }
+
     async fn answer_in_farm(
         self: &Arc<Self>,
         view: &RequestView,
@@ -195,40 +215,16 @@ impl DispatcherState {
         limit: u64,
     ) -> DispatcherResponse {
         let started = Instant::now();
-        let lot = self.parts.has_shares.then(|| self.shares.visitor_lot(view));
-        let admits = |farm: &FarmConfig| {
-            lot.is_none_or(|(lot, _)| self.shares.admits_visitor(farm, view, lot))
-        };
-        let Some(decision) = decide_request_among(&self.config, view, admits) else {
+        let lot = self.visitor_lot(view);
+        let Some((farm, farm_match)) = self.select_farm(view, lot) else {
             return own_response(StatusCode::NOT_FOUND);
         };
-        // Reading a session is file I/O, so only farms that use sessions do it.
-        if let Some(sessions) = &decision.farm.session_management
-            && view.session == VisitorSession::Absent
-        {
-            let session =
-                visitor_session::find_session(sessions, view, self.parts.runtime.clock.now());
-            if session != VisitorSession::Absent {
-                let view = RequestView { session, ..view.clone() };
-                return Box::pin(self.answer_in_farm(&view, body, limit)).await;
-            }
-        }
-        let state = self.parts.farms.iter().find(|state| Arc::ptr_eq(&state.config, decision.farm));
-        let Some(state) = state else {
-            return own_response(StatusCode::NOT_FOUND);
-        };
-        let mut exchange = RequestExchange::new(state, view);
-        exchange.is_visitor_request = true;
-        if decision.farm_match == FarmMatch::Default {
-            let (host, name) = (&view.host, &state.config.name);
-            let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
-            self.parts.runtime.write_log(LogLevel::Warn, || warning.clone());
-            exchange.warning = Some(warning);
-        }
-        let action = self.allow_vanity_url(decision.action, &exchange);
+        let view = &*self.with_session(farm, view);
+        let mut exchange = self.begin_exchange(farm, farm_match, view);
+        let action = self.allow_vanity_url(decide_in_farm(&farm.config, view), &exchange);
         // A sibling needs neither error documents nor parts specific to a visitor.
-        let is_page = !matches!(action, RequestAction::Flush | RequestAction::Purge)
-            && !view.headers.contains_key(SIBLING_HEADER);
+        let is_page =
+            !matches!(action, RequestAction::Purge) && !view.headers.contains_key(SIBLING_HEADER);
         let mut response = self.perform_action(action, &mut exchange, body, limit).await;
         self.record_session(&exchange, response.status());
         if is_page {
@@ -239,6 +235,59 @@ impl DispatcherState {
         }
         self.record_response(&exchange, &mut response, started);
         response
+    }
+
+    /// Returns the lot that selects among farms with shares of the visitors, and whether it is new; `None` if no farm
+    /// has a share.
+    fn visitor_lot(&self, view: &RequestView) -> Option<(u32, bool)> {
+        self.parts.has_shares.then(|| self.shares.visitor_lot(view))
+    }
+
+    /// Selects the farm of a request.
+    fn select_farm(
+        &self,
+        view: &RequestView,
+        lot: Option<(u32, bool)>,
+    ) -> Option<(&Arc<FarmState>, FarmMatch)> {
+        let admits = |farm: &FarmConfig| {
+            lot.is_none_or(|(lot, _)| self.shares.admits_visitor(farm, view, lot))
+        };
+        let (config, farm_match) = select_farm(&self.config, view, admits)?;
+        let farm = self.parts.farms.iter().find(|farm| Arc::ptr_eq(&farm.config, config))?;
+        Some((farm, farm_match))
+    }
+
+    /// Returns the request with the session of its visitor. Reading a session is file I/O, so only farms that use
+    /// sessions do it.
+    fn with_session<'a>(&self, farm: &FarmState, view: &'a RequestView) -> Cow<'a, RequestView> {
+        if let Some(sessions) = &farm.config.session_management
+            && view.session == VisitorSession::Absent
+        {
+            let now = self.parts.runtime.clock.now();
+            let session = visitor_session::find_session(sessions, view, now);
+            if session != VisitorSession::Absent {
+                return Cow::Owned(RequestView { session, ..view.clone() });
+            }
+        }
+        Cow::Borrowed(view)
+    }
+
+    /// Begins a request in its farm, with a warning if no farm matches its host.
+    fn begin_exchange<'a>(
+        &self,
+        farm: &'a Arc<FarmState>,
+        farm_match: FarmMatch,
+        view: &'a RequestView,
+    ) -> RequestExchange<'a> {
+        let mut exchange = RequestExchange::new(farm, view);
+        exchange.is_visitor_request = true;
+        if farm_match == FarmMatch::Default {
+            let (host, name) = (&view.host, &farm.config.name);
+            let warning = format!("No farm matches host '{host}', selected last farm '{name}'");
+            self.parts.runtime.write_log(LogLevel::Warn, || warning.clone());
+            exchange.warning = Some(warning);
+        }
+        exchange
     }
 
     /// Replaces an error by its error document, and fills the includes of a response.
@@ -317,7 +366,6 @@ impl DispatcherState {
         let (view, farm) = (exchange.view, exchange.farm);
         self.log_query_effect(&action, exchange);
         match action {
-            RequestAction::Flush => self.flushes.answer_flush(exchange, body, limit).await,
             RequestAction::Purge => self.flushes.answer_purge(exchange).await,
             RequestAction::Refuse(_) | RequestAction::RefuseReserved => {
                 self.parts.metrics.increment(DispatcherCounter::Refused);

@@ -173,7 +173,7 @@ fn summarize_decision(
     };
     let farm = decision.farm;
     let outcome = match &decision.action {
-        RequestAction::Flush | RequestAction::Purge => "a flush".to_owned(),
+        RequestAction::Purge => "a flush".to_owned(),
         RequestAction::RefuseReserved => "refused as a file reserved for the cache".to_owned(),
         RequestAction::Refuse(_) if farm.vanity_urls.is_some() => {
             "refused unless it is a vanity URL".to_owned()
