@@ -54,6 +54,7 @@ use crate::page_cache::PageCache;
 use crate::request::https_redirect::HttpsRedirectSettings;
 use crate::request::traffic_share::has_shares;
 use crate::request::vanity_list::VanityList;
+use crate::request_pipeline::visitor_service;
 use crate::upstream::Upstream;
 use crate::upstream::page_fetch::PageFetcher;
 use crate::upstream::page_include::IncludeFiller;
@@ -182,10 +183,7 @@ impl Dispatcher {
             self.current_state().parts.listener_ports.add(address.port(), front.tls.is_some());
         }
         let dispatcher = self.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let inner = dispatcher.current_state();
-            async move { Ok::<_, Infallible>(inner.answer_logged(request).await) }
-        });
+        let service = visitor_service(move || dispatcher.current_state());
         let front = ListenerOptions { fast_path: Some(self.fast_path()), ..front };
         let served = tympan_web::listen::serve_listener(listener, service, front, shutdown).await;
         if is_first {

@@ -7,12 +7,14 @@
 //! `edge::response_plan`), the fetching of pages (`upstream::page_fetch`).
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use tower::{Service, service_fn};
 use tympan_web::access_log;
 use tympan_web::body_limit::BodyLimit;
 use tympan_web::forwarded_client::forwarded_client_address;
@@ -53,11 +55,21 @@ use crate::upstream::page_include::has_includes;
 use crate::upstream::sibling_copy::SIBLING_HEADER;
 use crate::upstream::{UpstreamFailure, VisitorBody};
 
+/// Returns the service for the requests of visitors. A request uses the state that is current at its beginning.
+pub(crate) fn visitor_service(
+    current_state: impl Fn() -> Arc<DispatcherState> + Clone + Send + 'static,
+) -> impl Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static {
+    service_fn(move |request: Request<Incoming>| {
+        let state = current_state();
+        async move { Ok(state.answer_logged(request).await) }
+    })
+}
+
 impl DispatcherState {
-    pub(crate) async fn answer_logged(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-    ) -> Response<ResponseBody> {
+    async fn answer_logged(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
         let Some(log) = &self.parts.runtime.access_log else {
             return self.answer_from_memory_or_forward(request).await;
         };
