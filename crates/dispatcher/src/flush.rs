@@ -52,8 +52,7 @@ use crate::flush::handle::{candidate_paths, flush_names_file};
 use crate::flush::hot_page::HotPageFinder;
 use crate::flush::propagation::recording::FlushRecorder;
 use crate::flush::propagation::{EventLogError, FlushEvent};
-use crate::flush::refetch::{PageRefetcher, parse_refetch_target};
-use crate::flush::visit_address::ListenerPorts;
+use crate::flush::refetch::PageRefetcher;
 use crate::observe::log::LogLevel;
 use crate::observe::metrics::{DispatcherCounter, DispatcherMetrics};
 use crate::request::exchange::RequestExchange;
@@ -89,7 +88,6 @@ pub(crate) struct FlushService {
     fetch_coalescer: Arc<FetchCoalescer>,
     response_memory: Arc<ResponseMemory>,
     metrics: Arc<DispatcherMetrics>,
-    listener_ports: Arc<ListenerPorts>,
 }
 
 impl FlushService {
@@ -108,7 +106,6 @@ impl FlushService {
             fetch_coalescer: Arc::clone(&parts.fetch_coalescer),
             response_memory: Arc::clone(&parts.response_memory),
             metrics: Arc::clone(&parts.metrics),
-            listener_ports: Arc::clone(&parts.listener_ports),
         }
     }
 
@@ -358,7 +355,9 @@ impl FlushService {
         if let (Some(root), Some(cache)) = (&farm.docroot, &farm.config.cache) {
             let hot = self.hot_pages.hot_deleted_pages(farm, cache, &message);
             message.refetch.extend(hot);
-            let listed = self.refetch_files(farm, &message);
+            let mut refetch_targets = self.refetcher.parse_targets(farm, &message.refetch);
+            let listed: BTreeSet<PathBuf> =
+                refetch_targets.iter().map(|target| target.file.clone()).collect();
             let handles = candidate_paths(&message.handle);
             let mut variants = variant_handles_of(cache, &listed);
             if !cache.key_params.rules.is_empty() {
@@ -376,23 +375,16 @@ impl FlushService {
             let announced = farm.refetch_queue.announce_files(flush.refetch_files.clone());
             self.overtake_fetches(farm, &flush);
             let applied = self.batcher.apply_batched(farm, Arc::clone(root), flush).await;
-            message.refetch.extend(self.hot_pages.hot_stale_pages(farm, cache, &message));
-            self.refetcher.queue_refetches(farm, &message);
+            let stale = self.hot_pages.hot_stale_pages(farm, cache, &message);
+            refetch_targets.extend(self.refetcher.parse_targets(farm, &stale));
+            message.refetch.extend(stale);
+            self.refetcher.queue_refetches(farm, refetch_targets, message.sequence);
             drop(announced);
             applied?;
         }
         let cache = farm.config.cache.as_ref();
         let program = cache.and_then(|cache| cache.invalidate_handler.as_ref());
         Ok(program.and_then(|program| farm.handlers.queue_call(program, &message)))
-    }
-
-    fn refetch_files(&self, farm: &FarmState, message: &FlushMessage) -> BTreeSet<PathBuf> {
-        message
-            .refetch
-            .iter()
-            .filter_map(|uri| parse_refetch_target(farm, uri, &self.listener_ports))
-            .map(|(_, file)| file)
-            .collect()
     }
 
     /// Prevents fetches that began before the flush from storing the files it names.
