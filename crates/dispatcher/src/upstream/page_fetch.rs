@@ -253,8 +253,8 @@ impl FetchTask {
         let (fetched, length) = (copy.fetch_time, Some(copy.body.len() as u64));
         let head =
             StorableHead { headers, fetched_at: fetched, render: copy.sibling.clone(), length };
-        let placement = CacheFilePlacement {
-            file: self.fetch.file.clone(),
+        let new_file = NewCacheFile {
+            destination: self.fetch.file.clone(),
             fetched_at: fetched,
             headers: copy.headers,
             expires_at: copy.expiry,
@@ -264,12 +264,12 @@ impl FetchTask {
         let work = move || {
             let stored = ticket.store_unless_flushed(|| {
                 let root = storing.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?;
-                if is_flushed_since(root, &storing.config, (&placement.file, fetched)) {
+                if is_flushed_since(root, &storing.config, (&new_file.destination, fetched)) {
                     return Err(NotCacheableReason::Flushed);
                 }
                 let mut temporary = begin_temporary_file(&storing)?;
                 temporary.write(&body).map_err(unwritable_reason)?;
-                placement.commit_file(&storing, temporary)
+                commit_new_file(&storing, &new_file, temporary)
             });
             (ticket, stored)
         };
@@ -333,18 +333,18 @@ impl FetchTask {
         clean_response_headers(&mut headers);
         let head =
             StorableHead { headers, fetched_at: fetched, render: response.render, length: None };
-        let placement = self.file_placement(&head);
-        if revalidation.loses_expiry(placement.expires_at) {
+        let new_file = self.new_cache_file(&head);
+        if revalidation.loses_expiry(new_file.expires_at) {
             return Some(ticket);
         }
         let (farm, stamp) = (Arc::clone(&self.farm), revalidation.file_stamp);
         let work = move || {
             let renewed =
-                rewrite_copy(&farm, &placement.file, stamp).and_then(|(temporary, body)| {
+                rewrite_copy(&farm, &new_file.destination, stamp).and_then(|(temporary, body)| {
                     ticket.store_unless_flushed(|| {
                         // Removal of the file by other means than flushes counts as well.
-                        find_unchanged_copy(&farm, &placement.file, stamp)?;
-                        placement.commit_file(&farm, temporary)
+                        find_unchanged_copy(&farm, &new_file.destination, stamp)?;
+                        commit_new_file(&farm, &new_file, temporary)
                     })?;
                     Ok(body)
                 });
@@ -580,14 +580,14 @@ impl FetchTask {
         if bytes.is_empty() {
             return (Some(ticket), Err(NotCacheableReason::EmptyBody));
         }
-        let placement = self.file_placement(head);
+        let new_file = self.new_cache_file(head);
         let farm = Arc::clone(&self.farm);
         let size = bytes.len() as u64;
         let work = move || {
             let stored = ticket.store_unless_flushed(|| {
                 let mut temporary = begin_temporary_file(&farm)?;
                 temporary.write(&bytes).map_err(unwritable_reason)?;
-                placement.commit_file(&farm, temporary)
+                commit_new_file(&farm, &new_file, temporary)
             });
             (ticket, stored)
         };
@@ -696,9 +696,10 @@ impl FetchTask {
             progress.send_replace(FileWriteProgress::Written(written));
         }
         progress.send_replace(FileWriteProgress::Complete(written));
-        let placement = self.file_placement(head);
+        let new_file = self.new_cache_file(head);
         let farm = Arc::clone(&self.farm);
-        let work = move || ticket.store_unless_flushed(|| placement.commit_file(&farm, temporary));
+        let work =
+            move || ticket.store_unless_flushed(|| commit_new_file(&farm, &new_file, temporary));
         let stored = tokio::task::spawn_blocking(work).await;
         let stored = stored.unwrap_or(Err(NotCacheableReason::Unwritable));
         self.record_store_result(stored, written);
@@ -737,11 +738,11 @@ impl FetchTask {
         }
     }
 
-    fn file_placement(&self, head: &StorableHead) -> CacheFilePlacement {
+    fn new_cache_file(&self, head: &StorableHead) -> NewCacheFile {
         let cache = self.farm.config.cache.as_ref();
         let has_ttl = cache.is_some_and(|cache| cache.enable_ttl);
-        CacheFilePlacement {
-            file: self.fetch.file.clone(),
+        NewCacheFile {
+            destination: self.fetch.file.clone(),
             fetched_at: head.fetched_at,
             headers: self.stored_headers(&head.headers),
             expires_at: if has_ttl {
@@ -850,49 +851,33 @@ struct GrowingFileWriter {
     progress: watch::Sender<FileWriteProgress>,
 }
 
-/// The data needed to put a file into place.
-struct CacheFilePlacement {
-    file: PathBuf,
-    fetched_at: SystemTime,
-    headers: HeaderMap,
-    expires_at: Option<SystemTime>,
-    mode: u32,
-}
-
-impl CacheFilePlacement {
-    fn commit_file(
-        self,
-        farm: &FarmState,
-        temporary: TemporaryCacheFile,
-    ) -> Result<(), NotCacheableReason> {
-        let keys = surrogate_keys(&self.headers, &STORED_KEYS_HEADER);
-        let tags = farm.docroot.as_ref().map(|root| &root.surrogate_keys);
-        if tags.is_some_and(|tags| tags.is_flushed(&keys, self.fetched_at)) {
-            return Err(NotCacheableReason::Flushed);
-        }
-        let new = NewCacheFile {
-            destination: &self.file,
-            fetched_at: self.fetched_at,
-            headers: self.headers,
-            expires_at: self.expires_at,
-            mode: self.mode,
-        };
-        if let Some(root) = &farm.docroot
-            && let Err(error) = root.docroot_for_reading().move_old_folder_away(&self.file)
-        {
-            tracing::warn!(file = %farm.absolute_path(&self.file).display(), reason = %error,
-                "cannot move away a folder of an earlier version at the path of a page");
-        }
-        temporary.commit_file(&new).map_err(|error| match error.kind() {
-            std::io::ErrorKind::IsADirectory => NotCacheableReason::TargetIsDirectory,
-            std::io::ErrorKind::NotADirectory => NotCacheableReason::ParentIsFile,
-            _ => unwritable_reason(error),
-        })?;
-        if let Some(tags) = tags {
-            tags.record_keys(&self.file, &keys);
-        }
-        Ok(())
+/// Puts a file into place, unless one of its keys was flushed since it was fetched.
+fn commit_new_file(
+    farm: &FarmState,
+    new_file: &NewCacheFile,
+    temporary: TemporaryCacheFile,
+) -> Result<(), NotCacheableReason> {
+    let keys = surrogate_keys(&new_file.headers, &STORED_KEYS_HEADER);
+    let tags = farm.docroot.as_ref().map(|root| &root.surrogate_keys);
+    if tags.is_some_and(|tags| tags.is_flushed(&keys, new_file.fetched_at)) {
+        return Err(NotCacheableReason::Flushed);
     }
+    let destination = &new_file.destination;
+    if let Some(root) = &farm.docroot
+        && let Err(error) = root.docroot_for_reading().move_old_folder_away(destination)
+    {
+        tracing::warn!(file = %farm.absolute_path(destination).display(), reason = %error,
+            "cannot move away a folder of an earlier version at the path of a page");
+    }
+    temporary.commit_file(new_file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::IsADirectory => NotCacheableReason::TargetIsDirectory,
+        std::io::ErrorKind::NotADirectory => NotCacheableReason::ParentIsFile,
+        _ => unwritable_reason(error),
+    })?;
+    if let Some(tags) = tags {
+        tags.record_keys(destination, &keys);
+    }
+    Ok(())
 }
 
 /// Returns the copy at `file` if it is still the one that was revalidated.

@@ -190,7 +190,7 @@ mod tests {
         let file = Path::new("a.html");
         let (fetched, expires) = (at(100), Some(at(200)));
         let new = NewCacheFile {
-            destination: file,
+            destination: file.to_owned(),
             fetched_at: fetched,
             headers: stored.clone(),
             expires_at: expires,
