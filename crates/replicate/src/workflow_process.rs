@@ -62,8 +62,8 @@ impl ReplicateProcess {
         };
         let viewer = Viewer::from_name(&step.effective_user);
         require_replicate_permission(&snapshot.as_viewer(&viewer), &request)?;
-        let done = self.replicator.replicate(vec![request], SystemTime::now());
-        self.runtime.block_on(done).map(|_| ())
+        let replication = self.replicator.replicate(viewer, vec![request], SystemTime::now());
+        self.runtime.block_on(replication).map(|_| ())
     }
 }
 

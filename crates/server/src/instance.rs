@@ -369,10 +369,11 @@ impl Instance {
         identity.inspect_err(|failure| self.metrics.count_failed_login(failure))
     }
 
-    /// Carries out replication requests; they are recorded in content on the pool of requests. The operation completes
+    /// Carries out replication requests of a viewer; they are recorded in content on the pool of requests. The operation completes
     /// even if the client disconnects.
     pub(crate) async fn replicate(
         self: &Arc<Self>,
+        viewer: Viewer,
         requests: Vec<ReplicationRequest>,
     ) -> Result<()> {
         let instance = Arc::clone(self);
@@ -380,7 +381,7 @@ impl Instance {
             let run_recording =
                 |recording: RequestRecording| instance.run_work(move |_| Ok(recording()?));
             let (replicator, now) = (&instance.replicator, SystemTime::now());
-            replicator.replicate_in(requests, now, run_recording).await
+            replicator.replicate_in(viewer, requests, now, run_recording).await
         });
         replication.await??;
         increment(&self.metrics.activations);

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::warn;
-use tympan_content::{ChunkId, Repository};
+use tympan_content::{ChunkId, Repository, Viewer};
 use tympan_jobs::{JobQueues, JobWorker, QueueSet};
 use tympan_web::client::{ClientOptions, HttpClient};
 
@@ -27,7 +27,7 @@ use crate::flushing::flush::test_flush;
 use crate::flushing::flush_number::FlushNumberAllocator;
 use crate::home_pair::HomePairs;
 use crate::request::replication_request::{
-    ActivationVersioning, ReplicationRequest, mark_replicated_with_versioning,
+    ActivationVersioning, ReplicationRequest, mark_if_permitted,
 };
 use crate::request::request_job::store_request_jobs;
 use crate::{Error, Result};
@@ -127,13 +127,18 @@ impl Replicator {
     /// Carries out requests: stores their jobs, records them in content, and releases them to the agents. Nothing is
     /// left incomplete when the process ends. Returns the root to send from.
     ///
+    /// `viewer` needs the permission for all of them in the state in which they are recorded, even if it had the
+    /// permission when the caller checked it: this may wait for other requests and for `run_recording`.
+    ///
     /// `run_recording` runs the recording, which blocks. It is called after the jobs are stored; if it fails, they are
     /// discarded.
     ///
     /// # Errors
-    /// As [`store_request_jobs`], [`mark_replicated_with_versioning`] and `run_recording`.
+    /// As [`store_request_jobs`], [`require_replicate_permission`](crate::require_replicate_permission),
+    /// [`mark_replicated`](crate::mark_replicated) and `run_recording`.
     pub async fn replicate_in<E, F>(
         &self,
+        viewer: Viewer,
         requests: Vec<ReplicationRequest>,
         now: SystemTime,
         run_recording: impl FnOnce(RequestRecording) -> F,
@@ -145,10 +150,10 @@ impl Replicator {
         let turn = self.lock_requests().await;
         let (repository, queues) = (self.repository().clone(), self.queues());
         let request_jobs = store_request_jobs(&repository, queues, &requests, now).await?;
-        let immediate_requests = request_jobs.immediate_requests(requests);
-        let versioning = self.versioning();
+        let immediate_requests = request_jobs.immediate_requests(&requests);
+        let options = (self.versioning(), now);
         let recording: RequestRecording = Box::new(move || {
-            mark_replicated_with_versioning(&repository, &immediate_requests, versioning, now)
+            mark_if_permitted(&repository, &viewer, &requests, &immediate_requests, options)
         });
         let root = match run_recording(recording).await {
             Ok(root) => root,
@@ -166,14 +171,16 @@ impl Replicator {
     /// Carries out requests as [`Self::replicate_in`], and records them on any thread that may block.
     ///
     /// # Errors
-    /// As [`store_request_jobs`] and [`mark_replicated_with_versioning`].
+    /// As [`store_request_jobs`], [`require_replicate_permission`](crate::require_replicate_permission) and
+    /// [`mark_replicated`](crate::mark_replicated).
     pub async fn replicate(
         &self,
+        viewer: Viewer,
         requests: Vec<ReplicationRequest>,
         now: SystemTime,
     ) -> Result<ChunkId> {
         let run_recording = async |recording: RequestRecording| run_blocking(recording).await?;
-        self.replicate_in(requests, now, run_recording).await
+        self.replicate_in(viewer, requests, now, run_recording).await
     }
 
     /// Sets the name for this publisher's flushes, which must be stable across restarts. Dispatchers count flushes by

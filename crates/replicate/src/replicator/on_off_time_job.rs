@@ -179,15 +179,19 @@ impl OnOffTimeHandler {
             user: job.user.clone(),
         };
         let viewer = Viewer::from_name(&job.user);
-        match require_replicate_permission(&snapshot.as_viewer(&viewer), &request) {
+        let replicated = require_replicate_permission(&snapshot.as_viewer(&viewer), &request)
+            .and_then(|()| {
+                let requests = vec![request];
+                let replication = self.replicator.replicate(viewer, requests, SystemTime::now());
+                self.runtime.block_on(replication)
+            });
+        match replicated {
             Err(Error::Content(tympan_content::Error::AccessDenied { path, .. })) => {
                 debug!(path = %path, user = job.user, "the user who set a time may not replicate");
-                return Ok(());
+                Ok(())
             }
-            permitted => permitted?,
+            replicated => replicated.map(|_| ()),
         }
-        let done = self.replicator.replicate(vec![request], SystemTime::now());
-        self.runtime.block_on(done).map(|_| ())
     }
 }
 

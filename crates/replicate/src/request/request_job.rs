@@ -103,10 +103,10 @@ fn is_agent_for_request(agent: &ReplicationAgent, request: &ReplicationRequest) 
 impl ReplicationRequestJobs {
     /// Returns the requests that are recorded in content at once; the others are recorded part by part.
     #[must_use]
-    pub fn immediate_requests(&self, requests: Vec<ReplicationRequest>) -> Vec<ReplicationRequest> {
-        let requests = requests.into_iter().enumerate();
+    pub fn immediate_requests(&self, requests: &[ReplicationRequest]) -> Vec<ReplicationRequest> {
+        let requests = requests.iter().enumerate();
         let at_once = requests.filter(|(number, _)| !self.partwise_requests.contains(number));
-        at_once.map(|(_, request)| request).collect()
+        at_once.map(|(_, request)| request.clone()).collect()
     }
 
     /// Releases the jobs to the agents, to be sent from the state created since.

@@ -10,13 +10,15 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tympan_content::{
     ChunkId, NodePath, Property, Repository, Snapshot, Subtree, SubtreeScope, Value, ValueType,
+    Viewer,
 };
 use tympan_jobs::{
     JOB_MIGRATIONS, JobFilter, JobQueues, JobState, JobWorker, JobWorkerOptions, QueueConfig,
 };
 use tympan_replicate::{
     AffectedUrlResolver, AffectedUrlSet, HomePairs, ReplicationAction, ReplicationRequest,
-    Replicator, agent_topic, read_agents, store_request_jobs,
+    ReplicationStatus, Replicator, RequestRecording, agent_topic, read_agents,
+    require_replicate_permission, stamped_status, store_request_jobs,
 };
 use tympan_testkit::StateDatabase;
 
@@ -582,9 +584,15 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     };
     let sender = replicator("author", &repository, &queues);
     let now = SystemTime::now();
-    sender.replicate(vec![wish("/content/en/a", SubtreeScope::Document)], now).await.unwrap();
+    sender
+        .replicate(Viewer::system(), vec![wish("/content/en/a", SubtreeScope::Document)], now)
+        .await
+        .unwrap();
     assert_eq!((count("en").await, count("de").await), (1, 0));
-    sender.replicate(vec![wish("/content", SubtreeScope::Subtree)], now).await.unwrap();
+    sender
+        .replicate(Viewer::system(), vec![wish("/content", SubtreeScope::Subtree)], now)
+        .await
+        .unwrap();
     assert_eq!((count("en").await, count("de").await), (2, 1), "a part of it is for each");
     put(&repository, "/content/fr", page("fr", "fr"));
     let other = [wish("/content/fr", SubtreeScope::Document)];
@@ -596,6 +604,42 @@ async fn an_agent_takes_its_paths_and_is_paused_and_cleared() {
     sender.pause_agent("de", "ann", now).await.unwrap();
     assert_eq!(queues.paused_queues().await.unwrap(), [sender.queue_name_of("de")]);
     assert!(sender.resume_agent("de").await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_that_are_withdrawn_while_a_request_waits_count() {
+    let (dir, repository) = (tempfile::tempdir().unwrap(), Repository::in_memory().unwrap());
+    let (queues, now) = (queues(&dir).await, SystemTime::now());
+    let target = Property::text("http://127.0.0.1:9/");
+    put_agent(&repository, "author", "one", &[("transportUri", target)]);
+    put(&repository, "/content/a", page("a", "x"));
+    repository.install_initial_policies(now).unwrap();
+    let mut session = repository.session("system").unwrap();
+    session.accounts().add_user("eve", "x").unwrap();
+    session.accounts().add_member("content-authors", "eve").unwrap();
+    session.commit("let eve replicate", now).unwrap();
+    let (viewer, user) = (Viewer::of_user(Some("eve")), "eve".to_owned());
+    let (action, depth) = (ReplicationAction::Activate, SubtreeScope::Document);
+    let request = ReplicationRequest { action, path: path("/content/a"), depth, user };
+    let visible = repository.snapshot().unwrap().as_viewer(&viewer);
+    require_replicate_permission(&visible, &request).unwrap();
+    let content = repository.clone();
+    let withdraw_and_record = async move |recording: RequestRecording| {
+        let privileges = Property::parse_list(ValueType::Name, ["crx:replicate"]).unwrap();
+        let entry = Subtree::new("deny", "rep:DenyACE")
+            .with_property("rep:principalName", "eve")
+            .with_property("rep:privileges", privileges);
+        let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
+        put(&content, "/content/a/rep:policy", policy);
+        recording()
+    };
+    let sender = replicator("author", &repository, &queues);
+    let refused = sender.replicate_in(viewer, vec![request], now, withdraw_and_record).await;
+    let refused: tympan_replicate::Error = refused.unwrap_err();
+    assert!(refused.to_string().contains("crx:replicate"), "{refused}");
+    assert_eq!(queues.statistics().count_jobs(&agent_topic("author", "one")).await.unwrap(), 0);
+    let node = repository.snapshot().unwrap().node(&path("/content/a")).unwrap().unwrap();
+    assert_eq!(stamped_status(&node), ReplicationStatus::Never);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::Handle;
-use tympan_content::{JcrDate, Property, Repository, Subtree, SubtreeScope, Value, ValueType};
+use tympan_content::{
+    JcrDate, Property, Repository, Subtree, SubtreeScope, Value, ValueType, Viewer,
+};
 use tympan_jobs::{JobContext, JobFilter, JobHandler, JobOutcome, JobQueues};
 use tympan_replicate::{
     OnOffTimeFollower, OnOffTimeHandler, ReplicationAction, ReplicationRequest, Replicator,
@@ -52,7 +54,7 @@ impl Author {
         let wish =
             ReplicationRequest { action, path: path(at), depth: SubtreeScope::Document, user };
         let now = SystemTime::now();
-        self.replicator.replicate(vec![wish], now).await.unwrap();
+        self.replicator.replicate(Viewer::system(), vec![wish], now).await.unwrap();
     }
 
     /// Returns how many jobs the publisher's agent has.

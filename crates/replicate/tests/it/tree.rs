@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
-use tympan_content::{JcrDate, NodePath, Property, Subtree, SubtreeScope, Value};
+use tympan_content::{JcrDate, NodePath, Property, Subtree, SubtreeScope, Value, Viewer};
 use tympan_jobs::{Job, JobState, NewJob};
 use tympan_replicate::{
     MAX_PART_DOCUMENTS, ReplicationAction, ReplicationRequest, ReplicationStatus, TREE_TOPIC,
@@ -30,7 +30,7 @@ async fn author_with_tree(dir: &tempfile::TempDir) -> Author {
 
 async fn wish(author: &Author, action: ReplicationAction, at: &str, depth: SubtreeScope) {
     let wish = ReplicationRequest { action, path: path(at), depth, user: "ann".to_owned() };
-    author.sender.replicate(vec![wish], SystemTime::now()).await.unwrap();
+    author.sender.replicate(Viewer::system(), vec![wish], SystemTime::now()).await.unwrap();
 }
 
 async fn queued(author: &Author) -> Vec<Job> {
@@ -115,7 +115,7 @@ async fn a_tree_is_sent_as_it_was_wished_but_for_what_was_said_since() {
     ] {
         let (path, user) = (path(&page_at(number)), "ann".to_owned());
         let wish = ReplicationRequest { action, path, depth: SubtreeScope::Document, user };
-        author.sender.replicate(vec![wish], later).await.unwrap();
+        author.sender.replicate(Viewer::system(), vec![wish], later).await.unwrap();
     }
     let mut session = author.repository.session("bob").unwrap();
     session.remove_node(&path(&page_at(11))).unwrap();
@@ -143,7 +143,7 @@ async fn a_tree_that_is_taken_away_goes_no_further() {
         depth: SubtreeScope::Document,
         user: "ann".to_owned(),
     };
-    author.sender.replicate(vec![gone], later).await.unwrap();
+    author.sender.replicate(Viewer::system(), vec![gone], later).await.unwrap();
     send_all(&author).await;
     let snapshot = author.publisher.repository.snapshot().unwrap();
     assert!(snapshot.node(&path("/content/tree")).unwrap().is_none());
@@ -189,7 +189,7 @@ async fn wish_later(author: &Author, action: ReplicationAction, at: &str) {
         user: "bob".to_owned(),
     };
     let later = SystemTime::now() + Duration::from_secs(1);
-    author.sender.replicate(vec![wish], later).await.unwrap();
+    author.sender.replicate(Viewer::system(), vec![wish], later).await.unwrap();
 }
 
 fn documents(job: &Job) -> Vec<&str> {
@@ -258,7 +258,7 @@ async fn trees_that_are_large_together_go_in_parts() {
             requests.push(ReplicationRequest { action, path, depth, user: "ann".to_owned() });
         }
     }
-    author.sender.replicate(requests, SystemTime::now()).await.unwrap();
+    author.sender.replicate(Viewer::system(), requests, SystemTime::now()).await.unwrap();
     let trees = author.queues.list_topic(TREE_TOPIC, 10).await.unwrap();
     let trees: Vec<_> = trees.iter().map(|job| job.properties["path"].as_str().unwrap()).collect();
     assert_eq!(trees, ["/content/b", "/content/c"]);

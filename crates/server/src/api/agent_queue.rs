@@ -229,7 +229,7 @@ fn request_replication(call: ApiRequest) -> PendingApiResponse {
         };
         let depth = if deep { SubtreeScope::Subtree } else { SubtreeScope::Document };
         let instance = call.instance.clone();
-        let user = call.user_name().to_owned();
+        let (viewer, user) = (call.viewer.clone(), call.user_name().to_owned());
         let requests = instance.run_work(move |_| {
             let snapshot = call.pin_snapshot()?;
             let mut requests = Vec::new();
@@ -250,7 +250,7 @@ fn request_replication(call: ApiRequest) -> PendingApiResponse {
         });
         let AccompaniedRequests { requests, skipped_companions: left, .. } = requests.await?;
         let paths: Vec<String> = requests.iter().map(|request| request.path.to_string()).collect();
-        instance.replicate(requests).await?;
+        instance.replicate(viewer, requests).await?;
         let left: Vec<&str> = left.iter().map(NodePath::as_str).collect();
         Ok(ApiResponse::json(json!({ "paths": paths, "left": left })))
     })

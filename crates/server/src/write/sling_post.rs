@@ -134,13 +134,14 @@ async fn replicate_targets(
     (path, fields): (String, PostFields),
     viewer: Viewer,
 ) -> Result<PostOutcome> {
+    let requester = viewer.clone();
     let accompanied_requests = instance
         .run_work(move |instance| {
-            replication_requests_of(instance, action, (&path, &fields), &viewer)
+            replication_requests_of(instance, action, (&path, &fields), &requester)
         })
         .await?;
     let outcome = replication_outcome(action, &accompanied_requests);
-    instance.replicate(accompanied_requests.requests).await?;
+    instance.replicate(viewer, accompanied_requests.requests).await?;
     Ok(outcome)
 }
 
