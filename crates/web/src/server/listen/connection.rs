@@ -40,22 +40,22 @@ pub(super) struct UnadmittedConnection<S> {
 }
 
 impl<S> UnadmittedConnection<S> {
-    pub(super) fn admit(self, seated: ConnectionPermit) -> ServedConnection<S> {
+    pub(super) fn admit(self, permit: ConnectionPermit) -> ServedConnection<S> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
             end_signal: ending,
             shutdown_watchers: watchers,
             ..
         } = self;
-        front.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        front.counters.open.fetch_add(1, Ordering::Relaxed);
+        options.counters.accepted.fetch_add(1, Ordering::Relaxed);
+        options.counters.open.fetch_add(1, Ordering::Relaxed);
         ServedConnection {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             end_signal: ending,
             shutdown_watchers: watchers,
         }
@@ -89,14 +89,14 @@ where
         stream: TcpStream,
         refusals: Arc<Semaphore>,
     ) {
-        let seated = tokio::select! {
+        let permit = tokio::select! {
             biased;
-            seated = tokio::time::timeout(MAX_CONNECTION_WAIT, waiting.wait_for_permit()) => seated.ok(),
+            permit = tokio::time::timeout(MAX_CONNECTION_WAIT, waiting.wait_for_permit()) => permit.ok(),
             // This connection was accepted by this process only.
             () = self.listener_options.drain.wait_stopped() => Some(self.connection_limiter.acquire_beyond_limit()),
         };
-        match seated {
-            Some(seated) => Box::pin(self.admit(seated).run_connection(stream)).await,
+        match permit {
+            Some(permit) => Box::pin(self.admit(permit).run_connection(stream)).await,
             None => {
                 self.listener_options.counters.wait_timed_out.fetch_add(1, Ordering::Relaxed);
                 refuse_connection(stream, &self.listener_options, &refusals);

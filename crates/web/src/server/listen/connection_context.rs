@@ -38,15 +38,15 @@ pub(super) struct ConnectionContext {
 impl ConnectionContext {
     pub(super) fn new(
         (peer, handshake): (ConnectionPeer, Option<TlsHandshake>),
-        front: Arc<ListenerOptions>,
-        seated: &ConnectionPermit,
+        options: Arc<ListenerOptions>,
+        permit: &ConnectionPermit,
     ) -> Self {
-        let (limiter, activity) = (Arc::clone(&seated.limiter), Arc::clone(&seated.activity));
+        let (limiter, activity) = (Arc::clone(&permit.limiter), Arc::clone(&permit.activity));
         let requests = AtomicU64::new(0);
         Self {
             peer,
             handshake,
-            listener_options: front,
+            listener_options: options,
             connection_limiter: limiter,
             activity,
             request_count: requests,

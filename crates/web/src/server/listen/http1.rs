@@ -65,20 +65,20 @@ where
     {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             shutdown_watchers: (watcher, _),
             ..
         } = self;
-        let builder = http1_builder(&front.limits);
-        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
-        seated.activity.record_first_wait();
+        let builder = http1_builder(&options.limits);
+        let context = Arc::new(ConnectionContext::new((peer, handshake), options, &permit));
+        permit.activity.record_first_wait();
         let stream = context.lingering_stream(stream);
         let connection =
             builder.serve_connection(TokioIo::new(stream), http1_service(context, service));
         let outcome = watcher.watch(connection).await;
-        drop(seated);
+        drop(permit);
         Ok(outcome?)
     }
 
@@ -89,14 +89,14 @@ where
     ) -> Result<(), ListenBoxError> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             end_signal: ending,
             shutdown_watchers: watchers,
         } = self;
-        let context = Arc::new(ConnectionContext::new((peer, None), front, &seated));
-        let (limits, activity) = (&context.listener_options.limits, &*seated.activity);
+        let context = Arc::new(ConnectionContext::new((peer, None), options, &permit));
+        let (limits, activity) = (&context.listener_options.limits, &*permit.activity);
         activity.record_first_wait();
         let (mut stream, mut unread) =
             (WriteTimeoutStream::new(stream, limits.write_timeout), Vec::new());
@@ -200,17 +200,17 @@ where
     ) -> Result<(), ListenBoxError> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             end_signal: ending,
             shutdown_watchers: watchers,
         } = self;
-        let limits = front.limits.clone();
-        let stopped = front.drain.subscribe_stop();
+        let limits = options.limits.clone();
+        let stopped = options.drain.subscribe_stop();
         let (builder, closing) =
-            (http1_builder(&limits), KeepAlivePolicy::new(stopped, seated.limiter.supply()));
-        let context = Arc::new(ConnectionContext::new((peer, handshake), front, &seated));
+            (http1_builder(&limits), KeepAlivePolicy::new(stopped, permit.limiter.supply()));
+        let context = Arc::new(ConnectionContext::new((peer, handshake), options, &permit));
         let mut current = (wire, Vec::new());
         loop {
             let lent_connection = LentConnection {
@@ -247,7 +247,7 @@ where
                 None => return Ok(()),
             }
             // The fast path tracks its own idle connections.
-            seated.activity.record_active();
+            permit.activity.record_active();
         }
     }
 }

@@ -60,18 +60,18 @@ where
     {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             shutdown_watchers: (_, watcher),
             ..
         } = self;
-        let timeouts = Http2Timeouts::from_limits(&front.limits);
-        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
-        seated.activity.record_first_wait();
+        let timeouts = Http2Timeouts::from_limits(&options.limits);
+        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), options, &permit));
+        permit.activity.record_first_wait();
         let outcome =
             serve_http2_streams(context, service, stream, (Some(watcher), timeouts)).await;
-        drop(seated);
+        drop(permit);
         outcome
     }
 
@@ -84,17 +84,17 @@ where
     ) -> Result<(), ListenBoxError> {
         let Self {
             peer,
-            listener_options: front,
+            listener_options: options,
             service,
-            permit: seated,
+            permit,
             shutdown_watchers: (_, watcher),
             ..
         } = self;
-        let limits = front.limits.clone();
+        let limits = options.limits.clone();
         // HTTP/2 itself tells clients which requests were not handled, so it needs no linger time.
-        let ending = front.drain.subscribe_stop();
-        let closing = KeepAlivePolicy::new(ending.clone(), seated.limiter.supply());
-        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
+        let ending = options.drain.subscribe_stop();
+        let closing = KeepAlivePolicy::new(ending.clone(), permit.limiter.supply());
+        let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), options, &permit));
         let (opening, mut opened) = mpsc::unbounded_channel();
         let http2 = FastPathHttp2 {
             max_streams: limits.max_streams,
