@@ -87,13 +87,13 @@ pub(crate) fn commit_edits(
             return Ok((Cow::Borrowed(edits), ()));
         }
         check_guarded_documents(&base.0, conditions.guarded_keys, head)?;
-        let mut clashes = MergeConflicts::new(&choice);
+        let mut conflicts = MergeConflicts::new(&choice);
         let mut merged = match head.root_id == base.0.root_id {
             true => edits.clone(),
-            false => merge_record_edits(&base.0, edits, head, &mut clashes)?,
+            false => merge_record_edits(&base.0, edits, head, &mut conflicts)?,
         };
-        apply_increments(&mut merged, increments, head, &mut clashes)?;
-        resolved_conflicts(clashes)?;
+        apply_increments(&mut merged, increments, head, &mut conflicts)?;
+        resolved_conflicts(conflicts)?;
         Ok((Cow::Owned(merged), ()))
     })
     .map(|(root, ())| root)
@@ -112,9 +112,9 @@ pub(crate) fn commit_merge(
 ) -> Result<CommitOutcome> {
     // The content of a branch was completed when it was committed there.
     let done = stage_commit(base, change, CommitChecks::Package, also, |head| {
-        let (merged, clashes) = merge_branch_edits(&base.0, edits, head, choice)?;
+        let (merged, conflicts) = merge_branch_edits(&base.0, edits, head, choice)?;
         let changes = document_changes(&merged, head)?;
-        Ok((Cow::Owned(merged), (changes, resolved_conflicts(clashes)?)))
+        Ok((Cow::Owned(merged), (changes, resolved_conflicts(conflicts)?)))
     });
     done.map(|(root, (changes, decided))| CommitOutcome {
         root,
@@ -130,9 +130,9 @@ pub(crate) fn merge_branch_edits<'a>(
     head: &SnapshotView,
     choice: &'a MergeOptions,
 ) -> Result<(RecordEdits, MergeConflicts<'a>)> {
-    let mut clashes = MergeConflicts::new(choice);
-    let merged = merge_record_edits(base, edits, head, &mut clashes)?;
-    Ok((merged, clashes))
+    let mut conflicts = MergeConflicts::new(choice);
+    let merged = merge_record_edits(base, edits, head, &mut conflicts)?;
+    Ok((merged, conflicts))
 }
 
 /// Returns the documents that edits change in a state.
@@ -211,11 +211,11 @@ fn stage_commit<'a, T>(
 ///
 /// # Errors
 /// [`Error::Conflicts`] if any conflict is undecided.
-fn resolved_conflicts(clashes: MergeConflicts<'_>) -> Result<Vec<(MergeConflict, MergeSide)>> {
-    if clashes.unresolved.is_empty() {
-        Ok(clashes.resolved)
+fn resolved_conflicts(conflicts: MergeConflicts<'_>) -> Result<Vec<(MergeConflict, MergeSide)>> {
+    if conflicts.unresolved.is_empty() {
+        Ok(conflicts.resolved)
     } else {
-        Err(Error::Conflicts(clashes.unresolved))
+        Err(Error::Conflicts(conflicts.unresolved))
     }
 }
 

@@ -251,9 +251,9 @@ impl Repository {
     pub fn preview_merge(&self, name: &str, choice: &MergeOptions) -> Result<MergeOutcome> {
         let launch = self.collect_branch_changes(name, choice)?;
         let head = self.snapshot()?;
-        let (edits, clashes) =
+        let (edits, merge_conflicts) =
             commit::merge_branch_edits(&launch.snapshot_before.0, &launch.edits, &head.0, choice)?;
-        let MergeConflicts { unresolved: mut conflicts, resolved: decided, .. } = clashes;
+        let MergeConflicts { unresolved: mut conflicts, resolved: decided, .. } = merge_conflicts;
         attribute_conflicts(&self.0, launch.snapshot_before.root_id(), &mut conflicts);
         let changes = commit::document_changes(&edits, &head.0)?;
         Ok(MergeOutcome {

@@ -36,7 +36,7 @@ pub(crate) fn resolve_diverged_moves(
     edits: &RecordEdits,
     head: &SnapshotView,
     merged: &mut RecordEdits,
-    clashes: &mut MergeConflicts<'_>,
+    conflicts: &mut MergeConflicts<'_>,
 ) -> Result<()> {
     let sides = MergeStates::new(base, edits, head);
     let mut settled: Vec<DivergedMove> = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn resolve_diverged_moves(
             if settled.iter().any(is_known) {
                 continue;
             }
-            match clashes.resolve(apart.to_conflict()) {
+            match conflicts.resolve(apart.to_conflict()) {
                 MergeSide::Ours => sides.remove_their_node(&apart.their_path, merged)?,
                 MergeSide::Theirs => sides.remove_our_node(&apart.our_path, merged)?,
             }

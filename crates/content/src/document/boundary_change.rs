@@ -86,7 +86,7 @@ impl<'a> BoundaryChanges<'a> {
         self,
         edits: &RecordEdits,
         merged: &mut RecordEdits,
-        clashes: &mut MergeConflicts<'_>,
+        conflicts: &mut MergeConflicts<'_>,
     ) -> Result<()> {
         if self.changed_paths.is_empty() {
             return Ok(());
@@ -112,7 +112,7 @@ impl<'a> BoundaryChanges<'a> {
         for (path, kind) in lost {
             let is_ours = kind == ConflictKind::RemoveChangedNode;
             let removed_by = if is_ours { MergeSide::Ours } else { MergeSide::Theirs };
-            if clashes.resolve(MergeConflict::for_node(&path, kind)) == removed_by {
+            if conflicts.resolve(MergeConflict::for_node(&path, kind)) == removed_by {
                 self.remove_node(&path, merged)?;
             }
         }

@@ -190,7 +190,7 @@ impl VersionEditor<'_> {
         path: &NodePath,
         version: &str,
         label: &str,
-        clash: LabelConflictPolicy,
+        label_conflict: LabelConflictPolicy,
     ) -> Result<()> {
         check_item_name(label)?;
         let refused = |reason| Error::InvalidEdit { action: "label", path: path.clone(), reason };
@@ -207,7 +207,7 @@ impl VersionEditor<'_> {
             if holder.name == version.name {
                 return Ok(());
             }
-            if clash == LabelConflictPolicy::Refuse {
+            if label_conflict == LabelConflictPolicy::Refuse {
                 return Err(refused(
                     "another version of the node already has this label; move the label",
                 ));

@@ -197,13 +197,13 @@ impl Snapshot {
         for (key, slot) in entries {
             let (
                 VersionMapKey::PathHistory { path, history },
-                VersionMapEntry::PathHistory(standing),
+                VersionMapEntry::PathHistory(status),
             ) = (parse_version_key(&key)?, slot)
             else {
                 continue;
             };
             let path = NodePath::new(path)?;
-            if !self.can_see_versions(&path)? || !self.is_deleted(&path, history, standing)? {
+            if !self.can_see_versions(&path)? || !self.is_deleted(&path, history, status)? {
                 continue;
             }
             let versions = self.0.history_versions(history)?;
@@ -219,9 +219,9 @@ impl Snapshot {
         &self,
         path: &NodePath,
         history: &str,
-        standing: HistoryStatus,
+        status: HistoryStatus,
     ) -> Result<bool> {
-        if standing == HistoryStatus::Ended {
+        if status == HistoryStatus::Ended {
             return Ok(true);
         }
         let whole = self.unrestricted();

@@ -87,8 +87,8 @@ impl Repository {
                 Some(path) => {
                     let key = super::version_entry::path_history_key(path, &history);
                     match view.0.version_entry(&key)? {
-                        Some(VersionMapEntry::PathHistory(standing)) => {
-                            view.is_deleted(path, &history, standing)?
+                        Some(VersionMapEntry::PathHistory(status)) => {
+                            view.is_deleted(path, &history, status)?
                         }
                         _ => false,
                     }

@@ -97,8 +97,8 @@ impl VersionMapEntry {
                 write_length_prefixed(&mut out, history.path.as_str().as_bytes());
                 Ok(MapValue { bytes: out.into(), body: None })
             }
-            Self::PathHistory(standing) => {
-                let out = vec![ENTRY_VERSION, u8::from(*standing == HistoryStatus::Ended)];
+            Self::PathHistory(status) => {
+                let out = vec![ENTRY_VERSION, u8::from(*status == HistoryStatus::Ended)];
                 Ok(MapValue { bytes: out.into(), body: None })
             }
         }

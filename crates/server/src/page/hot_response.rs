@@ -240,7 +240,7 @@ impl HotResponseCandidate {
 
     /// Caches the response that a visitor received.
     pub(crate) fn store(self, instance: &Instance, path: &str, response: &Response) {
-        let Some(hot) = instance.hot_responses.get() else { return };
+        let Some(responses) = instance.hot_responses.get() else { return };
         if response.status() != StatusCode::OK || path.len() > MAX_CACHED_PATH_BYTES {
             return;
         }
@@ -259,8 +259,8 @@ impl HotResponseCandidate {
         }) {
             headers.remove(header::LAST_MODIFIED);
         }
-        let headers = hot.share_headers(headers);
-        hot.store(
+        let headers = responses.share_headers(headers);
+        responses.store(
             path,
             HotResponse { root, blob, dependency_digest: read, fingerprint: look, headers },
         );
@@ -275,7 +275,7 @@ pub(crate) fn record_render_cost(
     (response, look): (&RenderResponse, Option<&ResponseFingerprint>),
     spent: Duration,
 ) {
-    let (Some(hot), Some(root)) = (instance.hot_responses.get(), root) else { return };
+    let (Some(responses), Some(root)) = (instance.hot_responses.get(), root) else { return };
     let is_little = spent <= INLINE_RENDER_LIMIT
         && look.is_some()
         && path.len() <= MAX_CACHED_PATH_BYTES
@@ -284,8 +284,8 @@ pub(crate) fn record_render_cost(
         && response.reads.query_count == 0
         && is_short_text(response);
     match is_little {
-        true => hot.record_cheap_render(path, root),
-        false => hot.forget_cheap_render(path),
+        true => responses.record_cheap_render(path, root),
+        false => responses.forget_cheap_render(path),
     }
 }
 
