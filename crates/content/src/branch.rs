@@ -210,10 +210,10 @@ impl Repository {
                 moves: &[],
                 replication: None,
             };
-            let moves = withdrawal::document_moves(&head.0, &edits, &change)?;
-            let stamped = withdrawal::records_with_own_stamps(&head.0, &edits)?;
+            let moves = withdrawal::document_moves(&head.view, &edits, &change)?;
+            let stamped = withdrawal::records_with_own_stamps(&head.view, &edits)?;
             if let Some(edited) =
-                commit::stage_edited_maps(&target.0, &stamped, versions, &mut batch)?
+                commit::stage_edited_maps(&target.view, &stamped, versions, &mut batch)?
             {
                 maps = edited;
             }
@@ -224,7 +224,7 @@ impl Repository {
                     map => maps.insert(name.to_owned(), map),
                 };
             }
-            let withdrawals = withdrawal::visitor_edits(&head.0, &edits, &change, &moves)?;
+            let withdrawals = withdrawal::visitor_edits(&head.view, &edits, &change, &moves)?;
             withdrawal::write_visitor_edits(&mut maps, &withdrawals, reads, &mut batch)?;
         }
         if self.branch() != MAIN_BRANCH {

@@ -83,14 +83,14 @@ pub(crate) fn commit_edits(
     let choice = MergeOptions::default();
     stage_commit(base, change, checks, &|_| Ok(()), |head| {
         conditions.permission.recheck(head)?;
-        if head.root_id == base.0.root_id && increments.is_empty() {
+        if head.root_id == base.view.root_id && increments.is_empty() {
             return Ok((Cow::Borrowed(edits), ()));
         }
-        check_guarded_documents(&base.0, conditions.guarded_keys, head)?;
+        check_guarded_documents(&base.view, conditions.guarded_keys, head)?;
         let mut conflicts = MergeConflicts::new(&choice);
-        let mut merged = match head.root_id == base.0.root_id {
+        let mut merged = match head.root_id == base.view.root_id {
             true => edits.clone(),
-            false => merge_record_edits(&base.0, edits, head, &mut conflicts)?,
+            false => merge_record_edits(&base.view, edits, head, &mut conflicts)?,
         };
         apply_increments(&mut merged, increments, head, &mut conflicts)?;
         resolved_conflicts(conflicts)?;
@@ -112,7 +112,7 @@ pub(crate) fn commit_merge(
 ) -> Result<CommitOutcome> {
     // The content of a branch was completed when it was committed there.
     let done = stage_commit(base, change, CommitChecks::Package, also, |head| {
-        let (merged, conflicts) = merge_branch_edits(&base.0, edits, head, choice)?;
+        let (merged, conflicts) = merge_branch_edits(&base.view, edits, head, choice)?;
         let changes = document_changes(&merged, head)?;
         Ok((Cow::Owned(merged), (changes, resolved_conflicts(conflicts)?)))
     });
@@ -164,15 +164,15 @@ fn stage_commit<'a, T>(
     mut merge: impl FnMut(&SnapshotView) -> Result<(Cow<'a, RecordEdits>, T)>,
 ) -> Result<(ChunkId, T)> {
     let commits = base
-        .0
+        .view
         .repository_state
         .session_committer
         .as_ref()
-        .ok_or(Error::MissingContentMap(base.0.root_id))?;
+        .ok_or(Error::MissingContentMap(base.view.root_id))?;
     let done = commits.committer.commit_change(|head| {
         let head = open_staged_head(&commits.staged_state, head)?;
         let (mut edits, more) = merge(&head)?;
-        let versions = merge_version_edits(&base.0, details.version_edits, &head)?;
+        let versions = merge_version_edits(&base.view, details.version_edits, &head)?;
         let change = &CommitDetails { version_edits: &versions, ..*details };
         let (mut batch, root) = match checks {
             // A publisher stores what it receives unchanged; the author decides what is withdrawn from its visitors.
@@ -200,7 +200,7 @@ fn stage_commit<'a, T>(
     });
     done.map_err(|error| match error {
         Error::Conflicts(mut conflicts) => {
-            attribute_conflicts(&base.0.repository_state, base.0.root_id, &mut conflicts);
+            attribute_conflicts(&base.view.repository_state, base.view.root_id, &mut conflicts);
             Error::Conflicts(conflicts)
         }
         error => error,

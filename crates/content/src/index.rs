@@ -82,8 +82,8 @@ impl Snapshot {
     /// # Errors
     /// If the store fails.
     pub fn look_up_paths(&self, index: LookupIndex, value: &str) -> Result<Vec<NodePath>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let map = StoreRoot::read(reads, &self.0.root_id)?.map(index.map_name());
+        let reads = self.view.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.view.root_id)?.map(index.map_name());
         let mut start =
             value.as_bytes().get(..MAX_VALUE_KEY_BYTES).unwrap_or(value.as_bytes()).to_vec();
         start.push(0);
@@ -110,7 +110,7 @@ impl Snapshot {
         value: &str,
         mut paths: Vec<NodePath>,
     ) -> Result<Vec<NodePath>> {
-        if self.1.is_none() {
+        if self.access_gate.is_none() {
             return Ok(paths);
         }
         let is_shown = |node: BorrowedNode<'_>| match index {
@@ -414,8 +414,8 @@ impl Snapshot {
         target: &str,
         scope: IndexPathScope,
     ) -> Result<BTreeSet<NodePath>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let maps = StoreRoot::read(reads, &self.0.root_id)?.maps;
+        let reads = self.view.repository_state.chunk_reader();
+        let maps = StoreRoot::read(reads, &self.view.root_id)?.maps;
         let (start, end) = index_key_range(target, scope);
         let mut nodes = BTreeSet::new();
         let mut add = |key: &[u8]| -> Result<()> {
@@ -434,7 +434,7 @@ impl Snapshot {
             return Ok(nodes);
         }
         // A state from before this map: scan all content.
-        for entry in self.0.content_map.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
+        for entry in self.view.content_map.range(reads, (Bound::Unbounded, Bound::Unbounded)) {
             let (key, stored) = entry?;
             let path = record_key::record_path(&key)?;
             let Some(record) = ContentRecord::decode(&stored) else { continue };

@@ -59,7 +59,7 @@ impl ReplacedRecords {
     /// # Errors
     /// If the store fails or a document is damaged.
     pub fn between(before: &Snapshot, after: &Snapshot, except: &NodePath) -> Result<Self> {
-        let (before, after) = (&before.0, &after.0);
+        let (before, after) = (&before.view, &after.view);
         let mut replaced = Self::default();
         let system = NodePath::new("/jcr:system")?;
         for (key, new) in &after.record_edits {
@@ -322,7 +322,7 @@ fn plan_document_undo(
     conflicts: &mut Vec<MergeConflict>,
 ) -> Result<DocumentUndo> {
     let snapshot = session.snapshot()?;
-    let view = &snapshot.0;
+    let view = &snapshot.view;
     let tree = |record: Option<&Arc<ContentRecord>>| -> Result<Option<Subtree>> {
         let Some(record) = record else {
             return Ok(None);
@@ -402,7 +402,7 @@ fn put_record(
             return Ok(());
         }
     }
-    let old = snapshot.0.read_record(&record_key::record_key(path)?, path)?;
+    let old = snapshot.view.read_record(&record_key::record_key(path)?, path)?;
     drop(snapshot);
     let is_ordered_anew = container_orders_children(path, Some(record))
         && !container_orders_children(path, old.as_deref());
@@ -421,11 +421,11 @@ fn remove_record(
     out: &mut UndoReport,
 ) -> Result<()> {
     let snapshot = session.snapshot()?;
-    if snapshot.0.read_record(key, path)?.is_none() {
+    if snapshot.view.read_record(key, path)?.is_none() {
         return Ok(());
     }
     let has_strangers =
-        !snapshot.0.records_in_range(&record_key::descendant_key_range(path)?)?.is_empty();
+        !snapshot.view.records_in_range(&record_key::descendant_key_range(path)?)?.is_empty();
     drop(snapshot);
     if has_strangers {
         out.kept.push(MergeConflict::for_node(path, ConflictKind::RemoveChangedNode));

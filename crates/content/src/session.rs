@@ -181,12 +181,12 @@ impl Session {
     /// # Errors
     /// If the store fails.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
-        Ok(Snapshot(self.unrestricted_snapshot()?.0, self.access_gate.clone()))
+        Ok(self.unrestricted_snapshot()?.with_access_gate(self.access_gate.clone()))
     }
 
     /// Returns the state that the session began with, as its viewer sees it.
     pub(crate) fn base_snapshot(&self) -> Snapshot {
-        Snapshot(self.base.0.clone(), self.access_gate.clone())
+        self.base.with_access_gate(self.access_gate.clone())
     }
 
     /// Returns true if the viewer may change a property of a node.
@@ -280,7 +280,8 @@ impl Session {
     /// If the store fails.
     pub fn has_changes(&mut self) -> Result<bool> {
         self.write_back_edited_document()?;
-        Ok(!(self.pending.0.record_edits.is_empty() && self.pending.0.version_edits.is_empty()))
+        Ok(!(self.pending.view.record_edits.is_empty()
+            && self.pending.view.version_edits.is_empty()))
     }
 
     /// Finds a node, pending edits included.

@@ -512,8 +512,8 @@ impl Snapshot {
     /// # Errors
     /// If the store fails or an entry is damaged.
     pub fn withdrawals(&self, top: &NodePath) -> Result<Vec<Withdrawal>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let map = StoreRoot::read(reads, &self.0.root_id)?.map(WITHDRAWALS_MAP);
+        let reads = self.view.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.view.root_id)?.map(WITHDRAWALS_MAP);
         let mut stored_withdrawals = Vec::new();
         if map == SortedMap::EMPTY_MAP {
             return Ok(stored_withdrawals);
@@ -540,8 +540,8 @@ impl Snapshot {
         top: &NodePath,
         depth: SubtreeScope,
     ) -> Result<Vec<ActivatedDocument>> {
-        let reads = self.0.repository_state.chunk_reader();
-        let map = StoreRoot::read(reads, &self.0.root_id)?.map(ACTIVATED_MAP);
+        let reads = self.view.repository_state.chunk_reader();
+        let map = StoreRoot::read(reads, &self.view.root_id)?.map(ACTIVATED_MAP);
         let mut documents = Vec::new();
         if map == SortedMap::EMPTY_MAP {
             return Ok(documents);
@@ -561,7 +561,7 @@ impl Snapshot {
 
     fn activated_document(&self, key: &[u8], stored: &MapValue) -> Result<ActivatedDocument> {
         let path = record_key::record_path(key)?;
-        let now = self.0.content_map.get(self.0.repository_state.chunk_reader(), key)?;
+        let now = self.view.content_map.get(self.view.repository_state.chunk_reader(), key)?;
         let read = || {
             let mut cursor = ByteCursor::new(&stored.bytes, 0);
             if cursor.read_byte()? != ENTRY_VERSION {

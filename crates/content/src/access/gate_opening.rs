@@ -33,7 +33,7 @@ impl AccessGate {
 
     /// Opens the access gate of a state for a viewer. Reuses the gate that was opened last if it fits.
     fn open_or_reuse(snapshot: &Snapshot, viewer: &Viewer) -> Result<Arc<Self>> {
-        let view = &snapshot.0;
+        let view = &snapshot.view;
         let cache = &view.repository_state.cache.access_policies;
         if !is_commit_base(view)
             && let Some(main) = view.repository_state.chunks.read_ref(MAIN_BRANCH)?

@@ -69,12 +69,12 @@ impl<'a> CommitPermission<'a> {
         changes: SessionChanges<'a>,
         viewer: &'a Viewer,
     ) -> Result<Self> {
-        let pending = &changes.pending_snapshot.0;
+        let pending = &changes.pending_snapshot.view;
         let has_edits = !(pending.record_edits.is_empty() && pending.version_edits.is_empty());
         let mut permitted_by = None;
         if has_edits && !viewer.is_system() {
             let newest = repository.snapshot()?;
-            let (gate, policy_ids) = AccessGate::open_with_policy_ids(&newest.0, viewer)?;
+            let (gate, policy_ids) = AccessGate::open_with_policy_ids(&newest.view, viewer)?;
             check_changes(&changes, &gate)?;
             permitted_by = Some((newest.root_id(), policy_ids));
         }
@@ -110,7 +110,7 @@ fn check_changes(changes: &SessionChanges<'_>, gate: &AccessGate) -> Result<()> 
         return Err(Error::AccessDenied { path, privilege: "jcr:all" });
     }
     let recut = check.find_recut_nodes()?;
-    for (key, after) in &changes.pending_snapshot.0.record_edits {
+    for (key, after) in &changes.pending_snapshot.view.record_edits {
         let path = record_key::record_path(key)?;
         if !recut.iter().any(|top| path != *top && path.is_within(top)) {
             check.check_record(&path, after.as_deref(), recut.contains(&path))?;
@@ -127,7 +127,7 @@ struct CommitPermissionCheck<'a> {
 impl CommitPermissionCheck<'_> {
     /// Checks the permission to create, label or remove versions.
     fn check_versions(&self) -> Result<()> {
-        let (base, pending) = (self.changes.base_snapshot, &self.changes.pending_snapshot.0);
+        let (base, pending) = (self.changes.base_snapshot, &self.changes.pending_snapshot.view);
         for key in pending.version_edits.keys() {
             let VersionMapKey::Version { history, name } = parse_version_key(key)? else {
                 continue;
@@ -137,7 +137,7 @@ impl CommitPermissionCheck<'_> {
             }
             let history_entry = match pending.version_history(history)? {
                 Some(entry) => Some(entry),
-                None => base.0.version_history(history)?,
+                None => base.view.version_history(history)?,
             };
             let Some(path) = history_entry.map(|history| history.path) else { continue };
             let node = base.node(&path)?;
@@ -150,7 +150,7 @@ impl CommitPermissionCheck<'_> {
     /// Returns the nodes whose children moved into records of their own or back out of them.
     fn find_recut_nodes(&self) -> Result<BTreeSet<NodePath>> {
         let mut paths = BTreeSet::new();
-        for (key, after) in &self.changes.pending_snapshot.0.record_edits {
+        for (key, after) in &self.changes.pending_snapshot.view.record_edits {
             let path = record_key::record_path(key)?;
             let before = self.record_before(&path)?;
             let is_folder =
@@ -183,13 +183,13 @@ impl CommitPermissionCheck<'_> {
 
     /// Checks the permission to remove or move documents that are activated.
     fn check_withdrawn(&self) -> Result<()> {
-        let base = &self.changes.base_snapshot.0;
+        let base = &self.changes.base_snapshot.view;
         if base.repository_state.branch != MAIN_BRANCH {
             return Ok(());
         }
         let unstamped = withdrawal::activated_map(base)?;
         let has_unstamped = unstamped != SortedMap::EMPTY_MAP;
-        for (key, after) in &self.changes.pending_snapshot.0.record_edits {
+        for (key, after) in &self.changes.pending_snapshot.view.record_edits {
             let Some(before) = base.find_record(key)? else { continue };
             let is_stamped = before.summary.is_activated();
             if !is_stamped
@@ -204,7 +204,7 @@ impl CommitPermissionCheck<'_> {
                     after.summary.primary_type() == before.summary.primary_type()
                 }
                 Some(after) => {
-                    let view = &self.changes.pending_snapshot.0;
+                    let view = &self.changes.pending_snapshot.view;
                     withdrawal::is_still_activated(view, &path, (&before, after))?
                 }
                 None => false,
@@ -237,7 +237,7 @@ impl CommitPermissionCheck<'_> {
             // The old node was moved away; this one is new.
             return Ok(None);
         }
-        self.changes.base_snapshot.0.find_record(&record_key::record_key(&origin)?)
+        self.changes.base_snapshot.view.find_record(&record_key::record_key(&origin)?)
     }
 
     /// Compares a record with its previous state.
@@ -255,7 +255,7 @@ impl CommitPermissionCheck<'_> {
             match record {
                 Some(_) if is_recut => snapshot.read_subtree(path),
                 Some(record) => {
-                    let body = snapshot.0.load_body(record, path)?;
+                    let body = snapshot.view.load_body(record, path)?;
                     Ok(Some(body.subtree(body.root())))
                 }
                 None => Ok(None),

@@ -83,7 +83,7 @@ impl Node {
             return Ok(!self.exceptional_children(others, true)?.is_empty());
         }
         let range = record_key::child_key_range(self.path())?;
-        for entry in self.snapshot().0.range_records(&range) {
+        for entry in self.snapshot().view.range_records(&range) {
             let (key, record) = entry?;
             let path = self.path().child_unchecked(record_key::record_name(&key)?);
             if self.node_from_record(path, record.into_record(&key)?).is_visible() {
@@ -106,7 +106,7 @@ impl Node {
         let mut children = Vec::new();
         for name in names {
             let path = self.path().child_unchecked(name);
-            let Some(record) = self.snapshot().0.find_record(&record_key::record_key(&path)?)?
+            let Some(record) = self.snapshot().view.find_record(&record_key::record_key(&path)?)?
             else {
                 continue;
             };
@@ -129,13 +129,13 @@ impl Node {
 
     fn has_pending_children(&self) -> Result<bool> {
         let range = record_key::child_key_range(self.path())?;
-        Ok(self.snapshot().0.record_edits.range::<[u8], _>(range.bounds()).next().is_some())
+        Ok(self.snapshot().view.record_edits.range::<[u8], _>(range.bounds()).next().is_some())
     }
 
     /// Returns the sorted positions of some children among all of them; `None` if the state stores no order of
     /// children.
     fn sibling_ranks(&self, children: &[Self]) -> Result<Option<Vec<usize>>> {
-        let view = &self.snapshot().0;
+        let view = &self.snapshot().view;
         let range = record_key::child_key_range(self.path())?;
         let siblings = if has_ordered_children(self.primary_type()) {
             match view.ordered_siblings(self.path())? {

@@ -66,7 +66,7 @@ impl PathChange {
     pub fn node_differences(&self) -> Result<Vec<NodeDifference>> {
         let tree = |(snapshot, record): &(Snapshot, Option<Arc<ContentRecord>>)| {
             let Some(record) = record else { return Ok::<_, Error>(None) };
-            let body = snapshot.0.load_body(record, &self.path)?;
+            let body = snapshot.view.load_body(record, &self.path)?;
             Ok(Some(body.subtree(body.root())))
         };
         let [before, after] = &self.states;
@@ -98,8 +98,10 @@ impl Snapshot {
         &'a self,
         after: &'a Self,
     ) -> impl Iterator<Item = Result<PathChange>> + 'a {
-        let changes =
-            self.0.content_map.diff(&after.0.content_map, self.0.repository_state.chunk_reader());
+        let changes = self
+            .view
+            .content_map
+            .diff(&after.view.content_map, self.view.repository_state.chunk_reader());
         changes.filter_map(move |change| {
             let change = match change {
                 Ok(change) => change,
@@ -224,7 +226,7 @@ impl Repository {
             let merged = match choice.included_paths.is_empty() {
                 true => Some(launch.snapshot_after.root_id()),
                 false => {
-                    let view = &launch.snapshot_before.0;
+                    let view = &launch.snapshot_before.view;
                     commit::stage_root(view, &launch.edits, &launch.version_edits, batch)?
                 }
             };
@@ -251,11 +253,15 @@ impl Repository {
     pub fn preview_merge(&self, name: &str, choice: &MergeOptions) -> Result<MergeOutcome> {
         let launch = self.collect_branch_changes(name, choice)?;
         let head = self.snapshot()?;
-        let (edits, merge_conflicts) =
-            commit::merge_branch_edits(&launch.snapshot_before.0, &launch.edits, &head.0, choice)?;
+        let (edits, merge_conflicts) = commit::merge_branch_edits(
+            &launch.snapshot_before.view,
+            &launch.edits,
+            &head.view,
+            choice,
+        )?;
         let MergeConflicts { unresolved: mut conflicts, resolved: decided, .. } = merge_conflicts;
         attribute_conflicts(&self.0, launch.snapshot_before.root_id(), &mut conflicts);
-        let changes = commit::document_changes(&edits, &head.0)?;
+        let changes = commit::document_changes(&edits, &head.view)?;
         Ok(MergeOutcome {
             root: None,
             document_changes: changes,
@@ -318,7 +324,7 @@ impl Repository {
                 above.extend(path.parent());
             }
         }
-        let maps = [&before.0, &after.0].map(|view| view.version_map());
+        let maps = [&before.view, &after.view].map(|view| view.version_map());
         let [old, new] = maps;
         let versions = version_edits_between(&old?, &new?, reads, |path| choice.is_included(path))?;
         Ok(BranchChanges {
@@ -364,7 +370,9 @@ impl Session {
         };
         let mut records =
             vec![(to.clone(), ContentRecord { order_key: order, ..node.record().clone() })];
-        for (key, record) in source.0.records_in_range(&record_key::descendant_key_range(from)?)? {
+        for (key, record) in
+            source.view.records_in_range(&record_key::descendant_key_range(from)?)?
+        {
             let path = record_key::record_path(&key)?;
             let target = path.rebase(from, to).ok_or(Error::NodeMissing(path))?;
             records.push((NodePath::new(target.as_str())?, ContentRecord::clone(&record)));
@@ -387,7 +395,7 @@ impl Session {
         target: &NodePath,
         record: ContentRecord,
     ) -> Result<ContentRecord> {
-        let body = source.0.load_body(&record, path)?;
+        let body = source.view.load_body(&record, path)?;
         if !body.has_name("jcr:uuid") {
             return Ok(record);
         }

@@ -76,7 +76,7 @@ impl Repository {
         let maps = StoreRoot::read(reads, &snapshot.root_id())?.maps;
         let builds = self.0.cache.index_builds.0.lock().clone();
         let mut statuses = Vec::new();
-        for index in &IndexDefinitions::read_cached(&snapshot.0)?.0 {
+        for index in &IndexDefinitions::read_cached(&snapshot.view)?.0 {
             let build = builds.get(&self.build_key(&index.map_name));
             let state = match maps.get(&index.map_name) {
                 // The empty key is not an entry.
@@ -101,10 +101,10 @@ impl Repository {
     pub fn begin_index_build(&self) -> Result<Option<IndexBuild>> {
         let base = self.snapshot()?;
         let maps = StoreRoot::read(self.0.chunk_reader(), &base.root_id())?.maps;
-        let definitions = IndexDefinitions::read_cached(&base.0)?;
+        let definitions = IndexDefinitions::read_cached(&base.view)?;
         let mut missing = Vec::new();
         for index in definitions.0.iter().filter(|index| !maps.contains_key(&index.map_name)) {
-            if !self.is_known_to_fail(&index.map_name, base.0.content_map)? {
+            if !self.is_known_to_fail(&index.map_name, base.view.content_map)? {
                 missing.push(index.clone());
             }
         }
@@ -136,7 +136,7 @@ impl Repository {
             maps.insert(LINK_MAP.to_owned(), create_empty_link_map(&mut batch)?);
         }
         self.chunks().commit(batch)?;
-        let total = base.0.content_map.count_records(self.0.chunk_reader())?;
+        let total = base.view.content_map.count_records(self.0.chunk_reader())?;
         Ok(Some(IndexBuild {
             repository: self.clone(),
             definitions,
@@ -210,7 +210,7 @@ impl Repository {
         // The base state of the session decides, so that a new request made in the meantime is not lost.
         let mut session = self.session(SYSTEM_USER_NAME)?;
         let snapshot = session.snapshot()?;
-        let definitions = IndexDefinitions::read_cached(&snapshot.0)?;
+        let definitions = IndexDefinitions::read_cached(&snapshot.view)?;
         if !definitions.0.iter().any(|index| index.needs_reindex) {
             return Ok(());
         }
@@ -331,8 +331,11 @@ impl IndexBuild {
                 let node = self.base_snapshot.node(&holder)?;
                 let owner = node.map_or_else(|| subject.clone(), |node| node.record_path().clone());
                 let key = record_key::record_key(&owner)?;
-                let stored =
-                    self.base_snapshot.0.content_map.get(self.repository.0.chunk_reader(), &key)?;
+                let stored = self
+                    .base_snapshot
+                    .view
+                    .content_map
+                    .get(self.repository.0.chunk_reader(), &key)?;
                 obstacles.push((key, stored));
             }
             let state = IndexState::Failed { reason: reason.clone() };
@@ -345,7 +348,7 @@ impl IndexBuild {
 
     fn read_documents(&mut self, start: &Bound<Vec<u8>>) -> Result<()> {
         let store = self.repository.chunks().clone();
-        let content = self.base_snapshot.0.content_map;
+        let content = self.base_snapshot.view.content_map;
         let start = start.as_ref().map(Vec::as_slice);
         let mut edits = self.new_edits();
         let mut count = 0;
@@ -378,7 +381,8 @@ impl IndexBuild {
             let head = self.repository.snapshot()?;
             let mut edits = self.new_edits();
             let mut count = 0;
-            for change in self.base_snapshot.0.content_map.diff(&head.0.content_map, &*store) {
+            for change in self.base_snapshot.view.content_map.diff(&head.view.content_map, &*store)
+            {
                 let change = change?;
                 let sides = [change.left.as_ref(), change.right.as_ref()];
                 record_document_change(&mut edits, &change.key, sides, &*store)?;
@@ -408,7 +412,7 @@ impl IndexBuild {
             let mut batch = ChunkBatch::new();
             let mut built = self.maps.clone();
             let mut edits = self.new_edits();
-            for change in self.base_snapshot.0.content_map.diff(&head.content_map, reads) {
+            for change in self.base_snapshot.view.content_map.diff(&head.content_map, reads) {
                 let change = change?;
                 record_document_change(
                     &mut edits,

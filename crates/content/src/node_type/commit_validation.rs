@@ -155,10 +155,10 @@ fn validate_changed_types(
     if affected.is_empty() {
         return Ok(());
     }
-    let stored = Snapshot(Arc::new(head.clone()), None);
+    let stored = Snapshot::from_view(head.clone());
     let mut view = head.clone();
     view.record_edits = validator.edits.clone();
-    let edited = Snapshot(Arc::new(view), None);
+    let edited = Snapshot::from_view(view);
     let mut paths = BTreeSet::new();
     for name in affected {
         paths.extend(stored.look_up_paths(LookupIndex::Type, name)?);

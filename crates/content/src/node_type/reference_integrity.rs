@@ -6,7 +6,6 @@
 //! References in protected properties, such as those to versions, are maintained by the repository and not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::node_type_rules::NodeTypeRules;
 use super::node_type_validator::{DeclaredNodeTypes, NodeTypeValidator};
@@ -87,7 +86,7 @@ impl ReferenceIntegrity {
 
     /// Validates the recorded documents.
     pub(super) fn validate(&self, validator: &mut NodeTypeValidator<'_>) -> Result<()> {
-        let head = Snapshot(Arc::new(validator.head.clone()), None);
+        let head = Snapshot::from_view(validator.head.clone());
         for (identifier, path) in self.after.identifiers.difference(&self.before.identifiers) {
             let mut holders = self.identifier_holders(&head, identifier)?;
             holders.remove(path);

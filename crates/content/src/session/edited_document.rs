@@ -79,7 +79,7 @@ impl Session {
                 Ok(())
             });
         }
-        let order = match self.pending.0.read_record(&record_key::record_key(path)?, path)? {
+        let order = match self.pending.view.read_record(&record_key::record_key(path)?, path)? {
             Some(record) => record.order_key.clone(),
             None => self.next_order_key(&parent)?,
         };
@@ -96,7 +96,7 @@ impl Session {
         self.require_visible(path)?;
         if self.find_edited_node(path).is_none() {
             self.write_back_edited_document()?;
-            if self.pending.0.read_record(&record_key::record_key(path)?, path)?.is_some() {
+            if self.pending.view.read_record(&record_key::record_key(path)?, path)?.is_some() {
                 return self.remove_records(path);
             }
         }
@@ -165,7 +165,7 @@ impl Session {
         }
         let range = record_key::descendant_key_range(path)?;
         let pending = self.unrestricted_snapshot()?;
-        pending.0.range_records(&range).take(limit).try_fold(0, |count, record| {
+        pending.view.range_records(&range).take(limit).try_fold(0, |count, record| {
             record?;
             Ok(count + 1)
         })
@@ -206,7 +206,7 @@ impl Session {
         let node = if owner == *path { Some(node) } else { self.pending.node(&owner)? };
         let node = node.ok_or_else(|| Error::NodeMissing(path.clone()))?;
         let record = node.record().clone();
-        let body = self.pending.0.load_body(&record, &owner)?;
+        let body = self.pending.view.load_body(&record, &owner)?;
         let tree = node.read_own_subtree()?;
         self.edited_document = Some(EditedDocument { path: owner, record, body, tree });
         Ok(())
@@ -280,7 +280,9 @@ impl Session {
     /// Removes the record at `path` and all below it from the pending state.
     pub(crate) fn remove_records(&mut self, path: &NodePath) -> Result<()> {
         self.last_order_key = None;
-        for (key, _) in self.pending.0.records_in_range(&record_key::descendant_key_range(path)?)? {
+        for (key, _) in
+            self.pending.view.records_in_range(&record_key::descendant_key_range(path)?)?
+        {
             self.pending_view_mut().put_record(key, None)?;
         }
         let key = record_key::record_key(path)?;
@@ -293,7 +295,7 @@ impl Session {
     }
 
     pub(crate) fn pending_view_mut(&mut self) -> &mut SnapshotView {
-        Arc::<SnapshotView>::make_mut(&mut self.pending.0)
+        Arc::<SnapshotView>::make_mut(&mut self.pending.view)
     }
 }
 

@@ -32,12 +32,12 @@ impl Session {
         };
         let permission = CommitPermission::check(&self.repository, changes, &self.viewer)?;
         self.check_in_bypass.check_edits(&self.base, &self.pending, &self.moves)?;
-        let versions = &self.pending.0.version_edits;
+        let versions = &self.pending.view.version_edits;
         let (moves, replication) = (&self.moves, self.replication_changes.as_ref());
         let user = &self.user;
         let change =
             CommitDetails { user, message, time: at, version_edits: versions, moves, replication };
-        let edits = &self.pending.0.record_edits;
+        let edits = &self.pending.view.record_edits;
         let conditions =
             CommitConditions { guarded_keys: &self.guarded_keys, permission: &permission };
         let done = commit_edits(&self.base, edits, &conditions, &change, self.commit_checks);

@@ -226,10 +226,10 @@ impl Node {
     /// Decodes the part of the node's subtree that is stored in its own record.
     pub(crate) fn read_own_subtree(&self) -> Result<Subtree> {
         let (path, record) = self.location.document_record();
-        let body = self.snapshot.0.load_body(record, path)?;
+        let body = self.snapshot.view.load_body(record, path)?;
         let mask = self
             .snapshot
-            .1
+            .access_gate
             .as_ref()
             .and_then(|gate| gate.compute_mask(path, &body, record_extent(path, record)));
         let mut tree = match mask {
@@ -246,9 +246,9 @@ impl Node {
     /// # Errors
     /// If the store fails.
     pub fn is_document_fully_visible(&self) -> Result<bool> {
-        let Some(gate) = &self.snapshot.1 else { return Ok(true) };
+        let Some(gate) = &self.snapshot.access_gate else { return Ok(true) };
         let (path, record) = self.location.document_record();
-        let body = self.snapshot.0.load_body(record, path)?;
+        let body = self.snapshot.view.load_body(record, path)?;
         let Some(mask) = gate.compute_mask(path, &body, record_extent(path, record)) else {
             return Ok(true);
         };
@@ -328,7 +328,7 @@ impl Node {
     /// Returns true if the snapshot's viewer sees the node. A node that was found by a lookup is visible.
     #[must_use]
     pub fn is_visible(&self) -> bool {
-        let Some(gate) = &self.snapshot.1 else { return true };
+        let Some(gate) = &self.snapshot.access_gate else { return true };
         let decide = || gate.can_see(self.path(), self.primary_type());
         is_visible_to(gate, &self.location.visibility.node_rules, decide)
     }
@@ -341,7 +341,7 @@ impl Node {
 
     /// Returns true if the snapshot's viewer sees everything in the record's header.
     fn is_summary_visible(&self) -> bool {
-        let Some(gate) = &self.snapshot.1 else { return true };
+        let Some(gate) = &self.snapshot.access_gate else { return true };
         let (location, record) = self.location.document_location();
         let decide = || gate.can_see_record(&location.path, record_extent(&location.path, record));
         is_visible_to(gate, &location.visibility.header_rules, decide)
@@ -349,7 +349,7 @@ impl Node {
 
     /// Returns the parts of the document that are hidden from the snapshot's viewer.
     pub(super) fn access_mask(&self) -> Option<&AccessMask> {
-        let gate = self.snapshot.1.as_ref()?;
+        let gate = self.snapshot.access_gate.as_ref()?;
         if let Some(cached_mask) = self.access_mask.get() {
             return cached_mask.as_deref();
         }
@@ -404,7 +404,7 @@ impl Node {
     pub(super) fn load_body(&self) -> Option<&Arc<DocumentBody>> {
         let load = || {
             let (path, record) = self.location.document_record();
-            match self.snapshot.0.load_body(record, path) {
+            match self.snapshot.view.load_body(record, path) {
                 Ok(body) => Some(body),
                 Err(error) => {
                     tracing::error!(path = %path, error = %error, "cannot read a document");

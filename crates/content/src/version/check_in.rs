@@ -87,10 +87,10 @@ impl VersionEditor<'_> {
         };
         let began =
             VersionHistory { last_number: 0, base_version: String::new(), path: path.clone() };
-        let history = snapshot.0.version_history(&id)?.unwrap_or(began);
+        let history = snapshot.view.version_history(&id)?.unwrap_or(began);
         let (was_at, predecessor) = (history.path, history.base_version);
         let name = next_version_name(&predecessor, |name| {
-            Ok(snapshot.0.stored_version(&id, name)?.is_some())
+            Ok(snapshot.view.stored_version(&id, name)?.is_some())
         })?;
         let stored_version = StoredVersion {
             number: history.last_number + 1,
@@ -255,7 +255,7 @@ impl VersionEditor<'_> {
     /// Removes the entries of a version, and with the last version also those of its history.
     pub(super) fn remove_version_entries(&mut self, version: &NodeVersion) -> Result<()> {
         let NodeVersion { history_id: id, name, .. } = version;
-        let view = self.session.unrestricted_snapshot()?.0;
+        let view = self.session.unrestricted_snapshot()?.view;
         let others = view.history_versions(id)?;
         let stored_history = view.version_history(id)?;
         // Other versions may have been removed since this one was read.
@@ -303,7 +303,7 @@ impl Repository {
         let mut session = self.session(user)?;
         let pending = session.versions().check_in(path, check_in)?;
         session.commit(&format!("check in {path}"), check_in.created_at)?;
-        let versions = session.snapshot()?.0.history_versions(&pending.history_id)?;
+        let versions = session.snapshot()?.view.history_versions(&pending.history_id)?;
         // The commit may have assigned a later name, so the newest version with this user, time and document is taken.
         let is_it = |version: &NodeVersion| {
             version.user == pending.user
@@ -325,7 +325,7 @@ fn new_history_name(node: &Node) -> Result<String> {
     let path = node.path().as_str();
     let mut id = path.to_owned();
     let mut number = 1;
-    while node.snapshot().0.version_history(&id)?.is_some() {
+    while node.snapshot().view.version_history(&id)?.is_some() {
         number += 1;
         // Names cannot contain `|`, so this is not the path of another node.
         id = format!("{path}|{number}");

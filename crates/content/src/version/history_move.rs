@@ -13,14 +13,14 @@ impl Session {
         from: &NodePath,
     ) -> Result<Vec<(Vec<u8>, VersionMapEntry)>> {
         let snapshot = self.unrestricted_snapshot()?;
-        let mut entries = snapshot.0.version_entries(&VersionKeyRange::at_path(from))?;
+        let mut entries = snapshot.view.version_entries(&VersionKeyRange::at_path(from))?;
         if !entries.is_empty() {
             let own = snapshot.history_at(from)?;
             entries.retain(|(key, _)| {
                 matches!(parse_version_key(key), Ok(VersionMapKey::PathHistory { history, .. }) if own.as_deref() == Some(history))
             });
         }
-        entries.extend(snapshot.0.version_entries(&VersionKeyRange::below_path(from))?);
+        entries.extend(snapshot.view.version_entries(&VersionKeyRange::below_path(from))?);
         Ok(entries)
     }
 

@@ -9,16 +9,11 @@ use crate::document::body::DocumentBody;
 use crate::{NodePath, Result, Snapshot, Subtree};
 
 impl Snapshot {
-    /// Returns this state without access restrictions.
-    pub(super) fn unrestricted(&self) -> Self {
-        Self(self.0.clone(), None)
-    }
-
     /// Returns true if the viewer may see the versions of the node at a path: anyone who sees the node may. The
     /// policies of a deleted node were removed with it, so its versions are visible to viewers who could see a node at
     /// that path and may manage versions.
     pub(super) fn can_see_versions(&self, path: &NodePath) -> Result<bool> {
-        let Some(gate) = &self.1 else { return Ok(true) };
+        let Some(gate) = &self.access_gate else { return Ok(true) };
         if self.unrestricted().node(path)?.is_some() {
             return Ok(self.node(path)?.is_some());
         }
@@ -34,8 +29,8 @@ impl Snapshot {
         let Some(at) = body.find_relative(&version.stored_version.relative_path()) else {
             return Ok(None);
         };
-        let Some(gate) = &self.1 else { return Ok(Some(body.subtree(at))) };
-        let now = self.0.version_history(&version.history_id)?.map(|history| history.path);
+        let Some(gate) = &self.access_gate else { return Ok(Some(body.subtree(at))) };
+        let now = self.view.version_history(&version.history_id)?.map(|history| history.path);
         let mut document = now.unwrap_or_else(|| version.path.clone());
         if !self.can_see_versions(&document)? {
             return Ok(None);
@@ -63,7 +58,7 @@ impl Snapshot {
         version: &Subtree,
         visible: &mut Subtree,
     ) -> Result<()> {
-        let Some(gate) = self.1.as_ref().filter(|gate| !gate.is_unrestricted()) else {
+        let Some(gate) = self.access_gate.as_ref().filter(|gate| !gate.is_unrestricted()) else {
             return Ok(());
         };
         for child in &version.children {
