@@ -17,14 +17,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::request::Parts;
-use http::{StatusCode, header};
+use http::header;
 use serde_json::{Value, json};
 use tympan_render::profile::ProfiledRequest;
 use tympan_render::timing::{RenderTiming, TimingRow};
 use tympan_render::{FragmentCacheReport, FragmentLookupCounts};
 
 use crate::Instance;
-use crate::failure::{RequestFailure, Result};
+use crate::failure::Result;
 
 /// Maximum number of component locations listed.
 const MAX_LISTED_PLACES: usize = 100;

@@ -21,6 +21,7 @@ use tympan_render::url::SlingUrl;
 use tympan_render::{DependencySet, ImageAddress, ImageSigningKey, PathAspects};
 
 use crate::failure::{RequestFailure, Result};
+use crate::login::RequestIdentity;
 use crate::observe::metrics::increment;
 use crate::observe::pool::PoolState;
 use crate::page::image_render::{ImageRenderRequest, open_blob};

@@ -6,6 +6,7 @@ use tympan_content::Viewer;
 use tympan_render::{FragmentCacheOverride, ReadRecording, RenderRequest, RequestVisitor};
 use tympan_web::listen::ConnectionPeer;
 
+use crate::failure::Result;
 use crate::login::RequestIdentity;
 use crate::{Instance, InstanceRole};
 
