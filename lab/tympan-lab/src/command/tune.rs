@@ -42,8 +42,12 @@ impl<'a> ProgramTuningBench<'a> {
         SweepSetting::at_indexes(&knobs, &[])
             .fill_placeholders(&arguments.program)
             .map_err(lab_fault)?;
-        let better =
-            if arguments.more_is_better { BetterDirection::Higher } else { BetterDirection::Lower };
+        let better = arguments.better.direction();
+        if better == BetterDirection::Higher && arguments.metric.is_none() {
+            return Err(CommandFault::usage(
+                "`--better more` needs `--metric`: shorter times are better",
+            ));
+        }
         Ok(Self {
             parameters: knobs,
             metric: parse_metric(arguments.metric.as_deref())?,
