@@ -68,6 +68,7 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
     query::QUERY_ENDPOINTS,
     account::user::USER_ENDPOINTS,
     account::group::GROUP_ENDPOINTS,
+    account::token::TOKEN_ENDPOINTS,
     permission::PERMISSION_ENDPOINTS,
     permission::policy_change::POLICY_CHANGE_ENDPOINTS,
     permission::permission_reason::PERMISSION_REASON_ENDPOINTS,
