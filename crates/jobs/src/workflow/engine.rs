@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value as Json};
 use sqlx::Row;
 
+use crate::queue::follower_root::advance_root;
 use crate::queue::sql::{SqlDialect, WriteTransaction, database_error, to_epoch_millis};
 use crate::workflow::flow_state::FlowState;
 use crate::workflow::model::{WorkflowModel, WorkflowModelRoots};
@@ -161,21 +162,7 @@ impl WorkflowEngine {
     ) -> Result<bool> {
         let action = "start workflows";
         let mut transaction = self.queues.begin_write(action).await?;
-        let moved = match from {
-            Some(from) => {
-                sqlx::query("UPDATE follower SET root = $1 WHERE name = $2 AND root = $3")
-                    .bind(to)
-                    .bind(follower)
-                    .bind(from)
-            }
-            None => sqlx::query(
-                "INSERT INTO follower (root, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
-            )
-            .bind(to)
-            .bind(follower),
-        };
-        let moved = moved.execute(&mut *transaction).await.map_err(database_error(action))?;
-        if moved.rows_affected() == 0 {
+        if !advance_root(&mut transaction, follower, from, to).await? {
             return Ok(false);
         }
         for start in starts {
