@@ -71,14 +71,7 @@ impl Sql2Parser<'_> {
         let function = self.peek_function().unwrap_or_default();
         self.advance();
         self.expect_symbol("(")?;
-        let has_selector = *self.peek_kind(1) == Sql2TokenKind::Symbol(",");
-        let selector = if has_selector {
-            let selector = self.parse_known_selector()?;
-            self.expect_symbol(",")?;
-            selector
-        } else {
-            self.only_selector()?
-        };
+        let selector = self.parse_leading_selector()?;
         let path = self.parse_path()?;
         self.expect_symbol(")")?;
         Ok(match &*function {
@@ -142,6 +135,16 @@ impl Sql2Parser<'_> {
         Ok(QueryConstraint::Contains { selector, property, text })
     }
 
+    /// Parses the selector that precedes the first argument of a function; without one, the query must have one only.
+    fn parse_leading_selector(&mut self) -> QueryParseResult<String> {
+        if *self.peek_kind(1) != Sql2TokenKind::Symbol(",") {
+            return self.only_selector();
+        }
+        let selector = self.parse_known_selector()?;
+        self.expect_symbol(",")?;
+        Ok(selector)
+    }
+
     fn parse_similar(&mut self) -> QueryParseResult<QueryConstraint> {
         self.advance();
         self.expect_symbol("(")?;
@@ -155,14 +158,7 @@ impl Sql2Parser<'_> {
     fn parse_suggestion(&mut self, is_spellcheck: bool) -> QueryParseResult<QueryConstraint> {
         self.advance();
         self.expect_symbol("(")?;
-        let has_selector = *self.peek_kind(1) == Sql2TokenKind::Symbol(",");
-        let selector = if has_selector {
-            let selector = self.parse_known_selector()?;
-            self.expect_symbol(",")?;
-            selector
-        } else {
-            self.only_selector()?
-        };
+        let selector = self.parse_leading_selector()?;
         let text = self.parse_literal()?;
         self.expect_symbol(")")?;
         Ok(if is_spellcheck {
