@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tympan_content::{MIXIN_TYPES, NodePath, Property, Subtree, Value, ValueType};
+use tympan_content::{
+    MIXIN_TYPES, NodePath, Property, Subtree, Value, ValueType, is_restriction_property,
+};
 
 use crate::Result;
 use crate::install_target::InstallTarget;
@@ -93,20 +95,6 @@ pub(crate) fn move_restrictions_to_node(entry: &mut Subtree) {
             restrictions.properties.entry(name).or_insert(value);
         }
     }
-}
-
-/// Returns true if a property of an entry is a restriction.
-fn is_restriction_property(name: &str) -> bool {
-    matches!(
-        name,
-        "rep:glob"
-            | "rep:globs"
-            | "rep:ntNames"
-            | "rep:itemNames"
-            | "rep:prefixes"
-            | "rep:current"
-            | "rep:subtrees"
-    )
 }
 
 /// Merges the policy of a package with the existing one.

@@ -43,5 +43,6 @@ pub(crate) use policy_cache::AccessPolicyCache;
 pub use principal::ADMIN_USER;
 pub use privilege::Privileges;
 pub(crate) use restriction::AccessedItem;
+pub use restriction::is_restriction_property;
 pub use viewer::Viewer;
 pub(crate) use viewer_permissions::ChildVisibility;
