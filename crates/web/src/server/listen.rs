@@ -41,22 +41,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tower::Service;
 use tracing::warn;
 
 use self::connection::UnadmittedConnection;
-use self::connection_context::ListenBoxError;
 use self::connection_shutdown::ConnectionShutdown;
 use self::refusal::{MAX_CONCURRENT_REFUSALS, refuse_connection};
 use crate::server::connection_limit::ConnectionLimiter;
 use crate::{Error, Result};
 
+pub use self::connection_context::ListenService;
 pub use self::connection_peer::ConnectionPeer;
 pub use self::drain::ListenerDrain;
 pub use self::listener_counter::ListenerCounters;
@@ -71,19 +66,12 @@ const MAX_ACCEPT_BATCH: u64 = 1024;
 ///
 /// # Errors
 /// [`Error::Serve`] if the socket cannot be used on this runtime. Errors of single connections are counted.
-pub async fn serve_listener<S, B>(
+pub async fn serve_listener<S: ListenService>(
     listener: TcpListener,
     service: S,
     front: ListenerOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+) -> Result<()> {
     let listener =
         tokio::net::TcpListener::from_std(listener).map_err(|source| Error::Serve { source })?;
     // All connections share it.

@@ -4,17 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
 use hyper_util::server::graceful::Watcher;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
-use tower::Service;
 use tracing::debug;
 
-use super::connection_context::ListenBoxError;
+use super::connection_context::{ListenBoxError, ListenService};
 use super::connection_peer::ConnectionPeer;
 use super::listener_counter::ClientConnectionGuard;
 use super::listener_option::ListenerOptions;
@@ -74,14 +69,7 @@ pub(super) struct ServedConnection<S> {
     pub(super) shutdown_watchers: (Watcher, Watcher),
 }
 
-impl<S, B> UnadmittedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> UnadmittedConnection<S> {
     /// Waits for a permit and serves the connection, or tells the client to retry later.
     pub(super) async fn wait_and_serve(
         self,
@@ -105,14 +93,7 @@ where
     }
 }
 
-impl<S, B> ServedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> ServedConnection<S> {
     pub(super) async fn run_connection(self, stream: TcpStream) {
         let counters = Arc::clone(&self.listener_options.counters);
         if let Err(error) = self.serve_stream(stream).await {

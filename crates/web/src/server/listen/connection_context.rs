@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use tower::{Service, ServiceExt};
 
 use super::connection_peer::ConnectionPeer;
@@ -20,6 +20,36 @@ use crate::tls::TlsHandshake;
 
 /// The error of a service or of a body.
 pub(super) type ListenBoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A service that responds to the requests of connections.
+pub trait ListenService:
+    Service<
+        Request<Incoming>,
+        Response = Response<<Self as ListenService>::ResponseBody>,
+        Error: Into<ListenBoxError>,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static
+{
+    /// The body of its responses.
+    type ResponseBody: Body<Data = Bytes, Error: Into<ListenBoxError>> + Send + 'static;
+}
+
+impl<S, B> ListenService for S
+where
+    S: Service<
+            Request<Incoming>,
+            Response = Response<B>,
+            Error: Into<ListenBoxError>,
+            Future: Send,
+        > + Clone
+        + Send
+        + 'static,
+    B: Body<Data = Bytes, Error: Into<ListenBoxError>> + Send + 'static,
+{
+    type ResponseBody = B;
+}
 
 /// The state shared by the requests of one connection.
 pub(super) struct ConnectionContext {

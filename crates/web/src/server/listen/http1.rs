@@ -17,10 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
-use tower::Service;
 
 use super::connection::ServedConnection;
-use super::connection_context::{ConnectionContext, ListenBoxError};
+use super::connection_context::{ConnectionContext, ListenBoxError, ListenService};
 use super::listener_limit::ListenerLimits;
 use crate::server::connection_limit::ConnectionActivity;
 use crate::server::connection_socket::ConnectionSocket;
@@ -31,14 +30,7 @@ use crate::server::shortcut::send_ready_response;
 use crate::server::write_timeout::WriteTimeoutStream;
 use crate::tls::TlsHandshake;
 
-impl<S, B> ServedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> ServedConnection<S> {
     pub(super) async fn serve_http1(
         self,
         wire: ConnectionSocket,
@@ -328,22 +320,15 @@ fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
 }
 
 /// Returns the service of one HTTP/1.1 connection.
-fn http1_service<S, B>(
+fn http1_service<S: ListenService>(
     context: Arc<ConnectionContext>,
     service: S,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
-    Response = Response<Either<B, Full<Bytes>>>,
+    Response = Response<Either<S::ResponseBody, Full<Bytes>>>,
     Error = S::Error,
     Future: Send,
->
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+> {
     hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let (context, service) = (Arc::clone(&context), service.clone());
         async move {

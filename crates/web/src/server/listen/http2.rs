@@ -17,11 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::server::TlsStream;
-use tower::Service;
 use tracing::debug;
 
 use super::connection::ServedConnection;
-use super::connection_context::{ConnectionContext, ListenBoxError};
+use super::connection_context::{ConnectionContext, ListenBoxError, ListenService};
 use super::listener_limit::ListenerLimits;
 use crate::server::connection_socket::{ConnectionSocket, LendableSocket};
 use crate::server::fast_path::{
@@ -42,14 +41,7 @@ const SINGLE_STREAM_TIMEOUT_FACTOR: u32 = 4;
 /// Maximum number of streams that a client may reset before they are handled, or because of its own errors.
 const MAX_HTTP2_RESETS: usize = 20;
 
-impl<S, B> ServedConnection<S>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
-{
+impl<S: ListenService> ServedConnection<S> {
     pub(super) async fn serve_http2<T>(
         self,
         stream: T,
@@ -167,18 +159,14 @@ impl Http2Timeouts {
 }
 
 /// Calls the service for the streams of a connection, until it ends or times out.
-async fn serve_http2_streams<S, B, T>(
+async fn serve_http2_streams<S, T>(
     context: Arc<ConnectionContext>,
     service: S,
     stream: T,
     (watcher, waits): (Option<Watcher>, Http2Timeouts),
 ) -> Result<(), ListenBoxError>
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<ListenBoxError>,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<ListenBoxError>,
+    S: ListenService,
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (limits, own) = (context.listener_options.limits.clone(), Arc::clone(&context));
