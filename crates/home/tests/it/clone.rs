@@ -6,7 +6,7 @@ use tympan_home::{
     copy_home, create_clone, promote_standby,
 };
 
-use crate::helpers::{add_node, command_access, has_node, open_home};
+use crate::content_home::{add_node, command_access, has_node, open_home};
 
 #[test]
 fn a_clone_reads_from_its_base_and_changes_only_itself() {
