@@ -921,27 +921,16 @@ const PER_RESPONSE_HEADERS: [HeaderName; 10] = [
 
 /// Returns true if conditions and targets may use the variable; the converter reports others.
 pub(crate) fn is_supported_variable(name: &str) -> bool {
-    const KNOWN: [&str; 20] = [
-        "REQUEST_URI",
-        "REQUEST_FILENAME",
-        "SCRIPT_FILENAME",
-        "QUERY_STRING",
-        "REQUEST_METHOD",
-        "REQUEST_SCHEME",
-        "THE_REQUEST",
-        "SERVER_PROTOCOL",
-        "SERVER_NAME",
-        "HTTP_HOST",
-        "HTTP_USER_AGENT",
-        "HTTP_REFERER",
-        "HTTP_COOKIE",
+    const CLIENT_VARIABLES: [&str; 7] = [
+        "HTTP",
         "HTTP_ACCEPT",
+        "HTTP_COOKIE",
+        "HTTP_REFERER",
+        "HTTP_USER_AGENT",
         "REMOTE_ADDR",
         "REMOTE_HOST",
-        "HTTPS",
-        "SERVER_PORT",
-        "DOCUMENT_ROOT",
-        "HTTP",
     ];
-    KNOWN.contains(&name) || name.starts_with("HTTP:")
+    TARGET_VARIABLES.contains(&name)
+        || CLIENT_VARIABLES.contains(&name)
+        || name.starts_with("HTTP:")
 }
