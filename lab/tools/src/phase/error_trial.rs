@@ -243,7 +243,7 @@ fn build_error_sheet(
     sheet.parts.extend(process_charts(&healthy));
     sheet.json_result = json!({
         "alone": alone.to_json(), "beside": beside.to_json(), "errors": json_entries,
-        "answered_rightly": are_right, "healthy_unharmed": is_unharmed, "outages": outages,
+        "correct_responses": are_right, "healthy_unaffected": is_unharmed, "outages": outages,
     });
     sheet
 }

@@ -61,7 +61,7 @@ fn comparison_json(row: &MetricComparison) -> serde_json::Value {
             DifferenceBasis::ShareOfMedian => "share",
             DifferenceBasis::AbsoluteDifference => "difference",
         },
-        "chance": row.p_value,
+        "p_value": row.p_value,
         "verdict": match row.verdict() {
             ComparisonVerdict::Better => "better",
             ComparisonVerdict::Worse => "worse",

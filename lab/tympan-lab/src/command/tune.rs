@@ -181,7 +181,7 @@ fn sweep_table_json(table: &SweepTable, choice: Option<&SweepChoice>) -> Value {
         "best": choice.and_then(|choice| named(choice.best_row)),
         "chosen": choice.and_then(|choice| named(choice.chosen_row)),
         "noise": choice.map(|choice| choice.noise_share),
-        "at_least": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.min_speedup),
-        "mean_factor": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.mean_speedup),
+        "min_speedup": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.min_speedup),
+        "mean_speedup": choice.and_then(|choice| choice.improvement_factor).map(|factor| factor.mean_speedup),
     })
 }

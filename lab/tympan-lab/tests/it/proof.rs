@@ -332,7 +332,7 @@ fn settings_are_swept_and_tuned() {
     let swept = words("sweep", "1,2,4");
     assert_eq!(swept.code, Some(0), "{}", swept.errors);
     assert_eq!(swept.json()["best"]["n"], "4");
-    assert_eq!(swept.json()["at_least"], 4.0);
+    assert_eq!(swept.json()["min_speedup"], 4.0);
     let tuned = words("autotune", "1..64:x2");
     assert_eq!(tuned.json()["chosen"]["n"], "64");
     assert_eq!(lab(folder.path(), &["sweep", "--set", "n=1", "--", "true"]).code, Some(2));
