@@ -97,7 +97,7 @@ impl WorkflowsSection {
     }
 }
 
-/// The hosts that workflow steps may send requests to. Mounts and back ends have separate lists, `[[mounts.place]]` and
+/// The hosts that workflow steps may send requests to. Mounts and back ends have separate lists, `[[mounts.location]]` and
 /// `[back_ends]`, whose hosts are allowed with the addresses that their names first resolve to; other addresses behind
 /// them must be listed here as well.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -225,7 +225,8 @@ pub(crate) struct ListenSection {
 pub(crate) struct LoginSection {
     /// The time after which a session without requests ends; default 2 h. No session lasts longer than 12 h. Lower it
     /// if people share computers.
-    pub(crate) idle: Option<DurationText>,
+    #[serde(alias = "idle")]
+    pub(crate) idle_timeout: Option<DurationText>,
     /// The addresses of dispatchers and load balancers, as `10.0.0.7` or `10.0.0.0/28`, whose statements about client
     /// addresses (`X-Forwarded-For`) are trusted; failed logins are counted by client address. Those on this machine
     /// are always trusted. Default none. Name all proxies on other machines between visitors and this instance: all
@@ -283,7 +284,7 @@ impl LogsSection {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LedgerSection {
     /// The maximum number of URLs that are recorded individually; default 100,000, of about 1 KiB each. Raise it if
-    /// `tympan_ledger_given_up_total` rises: URLs beyond the limit are flushed by folder.
+    /// `tympan_ledger_evictions_total` rises: URLs beyond the limit are flushed by folder.
     pub(crate) max_urls: Option<usize>,
     /// The header with the keys by which caches purge a response, such as `"Surrogate-Key"` (Fastly) or `"xkey"`
     /// (Varnish); default none. Set it if an agent of the kind `purge_keys` flushes a cache.
@@ -354,7 +355,8 @@ impl FragmentsSection {
 pub(crate) struct QuerySection {
     /// The minimum duration of a statement that `tympan index slow` lists; default 100 ms. Statements that no index
     /// served are always listed.
-    pub(crate) slow: Option<DurationText>,
+    #[serde(alias = "slow")]
+    pub(crate) slow_threshold: Option<DurationText>,
     /// The maximum duration of a query; default 60 s. Raise it for reports that walk a large repository.
     pub(crate) max_time: Option<DurationText>,
     /// The maximum number of rows that a query without an index for its order holds in memory to sort them; default
@@ -432,7 +434,7 @@ impl QuerySection {
     pub(crate) fn query_limits(&self) -> QueryLimits {
         let default = QueryLimits::default();
         QueryLimits {
-            slow_threshold: self.slow.map_or(default.slow_threshold, |span| span.0),
+            slow_threshold: self.slow_threshold.map_or(default.slow_threshold, |span| span.0),
             max_time: self.max_time.map_or(default.max_time, |span| span.0),
             max_rows_in_memory: self.max_rows_in_memory.unwrap_or(default.max_rows_in_memory),
             max_rows_read: self.max_rows_read.unwrap_or(default.max_rows_read),
@@ -572,21 +574,42 @@ fn warn_of_renamed_keys(file: &Path) {
 /// A key whose earlier name is accepted until the next release.
 #[derive(Debug, PartialEq, Eq)]
 struct RenamedKey {
+    section: &'static str,
     earlier: &'static str,
     current: &'static str,
 }
 
 /// The keys whose earlier names are accepted, each by an alias of its field.
-static RENAMED_KEYS: [RenamedKey; 1] =
-    [RenamedKey { earlier: "max_answer", current: "max_response" }];
+static RENAMED_KEYS: [RenamedKey; 8] = [
+    RenamedKey { section: "back_ends", earlier: "max_answer", current: "max_response" },
+    RenamedKey { section: "backup", earlier: "give_way", current: "throttle" },
+    RenamedKey { section: "collect", earlier: "every", current: "interval" },
+    RenamedKey { section: "database", earlier: "idle", current: "idle_timeout" },
+    RenamedKey { section: "database", earlier: "wait", current: "wait_timeout" },
+    RenamedKey { section: "login", earlier: "idle", current: "idle_timeout" },
+    RenamedKey { section: "mounts", earlier: "place", current: "location" },
+    RenamedKey { section: "query", earlier: "slow", current: "slow_threshold" },
+];
 
 /// Returns the lines that set keys by their earlier names, counted from 1.
 fn find_renamed_keys(text: &str) -> Vec<(usize, &'static RenamedKey)> {
-    let key_of = |line: &str| {
-        let (name, _) = line.split_once('=')?;
-        RENAMED_KEYS.iter().find(|key| key.earlier == name.trim())
+    let find = |section: &str, name: &str| {
+        RENAMED_KEYS.iter().find(|key| key.section == section && key.earlier == name.trim())
     };
-    (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, key_of(line)?))).collect()
+    let (mut lines, mut section) = (Vec::new(), "");
+    for (number, line) in (1..).zip(text.lines()) {
+        let name = match line.trim().strip_prefix('[') {
+            Some(header) => {
+                let header = header.trim_matches(['[', ']']);
+                let (first, rest) = header.split_once('.').unwrap_or((header, ""));
+                section = first;
+                rest
+            }
+            None => line.split_once('=').map_or("", |(name, _)| name),
+        };
+        lines.extend(find(section, name).map(|key| (number, key)));
+    }
+    lines
 }
 
 /// Parses the text of a `tympan.toml`.
@@ -615,6 +638,12 @@ mod tests {
         let config = parse_config_text("tympan.toml", text).unwrap();
         assert_eq!(config.back_ends["crm"].to_backend_config().max_response_bytes, 2 << 20);
         assert_eq!(find_renamed_keys(text), [(3, &RENAMED_KEYS[0])]);
+        let all = "[backup]\ngive_way = false\n[collect]\nevery = \"1h\"\n[database]\nidle = \"1m\"\n\
+                   wait = \"1s\"\n[login]\nidle = \"2h\"\n[mounts]\n[[mounts.place]]\nurl = \"/srv\"\n\
+                   [query]\nslow = \"1s\"\n";
+        assert!(parse_config_text("tympan.toml", all).is_ok());
+        let earlier: Vec<_> = find_renamed_keys(all).iter().map(|(_, key)| key.earlier).collect();
+        assert_eq!(earlier, ["give_way", "every", "idle", "wait", "idle", "place", "slow"]);
         let current = text.replace("max_answer", "max_response");
         assert!(parse_config_text("tympan.toml", &current).is_ok());
         assert!(find_renamed_keys(&current).is_empty());

@@ -18,7 +18,8 @@ pub(crate) struct MountsSection {
     pub(crate) period: Option<DurationText>,
     /// The allowed locations of mounts and imports. Mounts that are configured in content, and all imports, must be in
     /// one of them.
-    pub(crate) place: Vec<MountLocationSection>,
+    #[serde(alias = "place")]
+    pub(crate) location: Vec<MountLocationSection>,
     /// Mounts; others can be configured in content.
     pub(crate) mount: Vec<MountSection>,
 }
@@ -72,7 +73,7 @@ impl MountsSection {
         outgoing_policy: OutgoingPolicy,
     ) -> Result<MountSettings, CommandFault> {
         let locations = self
-            .place
+            .location
             .iter()
             .map(|location| location.to_mount_location(home))
             .collect::<Result<_, _>>()?;

@@ -198,7 +198,7 @@ pub(crate) async fn start_instance(
     }
     let mut logins = Logins::new(state.pool().clone(), repository.clone())
         .with_trusted_proxies(&trusted_proxies(config)?);
-    if let Some(idle) = config.login.idle {
+    if let Some(idle) = config.login.idle_timeout {
         logins = logins.with_session_idle_timeout(idle.0);
     }
     let now = check_clock(plan.home.dir.clone(), repository.clone()).await;

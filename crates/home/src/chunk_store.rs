@@ -165,8 +165,8 @@ fn database_options(dir: &Path, config: &HomeConfig, url: &str) -> PostgresOptio
         options.max_connections = connections;
     }
     for (set, span) in [
-        (&mut options.wait_timeout, section.wait),
-        (&mut options.idle_timeout, section.idle),
+        (&mut options.wait_timeout, section.wait_timeout),
+        (&mut options.idle_timeout, section.idle_timeout),
         (&mut options.statement_timeout, section.statement_timeout),
     ] {
         if let Some(span) = span {

@@ -81,7 +81,7 @@ impl MaintenanceTask {
         };
         match self {
             Self::Garbage => {
-                let every = config.collect.every.map_or(COLLECTION_INTERVAL, |span| span.0);
+                let every = config.collect.interval.map_or(COLLECTION_INTERVAL, |span| span.0);
                 (!every.is_zero()).then(|| format!("every {}ms", every.as_millis().max(1)))
             }
             Self::Blobs => or(&section.blobs, BLOBS_SCHEDULE),

@@ -82,7 +82,7 @@ impl MountService {
             .any(|location| location.contains_source(&request.source))
         {
             return Ok(Err(format!(
-                "`{}` is not in any place that `tympan.toml` allows; add a `[[mounts.place]]` with its `url`",
+                "`{}` is not in any location that `tympan.toml` allows; add a `[[mounts.location]]` with its `url`",
                 request.source
             )));
         }

@@ -162,13 +162,13 @@ impl MountSettings {
         if let Some(secret) = secrets.iter().find(|name| config.properties.contains_key(**name)) {
             return Err(format!(
                 "`{secret}` must not be stored in content; write it in `tympan.toml`, section \
-                 `[[mounts.place]]`"
+                 `[[mounts.location]]`"
             ));
         }
         let mut mount = MountConfig::new(name, text("source"), text("target"))?;
         if !self.locations.iter().any(|location| location.contains_source(&mount.source)) {
             return Err(format!(
-                "the source `{}` is not in any place that `tympan.toml` allows; add a `[[mounts.place]]` with \
+                "the source `{}` is not in any location that `tympan.toml` allows; add a `[[mounts.location]]` with \
                  its `url`",
                 mount.source
             ));
