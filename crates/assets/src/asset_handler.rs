@@ -30,17 +30,23 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct AssetCounters {
             $($(#[doc = $doc])+ pub $name: AtomicU64,)+
+            /// Milliseconds spent processing, including waits for memory.
+            pub processing_ms: AtomicU64,
         }
 
         impl AssetCounters {
             /// Returns each counter's name, the meaning of an increase, and its value.
             #[must_use]
-            pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((
+            pub fn all(&self) -> Vec<(&'static str, &'static str, f64)> {
+                let mut counters = vec![$((
                     stringify!($name),
                     concat!($($doc),+).trim_ascii(),
-                    self.$name.load(Ordering::Relaxed),
-                ),)+]
+                    self.$name.load(Ordering::Relaxed) as f64,
+                ),)+];
+                let seconds = self.processing_ms.load(Ordering::Relaxed) as f64 / 1000.0;
+                let meaning = "Seconds spent processing, including waits for memory.";
+                counters.push(("processing_seconds", meaning, seconds));
+                counters
             }
         }
     };
@@ -59,8 +65,6 @@ counters! {
     retried,
     /// Bytes of the originals that were read.
     original_bytes,
-    /// Milliseconds spent processing, including waits for memory.
-    busy_ms,
 }
 
 impl AssetCounters {
@@ -128,7 +132,7 @@ impl AssetHandler {
 
     fn record_result(&self, path: &NodePath, processed: &AssetUpdateOutcome, start: Instant) {
         let elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        AssetCounters::increment(&self.counters.busy_ms, elapsed_ms);
+        AssetCounters::increment(&self.counters.processing_ms, elapsed_ms);
         match processed {
             AssetUpdateOutcome::Processed { renditions, .. } => {
                 AssetCounters::increment(&self.counters.processed, 1);

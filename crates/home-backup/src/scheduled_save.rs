@@ -216,7 +216,7 @@ impl ScheduledSaveStatus {
     pub fn render_metrics(&self, role: &str) -> String {
         let table = [
             (
-                "tympan_backup_last_success_seconds",
+                "tympan_backup_last_success_timestamp_seconds",
                 "Time of the end of the last successful save, in seconds since 1970; 0 for never. Later \
                  changes were not saved.",
                 self.last_success.load(Ordering::Relaxed),

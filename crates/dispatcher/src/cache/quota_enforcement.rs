@@ -221,7 +221,7 @@ impl DispatcherState {
             }
         }
         let name = "tympan_dispatcher_flush_order_total";
-        let help = "Numbered flushes by their order relative to the previous ones; `gap`, `joined` and `back` \
+        let help = "Numbered flushes by their order relative to the previous ones; `gap`, `first_seen` and `restored` \
             made all pages stale.";
         writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter").ok();
         for root in &roots {

@@ -46,8 +46,8 @@ pub(crate) const ORDER_NAMES: [(FlushOrder, &str); 8] = [
     (FlushOrder::Late, "late"),
     (FlushOrder::Restarted, "restarted"),
     (FlushOrder::Gap, "gap"),
-    (FlushOrder::FirstSeen, "joined"),
-    (FlushOrder::Restored, "back"),
+    (FlushOrder::FirstSeen, "first_seen"),
+    (FlushOrder::Restored, "restored"),
 ];
 
 impl FlushOrder {

@@ -68,7 +68,7 @@ impl DependencyLedger {
         let counters = &self.0.counters;
         counters.changes.fetch_add(u64::from(!touched.is_empty()), Ordering::Relaxed);
         counters
-            .everything
+            .full_invalidations
             .fetch_add(u64::from(touched.is_everything_changed()), Ordering::Relaxed);
         let documents = touched.document_count();
         let is_idle = touched.is_empty() && !is_lost;
@@ -87,14 +87,14 @@ impl DependencyLedger {
             self.0.step_count.store(index.step_count(), Ordering::Release);
             (is_altered, concerned)
         };
-        counters.strays.fetch_add(strays as u64, Ordering::Relaxed);
+        counters.skipped_state_urls.fetch_add(strays as u64, Ordering::Relaxed);
         let (named, same) = self.split_by_comparison(candidates, after, draw);
         let (number, urls, mut scopes) = self.0.index.lock().collect_answer(&named);
         if is_idle && !is_altered {
             // Nothing changed for the others.
             scopes = self.0.index.lock().pending_scopes(scopes);
         }
-        counters.named.fetch_add(urls.len() as u64, Ordering::Relaxed);
+        counters.urls_affected.fetch_add(urls.len() as u64, Ordering::Relaxed);
         let spared = same.len();
         Ok(AffectedUrls {
             urls,
@@ -173,7 +173,7 @@ impl DependencyLedger {
             if left == 0 {
                 continue;
             }
-            self.0.counters.asked.fetch_add(1, Ordering::Relaxed);
+            self.0.counters.lists_requeried.fetch_add(1, Ordering::Relaxed);
             let mut ask = |state: &Snapshot| {
                 let (digest, reads) = listing.digest_results(state)?;
                 left = left.saturating_sub(reads);
@@ -186,7 +186,7 @@ impl DependencyLedger {
                 same.insert(listing.id());
             }
         }
-        self.0.counters.unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
+        self.0.counters.lists_unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
         same
     }
 
@@ -206,7 +206,7 @@ impl DependencyLedger {
             let is_tried = is_in_time && (is_few || candidate.may_be_unaffected());
             let looked = candidate.fingerprint.as_ref().filter(|_| is_tried).and_then(|look| {
                 left -= 1;
-                self.0.counters.compared.fetch_add(1, Ordering::Relaxed);
+                self.0.counters.comparison_renderings.fetch_add(1, Ordering::Relaxed);
                 let mut read = DependencySet::default();
                 for request in look.repeat_requests(&candidate.url) {
                     let response = draw(after, &request)?;
@@ -223,7 +223,7 @@ impl DependencyLedger {
                 None => named.push(candidate.url),
             }
         }
-        self.0.counters.spared.fetch_add(same.len() as u64, Ordering::Relaxed);
+        self.0.counters.urls_unchanged.fetch_add(same.len() as u64, Ordering::Relaxed);
         (named, same)
     }
 

@@ -66,7 +66,7 @@ impl DependencyLedger {
                 self.0.store_signal.notify_one();
             }
         }
-        self.0.counters.stored.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
+        self.0.counters.rows_stored.fetch_add(batch.rows.len() as u64, Ordering::Relaxed);
         stored.map(drop)
     }
 
@@ -86,7 +86,7 @@ impl DependencyLedger {
             let Some(StoredLedger { rows, is_complete: is_whole, .. }) = stored_ledger else {
                 continue;
             };
-            self.0.counters.taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            self.0.counters.urls_taken_over.fetch_add(rows.len() as u64, Ordering::Relaxed);
             tracing::info!(
                 publisher = publisher.publisher_name(),
                 urls = rows.len(),

@@ -261,7 +261,7 @@ impl DependencyLedger {
             UrlRenderingDigest { url, root, digest: digest.0, fingerprint: look, is_fault: false };
         let is_known = index.record_if_known(ticket.0, sketch);
         drop(index);
-        self.0.counters.recorded.fetch_add(u64::from(is_known), Ordering::Relaxed);
+        self.0.counters.renderings_recorded.fetch_add(u64::from(is_known), Ordering::Relaxed);
         is_known
     }
 
@@ -284,7 +284,7 @@ impl DependencyLedger {
         let digest = response.reads.digest(self.0.digest_keys);
         let sketch = UrlRenderingDigest { url, root, digest, fingerprint: look.as_ref(), is_fault };
         if self.0.index.lock().record_if_known(ticket.0, sketch) {
-            self.0.counters.recorded.fetch_add(1, Ordering::Relaxed);
+            self.0.counters.renderings_recorded.fetch_add(1, Ordering::Relaxed);
             return RecordOutcome::Recorded;
         }
         let (read, digest) = (&response.reads.dependencies(), Some(digest));
@@ -297,26 +297,26 @@ impl DependencyLedger {
     fn record_rendering(&self, ticket: RenderTicket, rendering: UrlRendering<'_>) -> RecordOutcome {
         let counters = &self.0.counters;
         let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
-        count(&counters.recorded, 1);
+        count(&counters.renderings_recorded, 1);
         let outcome = self.0.index.lock().record(ticket.0, rendering);
         match outcome {
             IndexRecordOutcome::AlreadyKnown => RecordOutcome::Recorded,
             IndexRecordOutcome::Changed { evicted_count: given_up } => {
-                count(&counters.grown, 1);
-                count(&counters.given_up, given_up);
+                count(&counters.dependency_additions, 1);
+                count(&counters.evictions, given_up);
                 self.0.store_signal.notify_one();
                 RecordOutcome::Recorded
             }
             IndexRecordOutcome::Outdated => {
-                count(&counters.outdated, 1);
+                count(&counters.renderings_overtaken, 1);
                 RecordOutcome::Outdated
             }
             IndexRecordOutcome::NotRecorded => {
-                count(&counters.lost, 1);
+                count(&counters.record_failures, 1);
                 RecordOutcome::NotRecorded
             }
             IndexRecordOutcome::TooManyFaults => {
-                count(&counters.crowded, 1);
+                count(&counters.renderings_refused, 1);
                 RecordOutcome::TooManyFaults
             }
         }
@@ -433,7 +433,7 @@ mod tests {
         assert!(!is_known());
         drop(guard);
         assert!(is_known());
-        let recorded = ledger.0.counters.recorded.load(Ordering::Relaxed);
+        let recorded = ledger.0.counters.renderings_recorded.load(Ordering::Relaxed);
         assert_eq!(recorded, 3, "as often as it was answered");
     }
 }

@@ -155,7 +155,10 @@ async fn an_answer_like_the_one_before_stores_nothing_and_is_named_again() {
             RecordOutcome::Recorded
         );
         let counters = publisher.ledger.counters();
-        (counters.recorded.load(Ordering::Relaxed), counters.grown.load(Ordering::Relaxed))
+        (
+            counters.renderings_recorded.load(Ordering::Relaxed),
+            counters.dependency_additions.load(Ordering::Relaxed),
+        )
     };
     assert_eq!((record(), record(), record()), ((1, 1), (2, 1), (3, 1)));
     // It reads the same after each of these, and looks otherwise.

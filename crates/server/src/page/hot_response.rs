@@ -105,7 +105,7 @@ impl Instance {
                 body = socket_body;
                 Some(response)
             })?;
-        crate::observe::metrics::increment(&self.metrics.answered_by_shortcut);
+        crate::observe::metrics::increment(&self.metrics.fast_path_hits);
         let (head, _) = response.into_parts();
         Some(ShortcutResponse {
             status: head.status,
@@ -139,7 +139,7 @@ impl Instance {
             hot_responses.forget_cheap_render(path);
         }
         let (headers, body) = inline_response?;
-        crate::observe::metrics::increment(&self.metrics.drawn_by_shortcut);
+        crate::observe::metrics::increment(&self.metrics.fast_path_renders);
         Some(ShortcutResponse {
             status: StatusCode::OK,
             headers,
@@ -181,7 +181,7 @@ impl Instance {
         hot_response.headers.iter().for_each(|(name, value)| {
             headers.insert(name, value.clone());
         });
-        crate::observe::metrics::increment(&self.metrics.answered_at_once);
+        crate::observe::metrics::increment(&self.metrics.response_cache_hits);
         Some(response)
     }
 }

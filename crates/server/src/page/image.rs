@@ -211,11 +211,11 @@ async fn find_or_render_image(
 ) -> Result<Arc<RenderedImage>> {
     let key = render_request.cache_key();
     if let Some(picture) = images.rendered_images.get(&key) {
-        increment(&instance.metrics.image_hits);
+        increment(&instance.metrics.image_cache_hits);
         return Ok(picture);
     }
     let _busy = ImageRequestPermit::try_acquire(images).ok_or_else(|| {
-        increment(&instance.metrics.images_put_off);
+        increment(&instance.metrics.image_overload_rejections);
         let message = "too many images are being rendered; try again in a moment";
         RequestFailure {
             retry_after_seconds: Some(1),
@@ -245,7 +245,7 @@ async fn render_image(
         output
     })
     .await?;
-    increment(&instance.metrics.images_drawn);
+    increment(&instance.metrics.images_rendered);
     let nothing = |reason: &str| {
         increment(&instance.metrics.images_failed);
         RequestFailure::new(
@@ -273,7 +273,7 @@ fn repair_hint(error: &RenditionError) -> Option<&'static str> {
 /// Returns the numbers of pictures being rendered and waiting.
 pub(crate) fn image_pool_state(instance: &Instance) -> Option<PoolState> {
     let images = instance.image_service.get()?;
-    Some(images.pool_state(instance.metrics.images_put_off.load(Ordering::Relaxed)))
+    Some(images.pool_state(instance.metrics.image_overload_rejections.load(Ordering::Relaxed)))
 }
 
 /// Writes the results of asset processing in this process as Prometheus text.

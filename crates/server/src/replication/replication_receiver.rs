@@ -180,7 +180,7 @@ async fn apply_received_message(
             if instance.role == InstanceRole::Publish {
                 instance.replicator.flush_changes(now).await?;
             }
-            increment(&instance.metrics.received);
+            increment(&instance.metrics.replication_messages);
             let body =
                 json!({ "root": applied.root.to_string(), "changed": applied.changed_paths.len() });
             Ok(axum::Json(body).into_response())

@@ -107,7 +107,7 @@ async fn requests_are_counted_by_method_and_class_of_status() {
     let text = String::from_utf8_lossy(&bytes);
     for (method, class) in [("GET", "2xx"), ("GET", "4xx"), ("POST", "4xx")] {
         let line = format!(
-            "\ntympan_request_seconds_count{{role=\"author\",method=\"{method}\",status=\"{class}\"}} 1\n"
+            "\ntympan_request_duration_seconds_count{{role=\"author\",method=\"{method}\",status=\"{class}\"}} 1\n"
         );
         assert!(text.contains(&line), "{line} in {text}");
     }
