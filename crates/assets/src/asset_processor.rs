@@ -33,7 +33,7 @@ pub const ASSET_NODE_TYPE: &str = "dam:Asset";
 /// The user in whose name assets are changed.
 pub const ASSET_UPDATE_USER: &str = "dam-update-service";
 /// AEM's property for the processing state of an asset.
-pub(crate) const ASSET_STATE_PROPERTY: &str = "dam:assetState";
+const ASSET_STATE_PROPERTY: &str = "dam:assetState";
 /// The original from which the renditions were generated; not an AEM property.
 pub(crate) const PROCESSED_ORIGINAL_PROPERTY: &str = "dam:processedOriginal";
 /// The reason why an asset failed; not an AEM property.

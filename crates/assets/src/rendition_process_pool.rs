@@ -62,7 +62,7 @@ pub struct RenditionProcessPool {
     options: RenditionPoolOptions,
     idle_processes: Mutex<Vec<RenditionProcess>>,
     memory_budget: MemoryBudget,
-    pub(crate) tools: ExternalTools,
+    tools: ExternalTools,
 }
 
 impl RenditionProcessPool {
