@@ -274,7 +274,7 @@ impl Repository {
         root.ok_or_else(|| branch_error(name, "it does not exist"))
     }
 
-    pub(crate) fn own_branch_root(&self, name: &str) -> Result<ChunkId> {
+    fn own_branch_root(&self, name: &str) -> Result<ChunkId> {
         if name == MAIN_BRANCH {
             return Err(branch_error(name, "the main branch cannot be merged, renamed or removed"));
         }
@@ -313,6 +313,6 @@ fn check_branch_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn branch_error(name: &str, reason: &'static str) -> Error {
+fn branch_error(name: &str, reason: &'static str) -> Error {
     Error::InvalidBranch { name: name.to_owned(), reason }
 }

@@ -133,12 +133,12 @@ impl Snapshot {
 
 /// Longer values are truncated in keys, because the tree limits key size; a look-up compares the node's own value. With
 /// the longest path and name a key stays below 2 KiB.
-pub(crate) const MAX_VALUE_KEY_BYTES: usize = 512;
+const MAX_VALUE_KEY_BYTES: usize = 512;
 
 /// The map of links in texts, names of tags and names of policies.
 pub(crate) const LINK_MAP: &str = "link";
 /// The names of all index maps.
-pub(crate) const INDEX_MAP_NAMES: [&str; 7] =
+const INDEX_MAP_NAMES: [&str; 7] =
     ["uuid", "reference", LINK_MAP, "type", "resource", "modified", ORDER_MAP];
 
 pub(crate) type IndexEntries = BTreeSet<(String, Vec<u8>)>;
@@ -158,7 +158,7 @@ pub(crate) enum IndexMapSelection {
 
 /// Returns true if an index map must be either complete or absent, because a partial map would be taken for a complete
 /// one. A state without it gets the map when it is opened, or when the index has been built.
-pub(crate) fn must_be_complete(map: &str) -> bool {
+fn must_be_complete(map: &str) -> bool {
     map == ORDER_MAP || map == LINK_MAP || map.starts_with(MAP_NAME_PREFIX)
 }
 
@@ -197,9 +197,7 @@ impl IndexEdits {
     }
 
     /// Returns the entries that exist afterwards, by map, sorted within each map.
-    pub(crate) fn added_entries(
-        &self,
-    ) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
+    fn added_entries(&self) -> impl Iterator<Item = (&str, impl Iterator<Item = &[u8]>)> {
         self.edits_by_map.iter().map(|(index, edits)| {
             let there = edits.iter().filter(|(_, is_there)| **is_there);
             (&**index, there.map(|(key, _)| &**key))
@@ -392,7 +390,7 @@ fn collect_link_entries(
 }
 
 /// Creates a map of links without links. It holds the empty key, which distinguishes it from an absent map.
-pub(crate) fn create_empty_link_map(batch: &mut ChunkBatch) -> Result<SortedMap> {
+fn create_empty_link_map(batch: &mut ChunkBatch) -> Result<SortedMap> {
     Ok(SortedMap::build(batch, std::iter::once((Vec::new(), presence_value())))?)
 }
 

@@ -82,7 +82,7 @@ impl Repository {
         Ok(policies.accounts.direct_groups_of(uuid).cloned().collect())
     }
 
-    pub(crate) fn principals_of(&self, viewer: &Viewer) -> Result<ViewerPrincipals> {
+    fn principals_of(&self, viewer: &Viewer) -> Result<ViewerPrincipals> {
         Ok(self
             .0
             .cache

@@ -192,7 +192,7 @@ impl OrderedSiblings<'_> {
     }
 
     /// Returns the order key in an entry.
-    pub(crate) fn entry_order_key(&self, entry: &[u8]) -> OrderKey {
+    fn entry_order_key(&self, entry: &[u8]) -> OrderKey {
         record_key::order_key_of(entry, &self.range.start)
     }
 

@@ -97,7 +97,7 @@ impl IndexFunction {
 pub struct PropertyIndex {
     /// The name of the definition.
     pub(crate) name: String,
-    pub(crate) function: IndexFunction,
+    function: IndexFunction,
     /// The relative path of the node that has the property; empty for the indexed node itself.
     pub(crate) property_parent: String,
     /// The name of the property.
@@ -105,10 +105,10 @@ pub struct PropertyIndex {
     /// The declared types and all their subtypes; nodes of other types are not indexed. Empty for all types.
     pub(crate) node_types: BTreeSet<String>,
     pub(crate) included_paths: Vec<NodePath>,
-    pub(crate) excluded_paths: Vec<NodePath>,
-    pub(crate) name_pattern: Option<Regex>,
+    excluded_paths: Vec<NodePath>,
+    name_pattern: Option<Regex>,
     pub(crate) is_unique: bool,
-    pub(crate) tags: Vec<String>,
+    tags: Vec<String>,
     /// True if the definition requests a rebuild.
     pub(crate) needs_reindex: bool,
     /// The name of the map.
@@ -270,7 +270,7 @@ impl PropertyIndex {
     }
 
     /// Returns the relative path of the indexed property.
-    pub(crate) fn property_path(&self) -> String {
+    fn property_path(&self) -> String {
         match &*self.property_parent {
             "" => self.property.clone(),
             parents => format!("{parents}/{}", self.property),

@@ -21,7 +21,7 @@ const MAX_VIOLATIONS: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DeclaredNodeTypes<'a> {
     pub(super) primary_type: Option<&'a str>,
-    pub(super) mixins: Vec<&'a str>,
+    mixins: Vec<&'a str>,
 }
 
 impl<'a> DeclaredNodeTypes<'a> {

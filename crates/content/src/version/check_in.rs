@@ -343,7 +343,7 @@ pub enum LabelConflictPolicy {
 }
 
 /// Returns true if JCR's check-in works on a node.
-pub(super) fn is_versionable(node: &Node) -> bool {
+fn is_versionable(node: &Node) -> bool {
     let mixins = node.property(MIXIN_TYPES);
     mixins.as_ref().is_some_and(checked_in::has_versionable_mixin)
 }

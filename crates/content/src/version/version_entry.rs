@@ -202,7 +202,7 @@ impl StoredVersion {
     }
 
     /// Returns the path of the document.
-    pub(super) fn document_path(&self) -> NodePath {
+    fn document_path(&self) -> NodePath {
         let mut path = self.path.clone();
         for _ in 0..self.inner_depth {
             path = path.parent().unwrap_or_else(NodePath::root);
