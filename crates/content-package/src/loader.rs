@@ -59,7 +59,7 @@ impl<R: Read + Seek> ContentPackage<R> {
 }
 
 /// Reads a package; `nested_in` is its own name if it is a file of another package.
-pub(crate) fn read_package<R: Read + Seek>(
+fn read_package<R: Read + Seek>(
     reader: R,
     file: PackageFileName,
     nested_in: Option<&PackageFileName>,

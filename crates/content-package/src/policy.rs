@@ -134,7 +134,7 @@ fn merge_closed_user_group(mut existing: Subtree, package: &Subtree) -> Subtree 
 }
 
 /// Adds the values of a list of texts that are missing in `into`.
-pub(crate) fn merge_text_list(into: &mut Subtree, from: &Subtree, name: &str) {
+fn merge_text_list(into: &mut Subtree, from: &Subtree, name: &str) {
     let joined = union_values(into.properties.get(name), from.properties.get(name));
     if let Some(joined) = joined {
         into.properties.insert(name.to_owned(), joined);
