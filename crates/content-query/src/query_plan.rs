@@ -663,7 +663,7 @@ fn narrow_access_plan(access: &AccessPlan, behind: Option<&RowSortKey>) -> Acces
 }
 
 /// Prepares a node for filters.
-pub(crate) fn filtered_node<'a>(
+fn filtered_node<'a>(
     node: &'a Node,
     score: f32,
     ground: &'a QueryContext<'_>,

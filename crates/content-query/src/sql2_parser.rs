@@ -83,7 +83,7 @@ impl Sql2Parser<'_> {
         ))
     }
 
-    pub(crate) fn is_keyword(&self, keyword: &str) -> bool {
+    fn is_keyword(&self, keyword: &str) -> bool {
         matches!(self.current_kind(), Sql2TokenKind::Word(text) if text.eq_ignore_ascii_case(keyword))
     }
 
