@@ -239,7 +239,7 @@ impl FlushService {
     }
 
     /// Purges one page and returns true if it was in the cache; `None` if the farm does not cache it.
-    pub(crate) async fn purge_page(
+    async fn purge_page(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         view: &RequestView,
@@ -284,7 +284,7 @@ impl FlushService {
     }
 
     /// Purges all pages that carry one of these keys; `None` if the farm has no cache.
-    pub(crate) async fn purge_by_keys(
+    async fn purge_by_keys(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         keys: Vec<String>,
@@ -331,7 +331,7 @@ impl FlushService {
     }
 
     /// Carries out a flush; `call` is forwarded to the renders.
-    pub(crate) async fn carry_out_flush(
+    async fn carry_out_flush(
         self: Arc<Self>,
         farm: Arc<FarmState>,
         message: FlushMessage,
@@ -350,7 +350,7 @@ impl FlushService {
     }
 
     /// Updates the files of a flush and starts the handler program; returns the call, which continues independently.
-    pub(crate) async fn apply_flush(
+    async fn apply_flush(
         self: &Arc<Self>,
         farm: &Arc<FarmState>,
         mut message: FlushMessage,

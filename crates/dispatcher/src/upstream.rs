@@ -717,12 +717,12 @@ impl RenderBody {
 
     /// Removes supported content codings from a response to be stored, because it is also sent to visitors who accept
     /// none.
-    pub(crate) fn decode_content_codings(&mut self, headers: &mut HeaderMap) {
+    fn decode_content_codings(&mut self, headers: &mut HeaderMap) {
         self.body.decode_content_codings(headers);
     }
 
     /// Makes the body also fail below the minimum rate.
-    pub(crate) fn enforce_min_rate(&mut self, pace: Option<MinReadRate>) {
+    fn enforce_min_rate(&mut self, pace: Option<MinReadRate>) {
         self.read_timeout.set_min_read_rate(pace);
     }
 }

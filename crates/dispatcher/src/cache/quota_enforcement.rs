@@ -191,7 +191,7 @@ impl DispatcherState {
     }
 
     /// Returns the distinct document roots.
-    pub(crate) fn document_roots(&self) -> Vec<&Arc<DocrootState>> {
+    fn document_roots(&self) -> Vec<&Arc<DocrootState>> {
         let mut roots: Vec<&Arc<DocrootState>> = Vec::new();
         for root in self.parts.farms.iter().filter_map(|farm| farm.docroot.as_ref()) {
             if !roots.iter().any(|listed_root| Arc::ptr_eq(listed_root, root)) {

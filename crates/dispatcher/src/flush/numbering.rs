@@ -39,7 +39,7 @@ pub(crate) enum FlushOrder {
 }
 
 /// All variants with their names, in the order of declaration.
-pub(crate) const ORDER_NAMES: [(FlushOrder, &str); 8] = [
+const ORDER_NAMES: [(FlushOrder, &str); 8] = [
     (FlushOrder::First, "first"),
     (FlushOrder::Next, "next"),
     (FlushOrder::Repeated, "repeated"),

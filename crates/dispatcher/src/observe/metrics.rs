@@ -65,7 +65,7 @@ pub(crate) enum DispatcherCounter {
 }
 
 /// All counters with their name and help text.
-pub(crate) const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
+const COUNTERS: [(DispatcherCounter, &str, &str); 44] = [
     (DispatcherCounter::Hits, "hits", "Requests served from a fresh file; a rise is good."),
     (
         DispatcherCounter::Stale,

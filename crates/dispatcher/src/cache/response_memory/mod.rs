@@ -156,12 +156,12 @@ impl ResponseMemory {
     }
 
     /// Reads changes by other programs; changes complete before the call take effect.
-    pub(crate) fn drain_changes(&self) {
+    fn drain_changes(&self) {
         self.folder_watcher.drain_changes(|| self.record_change());
     }
 
     /// Returns the value of the change counter.
-    pub(crate) fn change_count(&self) -> u64 {
+    fn change_count(&self) -> u64 {
         self.change_count.load(Ordering::SeqCst)
     }
 
@@ -198,12 +198,7 @@ impl ResponseMemory {
     }
 
     /// Watches the folders whose changes concern `file`; returns true if all of them are watched.
-    pub(crate) fn watch_folders(
-        &self,
-        docroot: &Docroot,
-        file: &Path,
-        stat_files: &StatFileLayout,
-    ) -> bool {
+    fn watch_folders(&self, docroot: &Docroot, file: &Path, stat_files: &StatFileLayout) -> bool {
         let folders = file.ancestors().skip(1);
         let mut is_watched = true;
         for folder in folders {

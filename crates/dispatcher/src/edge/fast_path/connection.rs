@@ -59,7 +59,7 @@ pub(super) struct FastConnection {
     pub(super) listener_closing: KeepAlivePolicy,
     /// True if the connection is to end because others want its slot.
     pub(super) is_marked_for_eviction: bool,
-    pub(super) shutdown_signal: watch::Receiver<bool>,
+    shutdown_signal: watch::Receiver<bool>,
     pub(super) return_sender: oneshot::Sender<Option<ReturnedConnection>>,
     /// The additional state of an HTTP/2 connection.
     pub(super) http2_state: Option<Box<FastHttp2State>>,

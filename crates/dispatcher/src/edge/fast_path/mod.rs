@@ -162,7 +162,7 @@ impl FastPathWorkers {
     ///
     /// # Errors
     /// Fails if the kernel refuses a thread or descriptor.
-    pub(crate) fn start_workers(dispatcher: &Dispatcher) -> std::io::Result<Self> {
+    fn start_workers(dispatcher: &Dispatcher) -> std::io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut lanes =
             Self { mailboxes: Vec::new(), threads: Vec::new(), next_worker: AtomicUsize::new(0) };

@@ -46,7 +46,7 @@ pub(super) struct Http2Stream {
     /// Its stream number at the service behind, if that handles it.
     pub(super) service_stream: Option<u32>,
     /// The number of bytes sent for the service behind that were not reported to it yet.
-    pub(super) unreported_bytes: u32,
+    unreported_bytes: u32,
     /// True if it is queued for sending.
     pub(super) is_queued: bool,
     /// The timeout for a client that opens no window for it.
@@ -193,11 +193,7 @@ impl Http2Stream {
     }
 
     /// Writes the next parts if they need no window.
-    pub(super) fn send_windowless_parts(
-        &mut self,
-        number: u32,
-        out: &mut Vec<u8>,
-    ) -> StreamSendOutcome {
+    fn send_windowless_parts(&mut self, number: u32, out: &mut Vec<u8>) -> StreamSendOutcome {
         match self.parts.front() {
             Some(StreamPart::Bytes(_) | StreamPart::File { .. }) => StreamSendOutcome::Pending,
             None => StreamSendOutcome::Empty,

@@ -56,7 +56,7 @@ impl FlushEventLog {
     }
 
     /// Returns the position of the last event.
-    pub(super) fn last_position(&self) -> &LogPosition {
+    fn last_position(&self) -> &LogPosition {
         self.events.back().map_or(&self.start_position, |logged| &logged.position)
     }
 
