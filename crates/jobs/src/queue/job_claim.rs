@@ -423,6 +423,6 @@ pub(crate) fn oldest_job_sql(topics: usize) -> String {
     )
 }
 
-pub(crate) fn require_lease(id: JobId, rows: u64) -> Result<()> {
+fn require_lease(id: JobId, rows: u64) -> Result<()> {
     if rows == 0 { Err(Error::LeaseLost(id.0)) } else { Ok(()) }
 }

@@ -48,7 +48,7 @@ pub(crate) struct LockedWorkflow {
     pub(crate) data: Map<String, Json>,
     pub(crate) flow: FlowState,
     /// The step of the parent instance, for a nested instance.
-    pub(crate) parent_item_id: Option<i64>,
+    parent_item_id: Option<i64>,
 }
 
 /// The user who advances an instance, and their comment.

@@ -18,7 +18,7 @@ use crate::workflow::workflow_state::WorkflowState;
 use crate::{Job, JobContext, JobHandler, JobOutcome, NewJob, Result, TIMEOUT_TOPIC};
 
 /// The user in whose name a timeout ends a step.
-pub(crate) const TIMEOUT_USER: &str = "timeout";
+const TIMEOUT_USER: &str = "timeout";
 /// Interval at which a suspended instance is checked.
 const SUSPENDED_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
