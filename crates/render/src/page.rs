@@ -217,7 +217,7 @@ pub(crate) fn tags_below(reader: &ContentReader, root: &Node) -> Vec<PageTag> {
 }
 
 /// Returns the tags of the pages at and below a root, with the number of pages that have each.
-pub(crate) fn tag_counts_below(reader: &ContentReader, root: &Node) -> BTreeMap<String, usize> {
+fn tag_counts_below(reader: &ContentReader, root: &Node) -> BTreeMap<String, usize> {
     reader.read_list(ListQueryKind::Tags { root: root.path().clone() }, || {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         let pages =
