@@ -101,7 +101,7 @@ pub(crate) struct RequestIdentity {
     /// The CSRF token that a write must repeat; `None` if the credentials are not a cookie.
     pub(crate) csrf_token: Option<String>,
     /// True if a browser may have sent the credentials automatically, as it does with stored Basic credentials.
-    pub(crate) is_sent_by_browser: bool,
+    is_sent_by_browser: bool,
     /// The operations that the credentials permit.
     pub(crate) scope: LoginTokenScope,
 }

@@ -59,7 +59,7 @@ async fn require_user(instance: &Instance, parts: &Parts) -> Result<RequestIdent
     Ok(identity)
 }
 
-pub(crate) fn audit_stamp(viewer: &Viewer) -> AuditStamp {
+fn audit_stamp(viewer: &Viewer) -> AuditStamp {
     AuditStamp { user: viewer.name().to_owned(), time: SystemTime::now() }
 }
 

@@ -252,7 +252,7 @@ struct RenderedPage {
 /// Renders the response to visitors and returns its headers and body, if the ledger knows a rendering with the same
 /// dependencies and the same fingerprint. Does not block; uses only the processor. Must not be used if timing is
 /// disclosed.
-pub(crate) fn render_inline(
+fn render_inline(
     instance: &Instance,
     visit: &AnonymousPageRequest<'_>,
 ) -> Option<(ShortcutHeaders, Bytes)> {
@@ -361,10 +361,7 @@ fn is_same_response(left: &RenderResponse, right: &RenderResponse) -> bool {
 }
 
 /// Handles a form that a visitor sent to a page; `None` if no script of the page accepts it.
-pub(crate) fn handle_page_form(
-    instance: &Instance,
-    page_request: &PageRequest,
-) -> Result<Option<Response>> {
+fn handle_page_form(instance: &Instance, page_request: &PageRequest) -> Result<Option<Response>> {
     check_read_path(instance, &instance.repository, page_request)?;
     let options = AdminPageOptions::default();
     let render_response = render_newest_state(

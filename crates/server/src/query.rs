@@ -51,7 +51,7 @@ impl Instance {
     }
 
     /// Returns true if queries of anonymous visitors are allowed.
-    pub(crate) fn are_visitor_queries_allowed(&self) -> bool {
+    fn are_visitor_queries_allowed(&self) -> bool {
         self.role == InstanceRole::Publish && self.query_engines.allows_visitors()
     }
 }

@@ -92,7 +92,7 @@ const ENDPOINT_TABLES: &[&[Endpoint]] = &[
 ];
 
 /// Returns all endpoints.
-pub(crate) fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
+fn all_endpoints() -> impl Iterator<Item = &'static Endpoint> {
     ENDPOINT_TABLES.iter().flat_map(|table| table.iter())
 }
 

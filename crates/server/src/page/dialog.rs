@@ -342,7 +342,7 @@ fn bool_property(node: &Node, name: &str) -> bool {
 }
 
 /// Converts a property for a form: numbers and booleans as such, all other types as text.
-pub(crate) fn form_value_json(property: &Property) -> Json {
+fn form_value_json(property: &Property) -> Json {
     let to_json = |value: &Value| match value {
         Value::Long(number) => json!(number),
         Value::Double(number) => json!(number),

@@ -38,7 +38,7 @@ pub(crate) struct PostOutcome {
     /// The target node of the request.
     pub(crate) path: String,
     /// True if the node was created.
-    pub(crate) is_created: bool,
+    is_created: bool,
     /// The response status, if the request specifies it.
     pub(crate) status: Option<StatusCode>,
     /// The changes: Sling's keyword and its arguments.
