@@ -147,7 +147,7 @@ impl LocalStore {
     }
 
     /// Returns true if the survey found the record of the chunk to be damaged.
-    pub(crate) fn is_damaged_chunk(&self, id: &ChunkId, survey: &PackSurvey) -> bool {
+    fn is_damaged_chunk(&self, id: &ChunkId, survey: &PackSurvey) -> bool {
         let location = self.index.find_record(RecordKind::Chunk, id.as_bytes());
         location.is_some_and(|(at, _)| survey.is_position_damaged(at.position))
     }

@@ -111,7 +111,7 @@ impl<'a, D: DeriveMaps> StateSalvager<'a, D> {
         }
     }
 
-    pub(super) fn is_plan_only(&self) -> bool {
+    fn is_plan_only(&self) -> bool {
         self.written_at.is_none()
     }
 

@@ -25,7 +25,7 @@ pub(super) struct KeyBounds {
 
 impl KeyBounds {
     /// Returns the bounds of the subtree that a path leads to. The path is given from its lower end.
-    pub(super) fn from_path<'a>(path: impl Iterator<Item = (&'a Chunk, usize)> + Clone) -> Self {
+    fn from_path<'a>(path: impl Iterator<Item = (&'a Chunk, usize)> + Clone) -> Self {
         let mut bounds = Self::default();
         bounds.update_from_path(path);
         bounds
