@@ -170,7 +170,10 @@ mod tests {
     use std::convert::Infallible;
     use std::net::Ipv4Addr;
 
+    use bytes::Bytes;
+    use http::{Request, Response};
     use http_body_util::Full;
+    use hyper::body::Incoming;
     use hyper_util::server::graceful::GracefulShutdown;
 
     use super::super::{PortReuse, bind_listener};
