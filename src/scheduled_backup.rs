@@ -21,7 +21,8 @@ use crate::home::home_access;
 /// With the key if the configuration is invalid; if the state database fails.
 pub(crate) async fn register_save_job(
     worker: &JobWorker,
-    (home, section): (&Home, &BackupSection),
+    home: &Home,
+    section: &BackupSection,
     instance: &Instance,
 ) -> Result<(), CommandFault> {
     // Registered even if no saves are scheduled any more: the log lists earlier ones.

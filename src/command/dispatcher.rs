@@ -31,7 +31,6 @@ use tympan_web::tls::{TlsIdentity, TlsTrust};
 
 use crate::args;
 use crate::args::DispatcherCommand;
-use crate::command::listener_options::{main_front, read_listener_certificate};
 use crate::command::pair;
 use crate::command::process_signals::ProcessSignals;
 use crate::command::runtime::create_runtime;
@@ -452,9 +451,9 @@ fn serve_until_signal(
 
 /// Returns the options of the main listener.
 fn front_from_config(rest: &crate::config::TympanConfig) -> Result<ListenerOptions, CommandFault> {
-    let certificate = read_listener_certificate(rest)?;
+    let certificate = rest.listen.read_certificate().map_err(CommandFault::usage)?;
     let body_bytes = ListenerLimits::default().max_body_bytes;
-    let front = main_front(rest, certificate.as_ref(), body_bytes);
+    let front = rest.listen.listener_options(certificate.as_ref(), body_bytes);
     front_settings(rest)
         .apply_to(front)
         .map_err(|error| CommandFault::usage(error_chain_text(&error)))

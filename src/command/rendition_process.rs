@@ -11,14 +11,11 @@ use tympan_assets::{
     RenditionPoolOptions, RenditionProcessPool, RenditionSpec, ResizeMode, ToolLimits,
 };
 use tympan_content::BlobContent;
-use tympan_notation::ByteSize;
+use tympan_search::PdfReader;
 use tympan_terminal::{CommandFault, CommandOutcome, PROGRAM_FILE};
 
 use crate::args;
 use crate::config::TympanConfig;
-
-/// The default total memory of all processes for pictures.
-const DEFAULT_IMAGE_MEMORY_BYTES: u64 = 1 << 30;
 
 /// The niceness of background processes, which no user waits for.
 const BACKGROUND_NICENESS: i32 = 10;
@@ -50,10 +47,18 @@ pub(crate) fn create_process_pool(
         process_command: start(args::RENDER_IMAGES_COMMAND),
         tool_command: start(args::RUN_TOOL_COMMAND),
         tool_search_path: std::env::var_os("PATH"),
-        memory_bytes: config.assets.memory.map_or(DEFAULT_IMAGE_MEMORY_BYTES, ByteSize::as_bytes),
+        memory_bytes: config.assets.memory_bytes(),
         max_idle_processes: core_count(),
         niceness: if urgency == RenderUrgency::Interactive { 0 } else { BACKGROUND_NICENESS },
     }))
+}
+
+/// Returns the reader of PDF files: a process of this program for each.
+pub(crate) fn pdf_reader() -> PdfReader {
+    PdfReader {
+        program: PROGRAM_FILE.into(),
+        arguments: vec![OsString::from(args::READ_PDF_COMMAND)],
+    }
 }
 
 /// Renders pictures for another process of this program.

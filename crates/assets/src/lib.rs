@@ -18,6 +18,7 @@ mod asset_processor;
 mod await_asset_process;
 mod child_process;
 mod color_conversion;
+mod config;
 mod decoded_image;
 mod external_tool;
 mod file_format;
@@ -49,6 +50,7 @@ pub use asset_processor::{
 };
 pub use await_asset_process::await_asset_processes;
 pub use child_process::ProgramCommand;
+pub use config::AssetsSection;
 pub use image_size::ImageSize;
 pub use processing_request::{
     AssetProcessingRequest, AssetProcessingResult, EncodedRendition, FocalPoint, MetadataValue,

@@ -48,6 +48,7 @@ mod journal;
 mod ledger_error;
 mod maintenance;
 mod response_fingerprint;
+mod site_folder;
 mod stray_copy;
 mod table;
 mod url_rendering;
