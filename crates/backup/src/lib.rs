@@ -69,7 +69,9 @@ pub use inspection::{
 };
 pub use mount::{MountAccess, UnmountOutcome, VaultMount, mount_vault};
 pub use object_id::VaultObjectId;
-pub use parameter_search::{SaveTrial, SaveTrialSeries, TunedSettingRange, search_best_setting};
+pub use parameter_search::{
+    SaveTrial, SaveTrialSeries, SettingSearch, TunedSettingRange, search_best_setting,
+};
 pub use prune::{PruneOptions, PruneReport, prune_snapshots};
 pub use rate_limit::RateLimit;
 pub use repair::{RepairReport, repair_vault};
@@ -91,7 +93,7 @@ pub use source::directory::{absolute_path, save_directories, source_path};
 pub use source::document_view::{
     DocumentChange, DocumentView, RenderedContent, RenderedFile, RootDocuments,
 };
-pub use source::estimate::{SaveEstimate, estimate_full_save};
+pub use source::estimate::{SaveEstimate, SourceSaveEstimate, estimate_full_save};
 pub use source::exclude::{ExcludeRules, FolderMark};
 pub use source::glob::expand_glob;
 pub use source::import::{

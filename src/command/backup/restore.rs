@@ -11,14 +11,11 @@ use tympan_backup::{
     VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot, find_restorable_parts,
     find_snapshot_base, import_folder, import_snapshot, read_home_files,
 };
-use tympan_home::{BaseAccess, MAIN_BRANCH};
+use tympan_home::BaseAccess;
 use tympan_home_backup::{
-    HomeFiller, HomeRestoration, RestoredHome, open_source_by_snapshot_path, restore_home,
-    write_home_files,
+    HomeFiller, HomeRestoration, RestoredHome, SnapshotVerification, restore_home, write_home_files,
 };
-use tympan_terminal::{
-    CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, error_chain_text, say,
-};
+use tympan_terminal::{CHECK_FAILED_EXIT_CODE, CommandFault, CommandOutcome, say};
 
 use super::instance_access::{instance_access, read_credentials};
 use super::{
@@ -309,7 +306,19 @@ pub(super) fn run_verify(
     let together = opened.vault.find_run_snapshots(snapshot, &clients).map_err(backup_fault)?;
     let mut differences = 0;
     for snapshot in &together {
-        let findings = verify_findings(&opened, snapshot, (arguments.json, instance))?;
+        let progress = Arc::new(BackupProgress::default());
+        let watch = snapshot
+            .repository_root()
+            .is_none()
+            .then(|| ProgressDisplay::start(&progress, arguments.json));
+        let verification = SnapshotVerification {
+            access: &home_access(),
+            instance: &instance_access(instance)?,
+            vault: &opened.vault,
+            progress: &progress,
+        };
+        let findings = verification.find_differences(snapshot).map_err(home_backup_fault)?;
+        drop(watch);
         for finding in &findings {
             if arguments.json {
                 say!("{}", json!({ "message_type": "difference", "text": finding }));
@@ -329,40 +338,4 @@ pub(super) fn run_verify(
         differences += findings.len();
     }
     Ok(if differences == 0 { ExitCode::SUCCESS } else { ExitCode::from(CHECK_FAILED_EXIT_CODE) })
-}
-
-/// Returns the differences between a snapshot and the current data.
-fn verify_findings(
-    opened: &vault_session::VaultSession,
-    snapshot: &VaultSnapshot,
-    (json, instance): (bool, &RepositoryInstanceArgs),
-) -> Result<Vec<String>, CommandFault> {
-    let mut findings = Vec::new();
-    if snapshot.is_incomplete() {
-        findings.push(
-            "the snapshot is incomplete: parts could not be read when it was created".to_owned(),
-        );
-    }
-    if let Some(saved) = snapshot.repository_root() {
-        let path = snapshot.paths.first().map_or("", String::as_str);
-        let repository =
-            open_source_by_snapshot_path(&home_access(), path, &instance_access(instance)?);
-        let repository = repository.map_err(home_backup_fault)?;
-        let refs = repository.base.list_refs();
-        let refs = refs.map_err(|error| CommandFault::with_code(error_chain_text(&error), 1))?;
-        let live =
-            refs.iter().find(|(name, _)| name == MAIN_BRANCH).map(|(_, root)| root.to_string());
-        if live.as_deref() != Some(saved) {
-            let live = live.unwrap_or_else(|| "none".to_owned());
-            findings.push(format!("{path}: the root is {live}, but {saved} was saved"));
-        }
-    } else {
-        let index = VaultIndex::load(&opened.vault).map_err(backup_fault)?;
-        findings.extend(index.damaged_files().iter().map(ToString::to_string));
-        let progress = Arc::new(BackupProgress::default());
-        let _watch = ProgressDisplay::start(&progress, json);
-        let faults = tympan_backup::verify_snapshot((&opened.vault, &index), snapshot, &progress);
-        findings.extend(faults.map_err(backup_fault)?.iter().map(ToString::to_string));
-    }
-    Ok(findings)
 }
