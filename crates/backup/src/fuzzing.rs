@@ -28,8 +28,9 @@ use crate::vault::key::{VaultKeyFile, derive_key};
 use crate::vault::lock::StoredLock;
 use crate::vault::node::SnapshotTree;
 use crate::vault::pack_writer::parse_pack_header;
+use crate::vault::sealing::unpack_file;
 use crate::vault::snapshot::VaultSnapshot;
-use crate::vault::{VaultConfig, VaultUser, unpack_file};
+use crate::vault::{VaultConfig, VaultUser};
 
 /// Maximum decoded size of an input.
 const MAX_DECODED_BYTES: usize = 16 << 20;

@@ -144,7 +144,7 @@ fn lies_about_lengths_are_errors() {
     );
     let stored: StoredIndex = serde_json::from_str(&file).unwrap();
     let bench = HostileVaultFixture::new();
-    bench.vault.write_json(VaultFileKind::Index, &stored).unwrap();
+    bench.vault.files().write_json(VaultFileKind::Index, &stored).unwrap();
     let index = VaultIndex::load(&bench.vault).unwrap();
     assert!(bench.vault.read_blob(&index, PackBlobKind::Data, &id).is_err());
 }

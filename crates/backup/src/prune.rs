@@ -100,7 +100,7 @@ pub fn prune_snapshots(
     progress: &BackupProgress,
 ) -> Result<PruneReport> {
     // No other process writes now. What cannot be removed is left to the next prune.
-    if let Err(error) = vault.backend().remove_leftovers(options.trusted_now.into()) {
+    if let Err(error) = vault.files().backend().remove_leftovers(options.trusted_now.into()) {
         warn!(%error, "cannot remove leftovers of an earlier run from the vault");
     }
     let (mut index, marked) = VaultIndex::load_with_marks(vault).map_err(as_damaged_vault)?;
@@ -109,7 +109,7 @@ pub fn prune_snapshots(
     }
     let mut needed = find_needed_blobs(vault, &index, &options.snapshots_to_remove)?;
     let there: HashMap<VaultObjectId, u64> =
-        vault.list_files(VaultFileKind::Pack)?.into_iter().collect();
+        vault.files().list(VaultFileKind::Pack)?.into_iter().collect();
     let mut judged = compute_pack_usage(vault, &index, &mut needed)?;
     let (recovered, marked) = recover_marked_packs(marked, &mut needed);
     let mut pruned = PruneReport { recovered_packs: recovered.len(), ..PruneReport::default() };
@@ -186,7 +186,7 @@ fn find_needed_blobs(
     index: &VaultIndex,
     forget: &[VaultObjectId],
 ) -> Result<HashSet<(PackBlobKind, VaultObjectId)>> {
-    let mut listed = vault.list_files(VaultFileKind::Snapshot)?;
+    let mut listed = vault.files().list(VaultFileKind::Snapshot)?;
     listed.retain(|(id, _)| !forget.contains(id));
     let snapshots = vault.read_listed_snapshots(&listed).map_err(as_damaged_vault)?;
     // No other process removes snapshots now. If a listed snapshot cannot be found, the backend fails, and what the
@@ -223,7 +223,7 @@ fn compute_pack_usage(
     let mut judged = Vec::new();
     let mut seen = HashSet::new();
     for file in index.files() {
-        for pack in vault.read_json::<StoredIndex>(VaultFileKind::Index, file)?.packs {
+        for pack in vault.files().read_json::<StoredIndex>(VaultFileKind::Index, file)?.packs {
             if seen.insert(pack.id) {
                 judged.push(pack_usage(pack, needed));
             }
@@ -318,16 +318,16 @@ fn rewrite_packs(
     for usage in packs {
         progress.check_running()?;
         let id = &usage.pack.id;
-        let bytes = vault.backend().read(VaultFileKind::Pack, id).map_err(Error::backend(
-            "read",
-            VaultFileKind::Pack,
-            id,
-        ))?;
+        let bytes = vault
+            .files()
+            .backend()
+            .read(VaultFileKind::Pack, id)
+            .map_err(Error::backend("read", VaultFileKind::Pack, id))?;
         for blob in &usage.needed_blobs {
             let (begin, end) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
             let sealed = bytes.get(begin..end).unwrap_or_default();
             // A damaged blob must not be copied into a pack whose hash is correct.
-            vault.open_stored_blob(blob, sealed.to_vec())?;
+            vault.sealing().open_stored_blob(blob, sealed.to_vec())?;
             writer.append_sealed((blob.kind, blob.id), sealed, blob.uncompressed_length)?;
         }
         progress.add_done(1, bytes.len() as u64);
@@ -350,16 +350,18 @@ pub(crate) fn replace_index<'a>(
         blobs += pack.blobs.len();
         file.packs.push(pack);
         if blobs >= MAX_INDEX_BLOBS {
-            new_files.insert(vault.write_json(VaultFileKind::Index, &std::mem::take(&mut file))?);
+            new_files.insert(
+                vault.files().write_json(VaultFileKind::Index, &std::mem::take(&mut file))?,
+            );
             blobs = 0;
         }
     }
     if !file.packs.is_empty() || !file.packs_to_delete.is_empty() {
-        new_files.insert(vault.write_json(VaultFileKind::Index, &file)?);
+        new_files.insert(vault.files().write_json(VaultFileKind::Index, &file)?);
     }
     lock.check_held()?;
     for id in old.filter(|id| !new_files.contains(id)) {
-        vault.remove_file(VaultFileKind::Index, id)?;
+        vault.files().remove(VaultFileKind::Index, id)?;
     }
     Ok(())
 }
@@ -374,7 +376,7 @@ fn remove_packs(
         lock.check_held()?;
         for id in batch {
             progress.check_running()?;
-            vault.remove_file(VaultFileKind::Pack, id)?;
+            vault.files().remove(VaultFileKind::Pack, id)?;
             pruned.removed_packs += 1;
             pruned.freed_bytes += there.get(id).copied().unwrap_or(0);
         }

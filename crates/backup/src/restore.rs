@@ -154,7 +154,8 @@ pub fn restore_snapshot(
     if !is_empty {
         restorer.remove_abandoned_files(folder.as_fd(), target);
     }
-    let threads = if vault.backend().is_remote() { vault.backend().connections() } else { 0 };
+    let threads =
+        if vault.files().backend().is_remote() { vault.files().backend().connections() } else { 0 };
     deep_stack::run_on_deep_stacks(threads, || match node.subtree {
         Some(tree) => {
             restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
@@ -305,7 +306,7 @@ impl SnapshotRestorer<'_> {
 
     /// Returns the number of entries of a folder that are processed together: all, if nothing is read ahead.
     fn batch_length(&self, nodes: &[&SnapshotNode]) -> usize {
-        if !self.vault.backend().is_remote() {
+        if !self.vault.files().backend().is_remote() {
             return nodes.len();
         }
         let mut bytes = 0;
@@ -318,7 +319,7 @@ impl SnapshotRestorer<'_> {
 
     /// Reads the pieces of small files ahead, if each call costs a round trip; returns their ids.
     fn read_ahead(&self, folder: BorrowedFd<'_>, nodes: &[&SnapshotNode]) -> Vec<VaultObjectId> {
-        if !self.vault.backend().is_remote() {
+        if !self.vault.files().backend().is_remote() {
             return Vec::new();
         }
         let lacking = nodes

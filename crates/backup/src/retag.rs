@@ -72,7 +72,7 @@ pub fn change_tags(
         tags: (!tags.is_empty()).then_some(tags),
         ..snapshot.clone()
     };
-    let id = vault.write_json(VaultFileKind::Snapshot, &changed)?;
+    let id = vault.files().write_json(VaultFileKind::Snapshot, &changed)?;
     lock.check_held()?;
     vault.remove_snapshot(&snapshot.id)?;
     Ok(Some(id))
@@ -122,7 +122,7 @@ pub fn copy_snapshot(
     session.lock.check_held()?;
     // The parent is not in the target vault.
     let copied = VaultSnapshot { original: Some(original), parent: None, ..snapshot.clone() };
-    let id = session.vault.write_json(VaultFileKind::Snapshot, &copied)?;
+    let id = session.vault.files().write_json(VaultFileKind::Snapshot, &copied)?;
     Ok(Some((id, written)))
 }
 

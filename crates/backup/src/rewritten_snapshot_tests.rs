@@ -125,7 +125,7 @@ impl RewrittenSnapshotFixture {
 
     /// Replaces a snapshot by another one.
     fn replace_snapshot(&self, old: &VaultSnapshot, new: &VaultSnapshot) -> VaultObjectId {
-        let id = self.vault.write_json(VaultFileKind::Snapshot, new).unwrap();
+        let id = self.vault.files().write_json(VaultFileKind::Snapshot, new).unwrap();
         self.vault.remove_snapshot(&old.id).unwrap();
         id
     }
@@ -166,7 +166,7 @@ impl RewrittenSnapshotFixture {
     /// Writes a snapshot derived from another one, which stays.
     fn write_derived_snapshot(&self, old: &VaultSnapshot, new: &VaultSnapshot) {
         let new = VaultSnapshot { original: Some(old.id), ..new.clone() };
-        self.vault.write_json(VaultFileKind::Snapshot, &new).unwrap();
+        self.vault.files().write_json(VaultFileKind::Snapshot, &new).unwrap();
     }
 
     /// Like [`RewrittenSnapshotFixture::repair_as_restic`] with `--forget`: the old snapshot is removed.

@@ -176,11 +176,11 @@ impl<'a> SaveSession<'a> {
             program_version: concat!("tympan ", env!("CARGO_PKG_VERSION")).to_owned(),
             id: VaultObjectId::default(),
         };
-        let sealed = self.vault.seal_json(VaultFileKind::Snapshot, &snapshot)?;
+        let sealed = self.vault.sealing().seal_json(VaultFileKind::Snapshot, &snapshot)?;
         let also = Some((VaultFileKind::Snapshot, sealed));
         let (written, listed, staged) = writer.finish_with(self.lock, also)?;
         if let Some(staged) = staged {
-            self.vault.reveal_file(&staged)?;
+            self.vault.files().reveal(&staged)?;
             snapshot.id = staged.id();
         }
         Ok((snapshot, written, listed.files))

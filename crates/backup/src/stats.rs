@@ -54,7 +54,7 @@ pub fn compute_vault_stats(
     (vault, index): (&Vault, &VaultIndex),
     snapshots: &[VaultSnapshot],
 ) -> Result<VaultStats> {
-    let packs = vault.list_files(VaultFileKind::Pack)?;
+    let packs = vault.files().list(VaultFileKind::Pack)?;
     let mut stats = VaultStats {
         packs: packs.len() as u64,
         pack_bytes: packs.iter().map(|(_, length)| length).sum(),

@@ -190,7 +190,9 @@ fn read_files_ahead(
     let small = files.iter().filter(|node| node.size <= IMPORT_BYTES as u64);
     let ids: Vec<VaultObjectId> =
         small.flat_map(|node| node.content.iter().flatten().copied()).collect();
-    deep_stack::run_on_deep_stacks(vault.backend().connections(), || vault.read_pieces(index, &ids))
+    deep_stack::run_on_deep_stacks(vault.files().backend().connections(), || {
+        vault.read_pieces(index, &ids)
+    })
 }
 
 fn import_file(

@@ -225,7 +225,7 @@ impl IndexTableFile {
     pub(super) fn read(&self, vault: &Vault, files: &[VaultObjectId]) -> Option<VaultIndexTable> {
         remove_abandoned_tables(&self.0, SystemTime::now());
         let sealed = fs::read(self.0.join(TABLE_FILE_NAME)).ok()?;
-        let table = vault.open_sealed_bytes(sealed).and_then(VaultIndexTable::parse);
+        let table = vault.sealing().open_bytes(sealed).and_then(VaultIndexTable::parse);
         let is_there = |file: &VaultObjectId| files.binary_search(file).is_ok();
         let table = table.filter(|table| table.files.iter().all(is_there));
         if table.is_none() {

@@ -207,7 +207,7 @@ impl PackWriter {
         }
         let mut sealed = SEALED.take();
         sealed.clear();
-        let raw = self.vault.seal_blob(kind, plain, &mut sealed)?;
+        let raw = self.vault.sealing().seal_blob(kind, plain, &mut sealed)?;
         match kind {
             PackBlobKind::Data => self.pieces.fetch_add(1, Ordering::Relaxed),
             PackBlobKind::Tree => self.folders.fetch_add(1, Ordering::Relaxed),
@@ -288,8 +288,8 @@ impl PackWriter {
         let packs = packs.filter(|pack| !pack.blobs.is_empty()).collect();
         let packs = run_parallel(packs, |pack| seal_pack(&vault, pack));
         let packs = packs.into_iter().collect::<Result<Vec<_>>>()?;
-        let (also, last) = vault.run_both(
-            || also.map(|(kind, bytes)| vault.stage_file(kind, bytes)).transpose(),
+        let (also, last) = vault.files().run_both(
+            || also.map(|(kind, bytes)| vault.files().stage(kind, bytes)).transpose(),
             || self.stage_final_packs(packs),
         );
         let result = match (also, last) {
@@ -308,7 +308,7 @@ impl PackWriter {
         let also = match result {
             Ok(also) => also,
             Err((also, error)) => {
-                also.iter().for_each(|staged| vault.discard_staged(staged));
+                also.iter().for_each(|staged| vault.files().discard(staged));
                 return Err(error);
             }
         };
@@ -328,14 +328,15 @@ impl PackWriter {
         let packs =
             packs.into_iter().map(|pack| ((pack.index_entry.id, pack.bytes), pack.index_entry));
         let (files, packs): (Vec<(VaultObjectId, Vec<u8>)>, Vec<StoredPack>) = packs.unzip();
-        let (staged, index) =
-            vault.run_both(|| stage_packs(&vault, files), || self.stage_index(packs.clone()));
+        let (staged, index) = vault
+            .files()
+            .run_both(|| stage_packs(&vault, files), || self.stage_index(packs.clone()));
         match (staged, index) {
             (Ok(staged), Ok((durable, index))) => {
                 Ok(FinalPacks { durable_packs: durable, packs, staged, index })
             }
             (Ok(staged), Err(error)) => {
-                staged.iter().for_each(|staged| vault.discard_staged(staged));
+                staged.iter().for_each(|staged| vault.files().discard(staged));
                 Err(error)
             }
             (Err(error), Ok((durable, index))) => {
@@ -358,7 +359,7 @@ impl PackWriter {
         if all.index.packs.is_empty() {
             return Ok((all.index, None));
         }
-        let staged = self.vault.stage_json(VaultFileKind::Index, &all.index);
+        let staged = self.vault.files().stage_json(VaultFileKind::Index, &all.index);
         all.index.packs.truncate(durable);
         match staged {
             Ok(staged) => Ok((all.index, Some(staged))),
@@ -373,7 +374,7 @@ impl PackWriter {
     fn reveal_final_packs(&self, lock: &VaultLock, mut last: FinalPacks) -> Result<()> {
         let vault = &self.vault;
         let (revealed, confirmed) =
-            vault.run_both(|| reveal_packs(vault, &last.staged), || lock.check_held());
+            vault.files().run_both(|| reveal_packs(vault, &last.staged), || lock.check_held());
         for ((pack, staged), reveal_result) in
             std::mem::take(&mut last.packs).into_iter().zip(&last.staged).zip(&revealed)
         {
@@ -389,7 +390,7 @@ impl PackWriter {
         }
         let Some(index) = &last.index else { return Ok(()) };
         let (revealed, confirmed) =
-            vault.run_both(|| vault.reveal_file(index), || lock.check_held());
+            vault.files().run_both(|| vault.files().reveal(index), || lock.check_held());
         revealed?;
         self.shared.listed.lock().add(index.id(), last.durable_packs.packs);
         confirmed
@@ -415,7 +416,7 @@ impl Drop for PackWriter {
             return;
         }
         let listed = self.witness.check_held().and_then(|()| {
-            let file = self.vault.write_json(VaultFileKind::Index, &unlisted)?;
+            let file = self.vault.files().write_json(VaultFileKind::Index, &unlisted)?;
             self.shared.listed.lock().add(file, unlisted.packs);
             Ok(())
         });
@@ -499,25 +500,26 @@ struct FinalPacks {
 impl FinalPacks {
     /// Removes the staged files. Durable packs are left for the writer's end to list.
     fn discard(self, vault: &Vault, shared: &PackWriterState) {
-        self.staged.iter().chain(&self.index).for_each(|staged| vault.discard_staged(staged));
+        self.staged.iter().chain(&self.index).for_each(|staged| vault.files().discard(staged));
         shared.unlisted.lock().index.packs.extend(self.durable_packs.packs);
     }
 }
 
 /// Stages packs concurrently; none remains staged if one fails.
 fn stage_packs(vault: &Vault, packs: Vec<(VaultObjectId, Vec<u8>)>) -> Result<Vec<StagedFile>> {
-    let staged =
-        run_parallel(packs, |(id, bytes)| vault.stage_named_file(VaultFileKind::Pack, id, bytes));
+    let staged = run_parallel(packs, |(id, bytes)| {
+        vault.files().stage_named(VaultFileKind::Pack, id, bytes)
+    });
     let is_whole = staged.iter().all(Result::is_ok);
     if !is_whole {
-        staged.iter().flatten().for_each(|staged| vault.discard_staged(staged));
+        staged.iter().flatten().for_each(|staged| vault.files().discard(staged));
     }
     staged.into_iter().collect()
 }
 
 /// Reveals packs concurrently.
 fn reveal_packs(vault: &Vault, packs: &[StagedFile]) -> Vec<Result<()>> {
-    run_parallel(packs.iter().collect(), |staged| vault.reveal_file(staged))
+    run_parallel(packs.iter().collect(), |staged| vault.files().reveal(staged))
 }
 
 /// Runs a function on each of a few items concurrently.
@@ -541,7 +543,7 @@ fn run_parallel<A: Send, T: Send>(
 
 fn write_pack(vault: &Vault, pack: UnfinishedPack, shared: &PackWriterState) -> Result<()> {
     let SealedPack { index_entry: pack, mut bytes } = seal_pack(vault, pack)?;
-    vault.write_file(VaultFileKind::Pack, &pack.id, &bytes)?;
+    vault.files().write(VaultFileKind::Pack, &pack.id, &bytes)?;
     record_pack(vault, &pack, &bytes, shared);
     shared.unlisted.lock().add(pack, Instant::now());
     bytes.clear();
@@ -561,7 +563,8 @@ fn write_index_if_due(
     };
     let Some(UnlistedPacks { index, oldest_written_at: since }) = due else { return Ok(()) };
     // Without the lock, a prune may have removed the packs that are to be listed.
-    let done = witness.check_held().and_then(|()| vault.write_json(VaultFileKind::Index, &index));
+    let done =
+        witness.check_held().and_then(|()| vault.files().write_json(VaultFileKind::Index, &index));
     match done {
         Ok(file) => {
             shared.listed.lock().add(file, index.packs);
@@ -649,7 +652,7 @@ mod tests {
             if !is_held {
                 vault.unlock(&user, UnlockScope::All).unwrap();
             }
-            let before = vault.list_files(VaultFileKind::Index).unwrap().len();
+            let before = vault.files().list(VaultFileKind::Index).unwrap().len();
             let writer = PackWriter::new(&vault, &Arc::default(), &lock);
             let blob = |number: usize| {
                 let id = VaultObjectId::of(&number.to_le_bytes());
@@ -658,7 +661,7 @@ mod tests {
             let brought = (0..MAX_INDEX_BLOBS).try_for_each(blob);
             let shared = writer.shared.clone();
             drop(writer);
-            let listed = vault.list_files(VaultFileKind::Index).unwrap().len() - before;
+            let listed = vault.files().list(VaultFileKind::Index).unwrap().len() - before;
             let refused = brought.err().or_else(|| shared.failure.lock().take());
             if is_held {
                 assert!(refused.is_none() && listed == 1, "{refused:?}, {listed} listed");
@@ -713,7 +716,7 @@ mod tests {
         assert_eq!(listed(next), [true, true, false], "the time begins anew");
         assert_eq!(listed(next + MAX_INDEX_DELAY), [true, true, true]);
         assert_eq!(listed(next + MAX_INDEX_DELAY * 2), [true, true, true]);
-        assert_eq!(vault.list_files(VaultFileKind::Index).unwrap().len(), 2);
+        assert_eq!(vault.files().list(VaultFileKind::Index).unwrap().len(), 2);
     }
 
     /// The number of threads and the speed of writing packs make no difference.
