@@ -14,10 +14,10 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result, is_data_lost};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, StoredIndex, StoredPack, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
 use crate::vault::pack_writer::parse_pack_header;
+use crate::vault::{IndexedVault, Vault};
 use crate::vault_key::SEAL_OVERHEAD_BYTES;
 
 /// How thoroughly a vault is checked.
@@ -151,7 +151,7 @@ fn check_snapshots(vault: &Vault, index: &VaultIndex, report: &mut VaultCheckRep
             Err(error) => return Err(error),
         }
     }
-    walk_trees((vault, index), &roots, &mut |id, tree| {
+    walk_trees(IndexedVault::new(vault, index), &roots, &mut |id, tree| {
         match tree {
             Ok(tree) => {
                 let faults = tree.nodes.iter().filter_map(|node| find_node_fault(index, node));

@@ -114,6 +114,8 @@ pub use vault::lock::{UnlockScope, VaultLock, VaultLockMode};
 pub use vault::node::{ExtendedAttribute, NodeTime, SnapshotNode, SnapshotNodeKind, SnapshotTree};
 pub use vault::pack_writer::WriteTotals;
 pub use vault::snapshot::{ClientFilter, VaultSnapshot, is_internal_tag};
-pub use vault::{KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning};
+pub use vault::{
+    IndexedVault, KeyDerivationCost, KeyMetadata, Vault, VaultOpening, VaultUser, WriterTuning,
+};
 pub use vault_password::{VaultPassword, read_password_file};
 pub use verify::verify_snapshot;

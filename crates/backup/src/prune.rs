@@ -27,12 +27,12 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
-use crate::vault::Vault;
 use crate::vault::index::{
     MarkedPack, PackBlobKind, StoredBlob, StoredIndex, StoredPack, VaultIndex,
 };
 use crate::vault::lock::VaultLock;
 use crate::vault::pack_writer::{PackWriter, WrittenIndexFiles};
+use crate::vault::{IndexedVault, Vault};
 
 /// Packs are rewritten when the unused bytes exceed the needed bytes divided by this.
 const MAX_UNUSED_DIVISOR: u64 = 20;
@@ -198,7 +198,7 @@ fn find_needed_blobs(
     }
     let roots: Vec<VaultObjectId> = snapshots.iter().map(|snapshot| snapshot.tree).collect();
     let mut needed = HashSet::new();
-    walk_trees((vault, index), &roots, &mut |id, tree| {
+    walk_trees(IndexedVault::new(vault, index), &roots, &mut |id, tree| {
         needed.insert((PackBlobKind::Tree, *id));
         for node in tree.map_err(as_damaged_vault)?.nodes {
             needed.extend(node.content.into_iter().flatten().map(|id| (PackBlobKind::Data, id)));

@@ -114,7 +114,7 @@ const MIN_HOLE_BYTES: usize = 4096;
 /// [`Error::InvalidRequest`] for a target that is not empty, or an error that aborts the whole restore: other faults
 /// are in [`RestoreReport::faults`].
 pub fn restore_snapshot(
-    (vault, index): (&Arc<Vault>, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     node: &SnapshotNode,
     target: &Path,
     (options, progress): (&RestoreOptions, &BackupProgress),
@@ -132,7 +132,7 @@ pub fn restore_snapshot(
     let folder =
         rustix::fs::open(target, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
     let path = Path::new("/").join(&options.path);
-    let from = (&**vault, index);
+    let from = IndexedVault::new(vault, index);
     let restorer = SnapshotRestorer {
         vault,
         index,
@@ -202,7 +202,7 @@ struct FirstHardLink {
 }
 
 struct SnapshotRestorer<'a> {
-    vault: &'a Arc<Vault>,
+    vault: &'a Vault,
     index: &'a VaultIndex,
     progress: &'a BackupProgress,
     existing: ExistingFilePolicy,
@@ -827,7 +827,7 @@ fn is_permission_error(error: &io::Error) -> bool {
 
 /// Writes the content of a vault file to a stream.
 pub(crate) fn stream_file(
-    (vault, index): (&Vault, &VaultIndex),
+    IndexedVault { vault, index }: IndexedVault<'_>,
     node: &SnapshotNode,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -847,7 +847,7 @@ mod tests {
 
     use super::*;
     use crate::backend::LocalBackend;
-    use crate::vault::{KeyDerivationCost, VaultUser};
+    use crate::vault::{IndexedVault, KeyDerivationCost, VaultUser};
 
     /// The owner of the target replaces a folder by a link while root restores: no hard link is created to the file
     /// behind it.
@@ -865,7 +865,8 @@ mod tests {
             fs::write(folder.join("file"), "bytes").unwrap();
         }
         let top = File::open(&target).unwrap();
-        let restorer = restorer((&vault, &index), &progress, (top.as_fd(), &target));
+        let restorer =
+            restorer(IndexedVault::new(&vault, &index), &progress, (top.as_fd(), &target));
         let link = |folder: &str, of: &Path| {
             let facts = fs::metadata(of).unwrap();
             let file = (facts.dev(), facts.ino());
@@ -889,7 +890,7 @@ mod tests {
     }
 
     fn restorer<'a>(
-        (vault, index): (&'a Arc<Vault>, &'a VaultIndex),
+        IndexedVault { vault, index }: IndexedVault<'a>,
         progress: &'a BackupProgress,
         top: (BorrowedFd<'a>, &'a Path),
     ) -> SnapshotRestorer<'a> {
@@ -900,7 +901,7 @@ mod tests {
             existing: ExistingFilePolicy::Replace,
             selection: AppliedSelection::apply(
                 &RestoreSelection::Everything,
-                (&**vault, index),
+                IndexedVault::new(vault, index),
                 (&SnapshotNode::new("", SnapshotNodeKind::Dir, 0), Path::new("/")),
             ),
             path: Path::new("/"),
@@ -924,7 +925,8 @@ mod tests {
         let vault = vault_in(dir.path());
         let (index, progress) = (VaultIndex::default(), BackupProgress::default());
         let top = File::open(dir.path()).unwrap();
-        let mut restorer = restorer((&vault, &index), &progress, (top.as_fd(), dir.path()));
+        let mut restorer =
+            restorer(IndexedVault::new(&vault, &index), &progress, (top.as_fd(), dir.path()));
         let special = go_mode::SETUID | go_mode::SETGID | go_mode::STICKY;
         let mut check = |is_root: bool, kind: SnapshotNodeKind, expected: u32| {
             restorer.is_root = is_root;
@@ -959,7 +961,8 @@ mod tests {
         node.mtime.nanos = u32::try_from(facts.mtime_nsec()).unwrap();
         node.content = Some(vec![VaultObjectId::of(b"bytes")]);
         let top = File::open(&target).unwrap();
-        let restorer = restorer((&vault, &index), &progress, (top.as_fd(), &target));
+        let restorer =
+            restorer(IndexedVault::new(&vault, &index), &progress, (top.as_fd(), &target));
         // No index lists the piece of this file.
         assert!(!restorer.is_up_to_date(top.as_fd(), &node).unwrap());
         progress.request_stop();

@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
 use crate::save::SaveSession;
-use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::lock::VaultLock;
 use crate::vault::pack_writer::{PackWriter, WriteTotals};
 use crate::vault::snapshot::{INCOMPLETE_TAG, VaultSnapshot, is_internal_tag};
+use crate::vault::{IndexedVault, Vault};
 
 /// A change of tags. Internal tags always stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub fn change_tags(
 /// # Errors
 /// Data that cannot be read from the one vault or written to the other. Nothing refers to the data written until then.
 pub fn copy_snapshot(
-    (from, from_index): (&Vault, &VaultIndex),
+    IndexedVault { vault: from, index: from_index }: IndexedVault<'_>,
     snapshot: &VaultSnapshot,
     session: &SaveSession<'_>,
 ) -> Result<Option<(VaultObjectId, WriteTotals)>> {
@@ -112,7 +112,7 @@ pub fn copy_snapshot(
         }
         Ok(())
     };
-    walk_trees((from, from_index), &[snapshot.tree], &mut |id, tree| {
+    walk_trees(IndexedVault::new(from, from_index), &[snapshot.tree], &mut |id, tree| {
         let pieces: Vec<VaultObjectId> =
             tree?.nodes.into_iter().flat_map(|node| node.content.unwrap_or_default()).collect();
         pieces.par_iter().try_for_each(|id| copy(PackBlobKind::Data, id))?;

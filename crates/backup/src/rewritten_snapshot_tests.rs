@@ -24,7 +24,7 @@ use crate::vault::lock::{VaultLock, VaultLockMode};
 use crate::vault::node::SnapshotTree;
 use crate::vault::pack_writer::PackWriter;
 use crate::vault::snapshot::{ClientFilter, VaultSnapshot};
-use crate::vault::{KeyDerivationCost, Vault, VaultUser};
+use crate::vault::{IndexedVault, KeyDerivationCost, Vault, VaultUser};
 
 const PAGE_COUNT: u32 = 600;
 
@@ -107,7 +107,7 @@ impl RewrittenSnapshotFixture {
             .unwrap();
         let blobs = ReadOnlyBlobFolder::new(&home.join("blobs"));
         let (lock, index, progress) = (self.lock(), self.index(), BackupProgress::default());
-        let session = SaveSession::new((&self.vault, &index), &lock, &progress);
+        let session = SaveSession::new(&self.vault, &index, &lock, &progress);
         let source = BackupRepositorySource {
             base: &base,
             blobs: &blobs,
@@ -181,7 +181,9 @@ impl RewrittenSnapshotFixture {
         let blobs = LocalBlobStore::open(&home.join("blobs"), store.clone()).unwrap();
         let options = (ImportOptions::default(), &BackupProgress::default());
         let (index, target) = (self.index(), (&*store as &dyn ChunkStore, &blobs as _));
-        import_snapshot((&self.vault, &index), &saved.snapshot, target, options).unwrap().root
+        import_snapshot(IndexedVault::new(&self.vault, &index), &saved.snapshot, target, options)
+            .unwrap()
+            .root
     }
 
     fn root(&self) -> ChunkId {

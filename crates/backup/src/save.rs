@@ -115,7 +115,8 @@ impl<'a> SaveSession<'a> {
     /// Creates a session. The index must have been loaded after the lock was taken.
     #[must_use]
     pub const fn new(
-        (vault, index): (&'a Arc<Vault>, &'a Arc<VaultIndex>),
+        vault: &'a Arc<Vault>,
+        index: &'a Arc<VaultIndex>,
         lock: &'a VaultLock,
         progress: &'a BackupProgress,
     ) -> Self {

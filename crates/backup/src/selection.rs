@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::source::exclude::ExcludeRules;
-use crate::vault::Vault;
 use crate::vault::index::VaultIndex;
 use crate::vault::node::SnapshotNode;
+use crate::vault::{IndexedVault, Vault};
 
 /// The part of a snapshot to restore. Patterns apply to paths in the snapshot.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl<'a> AppliedSelection<'a> {
     /// reports it.
     pub(crate) fn apply(
         selection: &'a RestoreSelection,
-        (vault, index): (&Vault, &VaultIndex),
+        IndexedVault { vault, index }: IndexedVault<'_>,
         (node, path): (&SnapshotNode, &Path),
     ) -> Self {
         let mut above = HashSet::new();

@@ -410,7 +410,7 @@ impl ScheduledSaveJob {
         let giving_way =
             if self.options.is_throttled { self.start_throttle(&progress) } else { None };
         let done = VaultIndex::catch_up_locked(index, vault, lock).and_then(|()| {
-            let session = SaveSession::new((vault, index), lock, &progress);
+            let session = SaveSession::new(vault, index, lock, &progress);
             // All snapshots of one save have the same time.
             let options = SaveOptions::new(self.vault_user(), since);
             let options = SaveOptions { revision_retention: self.options.history, ..options };

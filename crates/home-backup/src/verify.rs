@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tympan_backup::{BackupProgress, Vault, VaultIndex, VaultSnapshot, verify_snapshot};
+use tympan_backup::{
+    BackupProgress, IndexedVault, Vault, VaultIndex, VaultSnapshot, verify_snapshot,
+};
 use tympan_home::{HomeAccess, MAIN_BRANCH};
 
 use crate::error::Result;
@@ -47,7 +49,8 @@ impl SnapshotVerification<'_> {
         } else {
             let index = VaultIndex::load(self.vault)?;
             findings.extend(index.damaged_files().iter().map(ToString::to_string));
-            let faults = verify_snapshot((self.vault, &index), snapshot, self.progress)?;
+            let faults =
+                verify_snapshot(IndexedVault::new(self.vault, &index), snapshot, self.progress)?;
             findings.extend(faults.iter().map(ToString::to_string));
         }
         Ok(findings)

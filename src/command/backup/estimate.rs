@@ -38,7 +38,7 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
         let progress = Arc::new(BackupProgress::default());
         save::limit_reading(&progress, &arguments.tuning);
         let watch = ProgressDisplay::start(&progress, arguments.vault.json);
-        let session = SaveSession::new((&vault, &index), &lock, &progress);
+        let session = SaveSession::new(&vault, &index, &lock, &progress);
         let begin = Instant::now();
         let saved = save_directories(&session, &paths, &options).map_err(backup_fault)?;
         let next =
@@ -63,7 +63,7 @@ pub(super) fn run_save_estimate(arguments: &BackupSaveArgs) -> CommandOutcome {
             let progress = Arc::new(BackupProgress::default());
             save::limit_reading(&progress, &arguments.tuning);
             let _watch = ProgressDisplay::start(&progress, arguments.vault.json);
-            let session = SaveSession::new((&vault, &index), &lock, &progress);
+            let session = SaveSession::new(&vault, &index, &lock, &progress);
             let begin = Instant::now();
             let repository = save::open_repository(source, arguments)?;
             let saved = repository.save(&session, options).map_err(backup_fault)?;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::json;
 use tympan_backup::{
     BackupProgress, BaseStoreReference, ExcludeRules, ExistingFilePolicy, ImportReport,
-    MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport, RestoreSelection, Vault,
-    VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot, find_restorable_parts,
-    find_snapshot_base, import_folder, import_snapshot, read_home_files,
+    IndexedVault, MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport,
+    RestoreSelection, Vault, VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot,
+    find_restorable_parts, find_snapshot_base, import_folder, import_snapshot, read_home_files,
 };
 use tympan_home::BaseAccess;
 use tympan_home_backup::{
@@ -25,9 +25,6 @@ use crate::args::backup::{
     BackupRestoreArgs, RepositoryInstanceArgs, SnapshotClientArgs, VaultArgs, VaultReadArgs,
 };
 use crate::home::home_access;
-
-/// A vault to restore from, and its index.
-type RestoreVault<'a> = (&'a Arc<Vault>, &'a VaultIndex);
 
 /// Restores into a folder, or creates a home.
 pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
@@ -56,7 +53,7 @@ pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     for fault in index.damaged_files() {
         print_index_damage(fault, vault.json);
     }
-    let from = (&opened.vault, &index);
+    let from = IndexedVault::new(&opened.vault, &index);
     match (&arguments.home, &arguments.to) {
         (Some(home), _) => restore_to_home_from_repository((home, arguments), from, &together),
         (None, Some(target)) => restore_to_folder((target, arguments), from, &together),
@@ -67,14 +64,14 @@ pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
 /// Creates a home from the repository among the snapshots of one save.
 fn restore_to_home_from_repository(
     (home, arguments): (&Path, &BackupRestoreArgs),
-    from: RestoreVault<'_>,
+    from: IndexedVault<'_>,
     together: &[VaultSnapshot],
 ) -> CommandOutcome {
     let json = arguments.vault.json;
     let progress = Arc::new(BackupProgress::default());
     let mut watch = Some(ProgressDisplay::start(&progress, json));
     let snapshot = find_repository_snapshot(together).map_err(backup_fault)?;
-    let reference = find_snapshot_base((from.0, from.1), snapshot).map_err(backup_fault)?;
+    let reference = find_snapshot_base(from, snapshot).map_err(backup_fault)?;
     let code = restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
         let imported = import_snapshot(from, snapshot, target, (options, &progress));
         drop(watch.take());
@@ -89,7 +86,7 @@ fn restore_to_home_from_repository(
 /// Restores the snapshots of one save into a folder.
 fn restore_to_folder(
     (target, arguments): (&Path, &BackupRestoreArgs),
-    (vault, index): RestoreVault<'_>,
+    from: IndexedVault<'_>,
     together: &[VaultSnapshot],
 ) -> CommandOutcome {
     let json = arguments.vault.json;
@@ -102,7 +99,7 @@ fn restore_to_folder(
     };
     let selection = restore_selection(arguments)?;
     let mut options = RestoreOptions { existing, selection, path: PathBuf::from(&arguments.path) };
-    let parts = find_restorable_parts((vault, index), together, &arguments.path);
+    let parts = find_restorable_parts(from, together, &arguments.path);
     let parts = parts.map_err(backup_fault)?;
     if parts.len() > 1 && existing == ExistingFilePolicy::Mirror {
         return Err(CommandFault::usage(
@@ -113,8 +110,12 @@ fn restore_to_folder(
     let mut restored = RestoreReport::default();
     for (node, folder) in parts {
         let target = target.join(folder);
-        let part =
-            tympan_backup::restore_snapshot((vault, index), &node, &target, (&options, &progress));
+        let part = tympan_backup::restore_snapshot(
+            from,
+            &node,
+            &target,
+            (&options, &progress),
+        );
         restored.add(part.map_err(backup_fault)?);
         // Files that the first snapshot restored must not make the next one fail.
         if existing == ExistingFilePolicy::Refuse {
@@ -123,7 +124,7 @@ fn restore_to_folder(
     }
     drop(watch);
     print_restore_report(&restored, (target, existing), json);
-    let is_whole = restored.faults.is_empty() && index.damaged_files().is_empty();
+    let is_whole = restored.faults.is_empty() && from.index.damaged_files().is_empty();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE_EXIT_CODE) })
 }
 

@@ -250,7 +250,7 @@ impl SourceSaver<'_> {
             index.map_err(|error| SaveFailure::Run(backup_fault(error))).and_then(|index| {
                 damage.extend_from_slice(index.damaged_files());
                 let index = Arc::new(index);
-                save(&SaveSession::new((&self.vault, &index), &self.lock, &progress))
+                save(&SaveSession::new(&self.vault, &index, &self.lock, &progress))
             });
         drop(watch);
         if let Some(yielded) = giving_way.and_then(ThrottledSave::finish).filter(|_| !tuning.quiet)

@@ -58,7 +58,7 @@ pub fn estimate_full_save(
 ) -> Result<SaveEstimate> {
     let begin = Instant::now();
     let (vault, index) = (Arc::new(session.vault.to_dry_run()), Arc::new(VaultIndex::default()));
-    let session = SaveSession::new((&vault, &index), session.lock, session.progress);
+    let session = SaveSession::new(&vault, &index, session.lock, session.progress);
     let writer = PackWriter::new(&vault, &index, session.lock);
     let saver = DirectorySaver {
         session: &session,

@@ -119,6 +119,23 @@ pub struct Vault {
     is_dry_run: bool,
 }
 
+/// A vault, and the index of its data: what reading snapshots needs.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexedVault<'a> {
+    /// The vault.
+    pub vault: &'a Vault,
+    /// Its index.
+    pub index: &'a VaultIndex,
+}
+
+impl<'a> IndexedVault<'a> {
+    /// Combines a vault with its index.
+    #[must_use]
+    pub const fn new(vault: &'a Vault, index: &'a VaultIndex) -> Self {
+        Self { vault, index }
+    }
+}
+
 impl Vault {
     /// Creates a vault in an empty location.
     ///

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
     BackupProgress, BackupRepositorySource, BaseStoreReference, Error, ImportOptions, ImportReport,
-    LiveStore, MissingContentPolicy, OmittedCounts, Result, SaveOptions, SaveSession, SaveSummary,
-    SeparateBase, VaultIndex, VaultLock, VaultLockMode, VaultUser, find_snapshot_base,
+    IndexedVault, LiveStore, MissingContentPolicy, OmittedCounts, Result, SaveOptions, SaveSession,
+    SaveSummary, SeparateBase, VaultIndex, VaultLock, VaultLockMode, VaultUser, find_snapshot_base,
     import_folder, import_snapshot, save_repository, walk_tree,
 };
 use tympan_blobs::{LocalBlobStore, ReadBlobs, ReadOnlyBlobFolder};
@@ -144,7 +144,7 @@ fn save_own(
     let lock = VaultLock::acquire(&bench.vault, &who, VaultLockMode::Shared, Duration::ZERO)?;
     let index = Arc::new(VaultIndex::load(&bench.vault)?);
     let progress = BackupProgress::default();
-    let session = SaveSession::new((&bench.vault, &index), &lock, &progress);
+    let session = SaveSession::new(&bench.vault, &index, &lock, &progress);
     let (reference, path) = ("main", "/tympan/staging");
     let source = BackupRepositorySource {
         base,
@@ -249,7 +249,8 @@ fn a_clones_backup_holds_nothing_of_productions() {
     assert_eq!(saved.faults, []);
     assert!(saved.omitted.chunk_count > 0 && saved.omitted.blob_count == 2, "{:?}", saved.omitted);
     let index = pair.bench.index();
-    let said = find_snapshot_base((&pair.bench.vault, &index), &saved.snapshot).unwrap();
+    let said =
+        find_snapshot_base(IndexedVault::new(&pair.bench.vault, &index), &saved.snapshot).unwrap();
     assert_eq!(said, Some(pair.reference.clone()));
     // Its own large blobs are there, and none of production's.
     let held = names(&pair.bench, &saved);

@@ -307,7 +307,7 @@ fn tags_and_copies_are_restics() {
         let lock =
             VaultLock::acquire(&other.vault, &who, VaultLockMode::Shared, Duration::ZERO).unwrap();
         let (index, progress) = (other.index(), BackupProgress::default());
-        let session = SaveSession::new((&other.vault, &index), &lock, &progress);
+        let session = SaveSession::new(&other.vault, &index, &lock, &progress);
         copy_snapshot((&bench.vault, &bench.index()), snapshot, &session).unwrap()
     };
     for snapshot in &snapshots {

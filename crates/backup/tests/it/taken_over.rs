@@ -167,7 +167,7 @@ fn try_save(
         VaultLock::acquire(&bench.vault, &options.user, VaultLockMode::Shared, Duration::ZERO)
             .unwrap();
     let index = Arc::new(VaultIndex::load(&bench.vault).unwrap());
-    let session = SaveSession::new((&bench.vault, &index), &lock, progress);
+    let session = SaveSession::new(&bench.vault, &index, &lock, progress);
     let source = BackupRepositorySource {
         base,
         blobs: &blobs,

@@ -145,7 +145,7 @@ pub(crate) fn save_with(
 ) -> Result<SaveSummary> {
     let lock = VaultLock::acquire(vault, &options.user, VaultLockMode::Shared, Duration::ZERO)?;
     let index = Arc::new(VaultIndex::load(vault)?);
-    save_directories(&SaveSession::new((vault, &index), &lock, progress), paths, options)
+    save_directories(&SaveSession::new(vault, &index, &lock, progress), paths, options)
 }
 
 /// Says aloud when restic is not there, so that a skipped test does not pass for one that ran.
