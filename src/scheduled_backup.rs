@@ -42,7 +42,7 @@ pub(crate) async fn register_save_job(
     let cache_bytes = location.tree_cache_bytes();
     options.cache = vault_cache_dir(cache_bytes).map(|dir| (dir, cache_bytes));
     options.config_dir = user_config_dir();
-    let status = schedule_saves(worker, (&home_access(), home), options).await;
+    let status = schedule_saves(worker, &home_access(), home, options).await;
     let status = status.map_err(schedule_fault)?;
     instance.set_backup_schedule(SAVE_SCHEDULE_NAME);
     let watched = status.clone();

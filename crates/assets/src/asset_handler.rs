@@ -105,7 +105,8 @@ impl AssetHandler {
         &self,
         path: &NodePath,
         error: &AssetError,
-        (job, context): (&Job, &JobContext),
+        job: &Job,
+        context: &JobContext,
     ) -> JobOutcome {
         let reason = error_chain_text(error);
         let is_killed = matches!(
@@ -162,7 +163,7 @@ impl JobHandler for AssetHandler {
                 }
                 JobOutcome::Done
             }
-            Err(error) => self.failure_outcome(&path, &error, (job, context)),
+            Err(error) => self.failure_outcome(&path, &error, job, context),
         }
     }
 }

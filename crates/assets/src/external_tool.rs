@@ -187,7 +187,7 @@ impl ExternalTools {
         };
         for rendition in &mut result.renditions {
             if let Some(quality) = quality_of(&rendition.name) {
-                rendition.bytes = self.encode_avif((program, quality), &rendition.bytes, order)?;
+                rendition.bytes = self.encode_avif(program, quality, &rendition.bytes, order)?;
             }
         }
         Ok(result)
@@ -195,7 +195,8 @@ impl ExternalTools {
 
     fn encode_avif(
         &self,
-        (program, quality): (&Path, u8),
+        program: &Path,
+        quality: u8,
         png: &[u8],
         order: &AssetProcessingRequest,
     ) -> Result<Vec<u8>, RenditionError> {

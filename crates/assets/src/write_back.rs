@@ -108,9 +108,8 @@ pub(crate) fn write_back_metadata(
         message: "write metadata into the original",
         time: now,
     };
-    let write = |session: &mut Session| {
-        write_back_in_session((session, pen.rendition_pool), path, how, now)
-    };
+    let write =
+        |session: &mut Session| write_back_in_session(session, pen.rendition_pool, path, how, now);
     pen.repository.commit_with_retry(COMMIT_ATTEMPTS, revising, write)
 }
 
@@ -155,7 +154,8 @@ fn find_exemption(
 }
 
 fn write_back_in_session(
-    (session, studio): (&mut Session, Option<&RenditionProcessPool>),
+    session: &mut Session,
+    studio: Option<&RenditionProcessPool>,
     path: &NodePath,
     how: &WriteBackOptions,
     now: SystemTime,
@@ -176,7 +176,7 @@ fn write_back_in_session(
     };
     let properties =
         asset.find_descendant("jcr:content/metadata").map(writable_metadata).unwrap_or_default();
-    let (bytes, names) = match read_and_rewrite((session, studio), &original, properties.clone())? {
+    let (bytes, names) = match read_and_rewrite(session, studio, &original, properties.clone())? {
         Ok(Some(rewritten)) => rewritten,
         Ok(None) => return Ok(WriteBackOutcome::Unchanged),
         Err(reason) => return Ok(WriteBackOutcome::Skipped(reason)),
@@ -216,7 +216,7 @@ fn write_back_in_session(
         if let Some(rendition) = rendition_blob(&asset, name)
             // A rendition that cannot hold a packet is left unchanged.
             && let Ok(Some((bytes, _))) =
-                read_and_rewrite((session, studio), &rendition, properties.clone())?
+                read_and_rewrite(session, studio, &rendition, properties.clone())?
         {
             put_rendition(session, &content, name, &bytes)?;
         }
@@ -243,7 +243,8 @@ fn put_rendition(
 
 /// Reads a file and writes the metadata into it; the inner error gives the reason why that is impossible.
 fn read_and_rewrite(
-    (session, studio): (&Session, Option<&RenditionProcessPool>),
+    session: &Session,
+    studio: Option<&RenditionProcessPool>,
     blob: &BlobId,
     properties: Vec<(String, MetadataValue)>,
 ) -> tympan_content::Result<Result<Option<RewrittenFile>, String>> {

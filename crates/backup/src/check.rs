@@ -61,7 +61,7 @@ pub fn check_vault(
     let mut report = VaultCheckReport::default();
     let (index, stored, marked) = load_readable_index(vault, &mut report)?;
     report.packs = stored.len();
-    check_packs(vault, (&stored, &marked), &mut report)?;
+    check_packs(vault, &stored, &marked, &mut report)?;
     check_snapshots(vault, &index, &mut report)?;
     let part = |id: &VaultObjectId| match depth {
         CheckDepth::Structure => false,
@@ -118,7 +118,8 @@ pub(crate) fn pack_length(pack: &StoredPack) -> u64 {
 
 fn check_packs(
     vault: &Vault,
-    (stored, marked): (&[StoredPack], &HashSet<VaultObjectId>),
+    stored: &[StoredPack],
+    marked: &HashSet<VaultObjectId>,
     report: &mut VaultCheckReport,
 ) -> Result<()> {
     let there: HashMap<VaultObjectId, u64> =

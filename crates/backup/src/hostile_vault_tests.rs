@@ -62,7 +62,8 @@ impl HostileVaultFixture {
             IndexedVault::new(&self.vault, &index),
             &node,
             to,
-            (&options, &BackupProgress::default()),
+            &options,
+            &BackupProgress::default(),
         )
     }
 }

@@ -159,13 +159,15 @@ fn diff_trees_at(
             }
             (None, Some(node)) => add_all_differences(
                 IndexedVault::new(vault, index),
-                (&path, node),
+                &path,
+                node,
                 SnapshotChange::Added,
                 differences,
             )?,
             (Some(node), None) => add_all_differences(
                 IndexedVault::new(vault, index),
-                (&path, node),
+                &path,
+                node,
                 SnapshotChange::Removed,
                 differences,
             )?,
@@ -183,7 +185,8 @@ fn has_same_metadata(left: &SnapshotNode, right: &SnapshotNode) -> bool {
 
 fn add_all_differences(
     at: IndexedVault<'_>,
-    (path, node): (&str, &SnapshotNode),
+    path: &str,
+    node: &SnapshotNode,
     change: SnapshotChange,
     differences: &mut Vec<SnapshotDifference>,
 ) -> Result<()> {

@@ -328,7 +328,7 @@ fn rewrite_packs(
             let sealed = bytes.get(begin..end).unwrap_or_default();
             // A damaged blob must not be copied into a pack whose hash is correct.
             vault.sealing().open_stored_blob(blob, sealed.to_vec())?;
-            writer.append_sealed((blob.kind, blob.id), sealed, blob.uncompressed_length)?;
+            writer.append_sealed(blob.kind, blob.id, sealed, blob.uncompressed_length)?;
         }
         progress.add_done(1, bytes.len() as u64);
     }

@@ -80,7 +80,7 @@ pub fn repair_vault(
     progress: &BackupProgress,
 ) -> Result<RepairReport> {
     let mut repaired = RepairReport::default();
-    repair_index(vault, lock, (depth, now), (&mut repaired, progress))?;
+    repair_index(vault, lock, depth, now, &mut repaired, progress)?;
     let index = Arc::new(VaultIndex::load(vault)?);
     let mut snapshots = Vec::new();
     for (id, _) in vault.files().list(VaultFileKind::Snapshot)? {
@@ -139,8 +139,10 @@ fn repaired_snapshot(snapshot: VaultSnapshot, tree: VaultObjectId) -> VaultSnaps
 fn repair_index(
     vault: &Arc<Vault>,
     lock: &VaultLock,
-    (depth, now): (CheckDepth, Timestamp),
-    (repaired, progress): (&mut RepairReport, &BackupProgress),
+    depth: CheckDepth,
+    now: Timestamp,
+    repaired: &mut RepairReport,
+    progress: &BackupProgress,
 ) -> Result<()> {
     let (listed_packs, files) = read_usable_index(vault, repaired)?;
     let there: HashMap<VaultObjectId, u64> =
@@ -178,7 +180,7 @@ fn repair_index(
                     repaired.losses.push(format!("the pack `{id}` is damaged"));
                     for (blob, sealed) in blobs {
                         let raw = blob.uncompressed_length;
-                        writer.append_sealed((blob.kind, blob.id), &sealed, raw)?;
+                        writer.append_sealed(blob.kind, blob.id, &sealed, raw)?;
                     }
                 }
                 SalvagedPack::Missing => {}

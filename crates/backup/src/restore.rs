@@ -20,7 +20,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -40,11 +39,11 @@ use crate::object_id::VaultObjectId;
 use crate::removal::{list_names, remove_recursively};
 use crate::selection::{AppliedSelection, RestoreSelection};
 use crate::source::file_metadata::read_file_attributes;
-use crate::vault::Vault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{
     ExtendedAttribute, SnapshotNode, SnapshotNodeKind, SnapshotTree, go_mode,
 };
+use crate::vault::{IndexedVault, Vault};
 
 /// The policy for existing files in the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +116,8 @@ pub fn restore_snapshot(
     IndexedVault { vault, index }: IndexedVault<'_>,
     node: &SnapshotNode,
     target: &Path,
-    (options, progress): (&RestoreOptions, &BackupProgress),
+    options: &RestoreOptions,
+    progress: &BackupProgress,
 ) -> Result<RestoreReport> {
     let failed = |source| Error::Target { path: target.to_owned(), source };
     fs::create_dir_all(target).map_err(failed)?;
@@ -158,7 +158,7 @@ pub fn restore_snapshot(
         if vault.files().backend().is_remote() { vault.files().backend().connections() } else { 0 };
     deep_stack::run_on_deep_stacks(threads, || match node.subtree {
         Some(tree) => {
-            restorer.restore_entries(folder.as_fd(), (target, 0), &tree)?;
+            restorer.restore_entries(folder.as_fd(), target, 0, &tree)?;
             // The target folder's metadata belongs to its owner; the metadata of a snapshot's own topmost folder is in
             // its node.
             if !node.name.is_empty()
@@ -228,7 +228,8 @@ impl SnapshotRestorer<'_> {
     fn restore_entries(
         &self,
         folder: BorrowedFd<'_>,
-        (path, depth): (&Path, usize),
+        path: &Path,
+        depth: usize,
         tree: &VaultObjectId,
     ) -> Result<()> {
         let read = deep_stack::check_folder_depth(depth, tree)
@@ -289,7 +290,7 @@ impl SnapshotRestorer<'_> {
                 continue;
             }
             let path = path.join(OsStr::from_bytes(&name));
-            match remove_recursively(folder, &name, (&path, &is_selected)) {
+            match remove_recursively(folder, &name, &path, &is_selected) {
                 Ok(removed) => {
                     self.removed_items.fetch_add(removed, Ordering::Relaxed);
                 }
@@ -342,7 +343,7 @@ impl SnapshotRestorer<'_> {
         self.progress.check_running()?;
         let path = above.join(OsStr::from_bytes(&node.name));
         let done = match node.kind {
-            SnapshotNodeKind::Dir => self.restore_folder(folder, (&path, depth + 1), node),
+            SnapshotNodeKind::Dir => self.restore_folder(folder, &path, depth + 1, node),
             SnapshotNodeKind::File => self.restore_file(folder, &path, node),
             _ => self.restore_special(folder, node).map_err(RestoreFailure::Io),
         };
@@ -363,7 +364,8 @@ impl SnapshotRestorer<'_> {
     fn restore_folder(
         &self,
         above: BorrowedFd<'_>,
-        (path, depth): (&Path, usize),
+        path: &Path,
+        depth: usize,
         node: &SnapshotNode,
     ) -> Result<(), RestoreFailure> {
         let name = node.name.as_slice();
@@ -386,7 +388,7 @@ impl SnapshotRestorer<'_> {
             self.remove_abandoned_files(folder.as_fd(), path);
         }
         if let Some(tree) = &node.subtree {
-            self.restore_entries(folder.as_fd(), (path, depth), tree)?;
+            self.restore_entries(folder.as_fd(), path, depth, tree)?;
         }
         // Applied last, because creating entries in a folder changes its times, and its mode may forbid it.
         self.apply_metadata(folder.as_fd(), node)?;

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::inspection::walk_trees;
 use crate::object_id::VaultObjectId;
 use crate::save::SaveSession;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::index::PackBlobKind;
 use crate::vault::lock::VaultLock;
 use crate::vault::pack_writer::{PackWriter, WriteTotals};
 use crate::vault::snapshot::{INCOMPLETE_TAG, VaultSnapshot, is_internal_tag};

@@ -135,11 +135,12 @@ impl RewrittenSnapshotFixture {
     fn without_second_pieces(
         &self,
         tree: &VaultObjectId,
-        (index, writer): (&VaultIndex, &PackWriter),
+        index: &VaultIndex,
+        writer: &PackWriter,
     ) -> VaultObjectId {
         let mut nodes = Vec::new();
         for mut node in self.vault.read_tree(index, tree).unwrap().nodes {
-            let below = node.subtree.map(|tree| self.without_second_pieces(&tree, (index, writer)));
+            let below = node.subtree.map(|tree| self.without_second_pieces(&tree, index, writer));
             node.subtree = below;
             if let Some(content) = node.content.as_mut().filter(|content| content.len() > 1) {
                 content.remove(1);
@@ -157,7 +158,7 @@ impl RewrittenSnapshotFixture {
     fn repair_as_restic(&self, saved: &VaultSnapshot) {
         let (lock, index) = (self.lock(), self.index());
         let writer = PackWriter::new(&self.vault, &index, &lock);
-        let tree = self.without_second_pieces(&saved.tree, (&index, &writer));
+        let tree = self.without_second_pieces(&saved.tree, &index, &writer);
         writer.finish(&lock).unwrap();
         assert_ne!(tree, saved.tree);
         self.write_derived_snapshot(saved, &VaultSnapshot { tree, ..saved.clone() });

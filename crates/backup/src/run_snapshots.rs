@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
-use crate::vault::index::VaultIndex;
+use crate::vault::IndexedVault;
 use crate::vault::node::SnapshotNode;
 use crate::vault::snapshot::VaultSnapshot;
-use crate::vault::{IndexedVault, Vault};
 
 /// Finds the snapshot of a repository among the snapshots of one save.
 ///

@@ -6,9 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::source::exclude::ExcludeRules;
-use crate::vault::index::VaultIndex;
+use crate::vault::IndexedVault;
 use crate::vault::node::SnapshotNode;
-use crate::vault::{IndexedVault, Vault};
 
 /// The part of a snapshot to restore. Patterns apply to paths in the snapshot.
 #[derive(Clone, Debug, Default)]

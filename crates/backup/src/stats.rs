@@ -8,9 +8,9 @@ use crate::backend::VaultFileKind;
 use crate::deep_stack;
 use crate::error::Result;
 use crate::object_id::VaultObjectId;
-use crate::vault::index::{PackBlobKind, VaultIndex};
+use crate::vault::IndexedVault;
+use crate::vault::index::PackBlobKind;
 use crate::vault::snapshot::VaultSnapshot;
-use crate::vault::{IndexedVault, Vault};
 
 /// The statistics of a vault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -9,10 +9,10 @@ use crate::backup_progress::BackupProgress;
 use crate::error::{Error, Result};
 use crate::fault::BackupFault;
 use crate::inspection::walk_tree;
+use crate::vault::IndexedVault;
 use crate::vault::index::{PackBlobKind, VaultIndex};
 use crate::vault::node::{SnapshotNode, SnapshotNodeKind};
 use crate::vault::snapshot::VaultSnapshot;
-use crate::vault::{IndexedVault, Vault};
 
 /// Compares the files of a snapshot with the current files at their paths, and returns the differences. Newer files are
 /// not reported.

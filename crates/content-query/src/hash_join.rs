@@ -42,7 +42,8 @@ impl JoinPartners {
     pub(crate) fn gather_from_rows(
         ground: &QueryContext<'_>,
         rows: MatchedRowIterator<'_>,
-        (selector, property): (&str, &str),
+        selector: &str,
+        property: &str,
     ) -> Result<Self> {
         let (mut nodes, mut by_value) = (Vec::new(), HashMap::<_, Vec<usize>>::new());
         let limit = ground.limits.max_rows_in_memory;

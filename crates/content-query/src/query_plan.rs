@@ -456,7 +456,7 @@ impl SelectPlan<'_> {
         let is_helped = cost.saturating_mul(2) < all.cost;
         if state.lookup_cost >= all.cost && (is_fit || !is_helped) {
             let rows = read_access_rows(ground, all, None);
-            state.partners = Some(JoinPartners::gather_from_rows(ground, rows, (name, property))?);
+            state.partners = Some(JoinPartners::gather_from_rows(ground, rows, name, property)?);
         }
         Ok(())
     }

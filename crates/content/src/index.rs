@@ -384,7 +384,7 @@ fn collect_link_entries(
     for (name, property) in body.properties(node) {
         for value in property.values() {
             let BorrowedValue::Text(value_type, text) = value else { continue };
-            for key in link_index_keys(path, name, (value_type, text)) {
+            for key in link_index_keys(path, name, value_type, text) {
                 insert_entry(entries, LINK_MAP, key.as_bytes(), &[path_bytes, name.as_bytes()]);
             }
         }

@@ -96,7 +96,7 @@ impl PageCache {
         }
         let root = exchange.farm.docroot.as_ref()?;
         let now = self.runtime.clock.now();
-        let negative = root.negative_cache.find_valid((file, farm), docroot, now)?;
+        let negative = root.negative_cache.find_valid(file, farm, docroot, now)?;
         self.metrics.increment(DispatcherCounter::NegativeHits);
         exchange.cache_label = "hit";
         exchange.outcome = CacheOutcome::NegativeHit;
@@ -166,7 +166,7 @@ impl PageCache {
         let cache = location.cache;
         let (file, path) = (location.file, view.path.as_str());
         let facts =
-            location.docroot.freshness_facts(cache, (file, path), cached, self.runtime.clock.now());
+            location.docroot.freshness_facts(cache, file, path, cached, self.runtime.clock.now());
         let freshness = assess_freshness(facts, cache.stale_limits());
         let has_time_left = cached.expires_at.is_some() && freshness != CacheFileFreshness::Expired;
         if has_time_left {
@@ -362,12 +362,8 @@ impl PageCache {
             return StaleAllowance::default();
         }
         let now = self.runtime.clock.now();
-        let facts = location.docroot.freshness_facts(
-            cache,
-            (location.file, view.path.as_str()),
-            cached,
-            now,
-        );
+        let facts =
+            location.docroot.freshness_facts(cache, location.file, view.path.as_str(), cached, now);
         if is_flushed(facts) {
             return StaleAllowance::default();
         }

@@ -97,7 +97,8 @@ pub fn scheduled_save_log(home: &Path) -> BackupRunLog {
 /// [`Error::Refused`] with the key if an option is invalid; otherwise if the state database fails.
 pub async fn schedule_saves(
     worker: &JobWorker,
-    (access, home): (&HomeAccess, &Home),
+    access: &HomeAccess,
+    home: &Home,
     options: ScheduledSaveOptions,
 ) -> Result<Arc<ScheduledSaveStatus>> {
     let log = scheduled_save_log(&home.dir);

@@ -69,7 +69,8 @@ impl HomeBlobStorage {
 /// [`Error::Refused`] if the delegates contradict each other; otherwise if a storage cannot be opened.
 pub(crate) fn open_home_blobs(
     access: &HomeAccess,
-    (dir, section): (&Path, &BlobsSection),
+    dir: &Path,
+    section: &BlobsSection,
     membership: &StorageMembership,
     small: Arc<dyn ChunkStore>,
     base: Option<&Arc<dyn ReadBlobs>>,

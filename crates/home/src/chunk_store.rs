@@ -98,7 +98,7 @@ impl HomeChunkStore {
         let section = access.effective_blob_section(dir, config)?;
         let membership = StorageMembership::new(dir, self.database.clone());
         let chunks = self.chunks.clone();
-        blob_storage::open_home_blobs(access, (dir, &section), &membership, chunks, base)
+        blob_storage::open_home_blobs(access, dir, &section, &membership, chunks, base)
     }
 
     /// Opens the repository of a home that is stored in a database, while an instance may be running on the home.

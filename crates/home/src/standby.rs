@@ -126,7 +126,7 @@ impl StandbyHome {
             origin.open_base(access, dir)?
         };
         let config = access.read_config(dir)?;
-        let (standby, stores) = open_standby(access, (dir, &config), base, &origin.holder)?;
+        let (standby, stores) = open_standby(access, dir, &config, base, &origin.holder)?;
         stores.sharing.register()?;
         Ok(Self { standby, stores, from: from.to_owned(), dir: dir.to_owned(), config })
     }

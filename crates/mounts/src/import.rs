@@ -173,7 +173,7 @@ impl MountService {
         };
         let goes_on = report.waiting > 0 && report.change_count() > 0 && !is_dry;
         report.is_dry = is_dry;
-        if let Err(failure) = self.record_import(name, before, report, (source, target)) {
+        if let Err(failure) = self.record_import(name, before, report, source, target) {
             return JobOutcome::Retry { after: None, reason: error_chain_text(&failure) };
         }
         match (context.is_cancelled(), goes_on) {
@@ -189,7 +189,8 @@ impl MountService {
         name: &str,
         before: Option<LastMountPass>,
         mut report: MountPassReport,
-        (source, target): (&str, &str),
+        source: &str,
+        target: &str,
     ) -> Result<()> {
         if let Some(before) = before.filter(|before| before.report.waiting > 0 && !report.is_dry) {
             report.added += before.report.added;

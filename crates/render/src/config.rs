@@ -66,9 +66,12 @@ pub struct FragmentsSection {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FragmentInvalidation {
+    /// Those that were rendered from it.
     #[default]
     Tags,
+    /// All.
     Full,
+    /// Those in the same bucket.
     Buckets,
 }
 

@@ -213,7 +213,7 @@ impl SampleAssertion {
                     }
                     None => response.body.clone(),
                 };
-                match check_xpath(&text, &path, *inverts, (*is_html, *is_second)) {
+                match check_xpath(&text, &path, *inverts, *is_html, *is_second) {
                     None => AssertionResult::Passed,
                     Some(fault) => AssertionResult::Failed(fault),
                 }
@@ -335,7 +335,8 @@ fn check_xpath(
     text: &str,
     path: &str,
     inverts: bool,
-    (is_html, is_second): (bool, bool),
+    is_html: bool,
+    is_second: bool,
 ) -> Option<String> {
     if text.is_empty() {
         return Some("Response was null".to_owned());

@@ -196,7 +196,7 @@ impl ResponseExtractor {
                 let text = variable_or_body(variable.as_ref(), response, scope);
                 let path = path.evaluate(scope).into_owned();
                 let number = number.evaluate(scope).trim().parse().unwrap_or(-1);
-                let values = find_xpath_values(&text, &path, (number, *options), scope);
+                let values = find_xpath_values(&text, &path, number, *options, scope);
                 let name = name.evaluate(scope).trim().to_owned();
                 let default = default.evaluate(scope).into_owned();
                 set_xpath_variables(scope, &name, &default, &values);
@@ -270,7 +270,8 @@ fn select_html(text: &str, selector: &str, attribute: &str) -> Vec<ExtractedMatc
 fn find_xpath_values(
     text: &str,
     path: &str,
-    (number, options): (i64, XPathOptions),
+    number: i64,
+    options: XPathOptions,
     scope: &mut VariableScope,
 ) -> Vec<Option<String>> {
     let tree = if options.is_html {

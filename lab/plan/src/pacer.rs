@@ -53,7 +53,8 @@ impl SamplePacer {
         count: f64,
         period: Duration,
         batch: (u64, Duration),
-        (seed, portion): (u64, LoadPortion),
+        seed: u64,
+        portion: LoadPortion,
     ) -> Option<Self> {
         let batch = (batch.0.max(1), batch.1);
         let count = count / batch.0 as f64;
@@ -142,7 +143,7 @@ mod tests {
 
     fn precise(count: f64, batch: u64, portion: LoadPortion) -> SamplePacer {
         let batch = (batch, Duration::from_millis(1));
-        SamplePacer::with_exact_throughput(count, Duration::from_secs(60), batch, (7, portion))
+        SamplePacer::with_exact_throughput(count, Duration::from_secs(60), batch, 7, portion)
             .unwrap()
     }
 

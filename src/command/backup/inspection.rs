@@ -129,7 +129,8 @@ fn load_vault(arguments: &VaultArgs) -> Result<(std::sync::Arc<Vault>, VaultInde
 /// Finds a path in a snapshot; for `latest`, in the first snapshot of the last save that has it.
 fn find_snapshot_node(
     IndexedVault { vault, index }: IndexedVault<'_>,
-    (snapshot, clients): (&str, &SnapshotClientArgs),
+    snapshot: &str,
+    clients: &SnapshotClientArgs,
     path: &str,
 ) -> Result<SnapshotNode, CommandFault> {
     let together = vault
@@ -174,7 +175,7 @@ pub(super) fn list_snapshot_path(
     path: &str,
 ) -> CommandOutcome {
     let (vault, index) = load_vault(arguments)?;
-    let node = find_snapshot_node(IndexedVault::new(&vault, &index), (snapshot, clients), path)?;
+    let node = find_snapshot_node(IndexedVault::new(&vault, &index), snapshot, clients, path)?;
     let above = path.trim_end_matches('/');
     let Some(tree) = &node.subtree else {
         print_node(above, &node, arguments.json);
@@ -229,7 +230,8 @@ pub(super) fn find_names(
 /// of the other snapshot is used.
 fn find_snapshot_pair(
     vault: &Vault,
-    (old, new): (&str, &str),
+    old: &str,
+    new: &str,
     clients: &ClientFilter,
 ) -> Result<(VaultSnapshot, VaultSnapshot), CommandFault> {
     let old_ones = vault.find_run_snapshots(old, clients).map_err(backup_fault)?;
@@ -261,7 +263,7 @@ pub(super) fn diff_snapshots(
 ) -> CommandOutcome {
     let clients = vault_session::selected_clients(clients);
     let (vault, index) = load_vault(arguments)?;
-    let (old, new) = find_snapshot_pair(&vault, (old, new), &clients)?;
+    let (old, new) = find_snapshot_pair(&vault, old, new, &clients)?;
     let mut differences = Vec::new();
     tympan_backup::diff_trees(
         IndexedVault::new(&vault, &index),
@@ -290,7 +292,7 @@ pub(super) fn dump_file(
     path: &str,
 ) -> CommandOutcome {
     let (vault, index) = load_vault(arguments)?;
-    let node = find_snapshot_node(IndexedVault::new(&vault, &index), (snapshot, clients), path)?;
+    let node = find_snapshot_node(IndexedVault::new(&vault, &index), snapshot, clients, path)?;
     let mut out = std::io::stdout().lock();
     tympan_backup::write_file_content(IndexedVault::new(&vault, &index), &node, &mut out)
         .map_err(backup_fault)?;

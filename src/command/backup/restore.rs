@@ -8,7 +8,7 @@ use serde_json::json;
 use tympan_backup::{
     BackupProgress, BaseStoreReference, ExcludeRules, ExistingFilePolicy, ImportReport,
     IndexedVault, MissingContentPolicy, OmittedCounts, RestoreOptions, RestoreReport,
-    RestoreSelection, Vault, VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot,
+    RestoreSelection, VaultIndex, VaultSnapshot, find_folder_base, find_repository_snapshot,
     find_restorable_parts, find_snapshot_base, import_folder, import_snapshot, read_home_files,
 };
 use tympan_home::BaseAccess;
@@ -31,7 +31,7 @@ pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     if let (Some(folder), Some(home)) = (&arguments.unpacked, &arguments.home) {
         let progress = BackupProgress::default();
         let reference = find_folder_base(folder).map_err(backup_fault)?;
-        return restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
+        return restore_to_home(home, arguments, reference.as_ref(), &mut |target, options| {
             import_folder(folder, target, (options, &progress))
         });
     }
@@ -55,15 +55,16 @@ pub(super) fn run_restore(arguments: &BackupRestoreArgs) -> CommandOutcome {
     }
     let from = IndexedVault::new(&opened.vault, &index);
     match (&arguments.home, &arguments.to) {
-        (Some(home), _) => restore_to_home_from_repository((home, arguments), from, &together),
-        (None, Some(target)) => restore_to_folder((target, arguments), from, &together),
+        (Some(home), _) => restore_to_home_from_repository(home, arguments, from, &together),
+        (None, Some(target)) => restore_to_folder(target, arguments, from, &together),
         (None, None) => Err(CommandFault::usage("name the folder to restore into with `--to`")),
     }
 }
 
 /// Creates a home from the repository among the snapshots of one save.
 fn restore_to_home_from_repository(
-    (home, arguments): (&Path, &BackupRestoreArgs),
+    home: &Path,
+    arguments: &BackupRestoreArgs,
     from: IndexedVault<'_>,
     together: &[VaultSnapshot],
 ) -> CommandOutcome {
@@ -72,7 +73,7 @@ fn restore_to_home_from_repository(
     let mut watch = Some(ProgressDisplay::start(&progress, json));
     let snapshot = find_repository_snapshot(together).map_err(backup_fault)?;
     let reference = find_snapshot_base(from, snapshot).map_err(backup_fault)?;
-    let code = restore_to_home((home, arguments), reference.as_ref(), &mut |target, options| {
+    let code = restore_to_home(home, arguments, reference.as_ref(), &mut |target, options| {
         let imported = import_snapshot(from, snapshot, target, (options, &progress));
         drop(watch.take());
         imported
@@ -85,7 +86,8 @@ fn restore_to_home_from_repository(
 
 /// Restores the snapshots of one save into a folder.
 fn restore_to_folder(
-    (target, arguments): (&Path, &BackupRestoreArgs),
+    target: &Path,
+    arguments: &BackupRestoreArgs,
     from: IndexedVault<'_>,
     together: &[VaultSnapshot],
 ) -> CommandOutcome {
@@ -110,12 +112,7 @@ fn restore_to_folder(
     let mut restored = RestoreReport::default();
     for (node, folder) in parts {
         let target = target.join(folder);
-        let part = tympan_backup::restore_snapshot(
-            from,
-            &node,
-            &target,
-            (&options, &progress),
-        );
+        let part = tympan_backup::restore_snapshot(from, &node, &target, &options, &progress);
         restored.add(part.map_err(backup_fault)?);
         // Files that the first snapshot restored must not make the next one fail.
         if existing == ExistingFilePolicy::Refuse {
@@ -123,14 +120,15 @@ fn restore_to_folder(
         }
     }
     drop(watch);
-    print_restore_report(&restored, (target, existing), json);
+    print_restore_report(&restored, target, existing, json);
     let is_whole = restored.faults.is_empty() && from.index.damaged_files().is_empty();
     Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE_EXIT_CODE) })
 }
 
 fn print_restore_report(
     restored: &RestoreReport,
-    (target, existing): (&Path, ExistingFilePolicy),
+    target: &Path,
+    existing: ExistingFilePolicy,
     json: bool,
 ) {
     for fault in &restored.faults {
@@ -219,7 +217,8 @@ fn print_restored_files(names: &[String], json: bool) {
 
 /// Creates a new home with the data of a backup: as a clone, if its source had a base.
 fn restore_to_home(
-    (home, arguments): (&Path, &BackupRestoreArgs),
+    home: &Path,
+    arguments: &BackupRestoreArgs,
     reference: Option<&BaseStoreReference>,
     fill: &mut HomeFiller<'_>,
 ) -> CommandOutcome {

@@ -84,7 +84,7 @@ pub fn copy_repository(
         RootLeaseRequest { base, reference, operation: "copy", user },
         progress,
         |lease| match target {
-            CopyTarget::Folder(dir) => copy_to_folder(source, dir, (lease.root, depth), progress),
+            CopyTarget::Folder(dir) => copy_to_folder(source, dir, lease.root, depth, progress),
             CopyTarget::Zip(file) => copy_to_zip(source, file, lease.root, progress),
         },
     )
@@ -93,7 +93,8 @@ pub fn copy_repository(
 fn copy_to_folder(
     source: BackupRepositorySource<'_>,
     dir: &Path,
-    (root, depth): (ChunkId, CopyDepth),
+    root: ChunkId,
+    depth: CopyDepth,
     progress: &BackupProgress,
 ) -> Result<CopyReport> {
     let (mut folder, before) = CopyFolder::open(dir, depth)?;

@@ -18,9 +18,8 @@ use tympan_store::{BaseStore, BlobId, ChunkId};
 use crate::error::{Error, Result};
 use crate::inspection::find_path;
 use crate::object_id::VaultObjectId;
-use crate::vault::index::VaultIndex;
+use crate::vault::IndexedVault;
 use crate::vault::snapshot::VaultSnapshot;
-use crate::vault::{IndexedVault, Vault};
 
 /// The file in a snapshot that names its base.
 pub(crate) const BASE_STORE_FILE_NAME: &str = "stores.json";

@@ -355,7 +355,7 @@ impl DirectorySaver<'_> {
         let below = folders.par_iter().map(|entry| {
             let (name, facts) = *entry;
             let old = old_below(name);
-            let new = self.save_folder(&path.join(name), facts, (old, device))?;
+            let new = self.save_folder(&path.join(name), facts, old, device)?;
             Ok((name.as_os_str(), new, old == Some(new)))
         });
         let below = below.collect::<Result<Vec<_>>>()?;
@@ -402,7 +402,8 @@ impl DirectorySaver<'_> {
         &self,
         path: &Path,
         facts: &Metadata,
-        (old, device): (Option<VaultObjectId>, u64),
+        old: Option<VaultObjectId>,
+        device: u64,
     ) -> Result<VaultObjectId> {
         if self.options.excludes.excludes_other_file_systems && facts.dev() != device {
             return Ok(self

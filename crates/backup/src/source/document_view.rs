@@ -146,7 +146,8 @@ pub(super) struct PreviousView {
 /// not be rendered.
 pub(super) fn save_view(
     saver: &RepositorySaver<'_>,
-    (view, root): (&dyn DocumentView, &ChunkId),
+    view: &dyn DocumentView,
+    root: &ChunkId,
     before: Option<PreviousView>,
 ) -> Result<Option<(SnapshotNode, BTreeSet<String>)>> {
     let result = view.open(root).and_then(|documents| {
@@ -288,7 +289,7 @@ impl ViewRenderer<'_> {
         let mut top = DocumentFolder::default();
         for RenderedFile { path: location, content } in files {
             let Some((name, above)) = location.split_last() else { continue };
-            if let Some(file) = self.save_rendered_file(name, content, (old, &location))? {
+            if let Some(file) = self.save_rendered_file(name, content, old, &location)? {
                 top.insert(above, name, file);
             }
         }
@@ -300,7 +301,8 @@ impl ViewRenderer<'_> {
         &self,
         name: &[u8],
         content: RenderedContent,
-        (old, location): (Option<&SnapshotTreeText>, &[Vec<u8>]),
+        old: Option<&SnapshotTreeText>,
+        location: &[Vec<u8>],
     ) -> Result<Option<SnapshotNode>> {
         let (pieces, size, hash) = match content {
             RenderedContent::Text(bytes) => {

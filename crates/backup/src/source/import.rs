@@ -12,7 +12,6 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Cursor, Read};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;

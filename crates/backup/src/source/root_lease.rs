@@ -69,7 +69,7 @@ fn run_with_lease_times<T>(
     work: impl FnOnce(&RootLease) -> Result<T>,
 ) -> Result<T> {
     let holder = lease_holder_name(operation_name, user)?;
-    let lease = acquire_lease(base, &holder, reference, (SystemTime::now(), times.lifetime))?;
+    let lease = acquire_lease(base, &holder, reference, SystemTime::now(), times.lifetime)?;
     let lost = OnceLock::new();
     let done = std::thread::scope(|scope| {
         // Dropped when the work ends, including by a panic.

@@ -249,7 +249,8 @@ impl IndexTableFile {
 
     fn store_table(&self, vault: &Vault, mut body: Vec<u8>) -> io::Result<()> {
         // In place, as a large vault's table is large.
-        let (before, after) = vault.key.seal_in_place(&mut body).map_err(io::Error::other)?;
+        let (before, after) =
+            vault.sealing().key().seal_in_place(&mut body).map_err(io::Error::other)?;
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         // Not synced, because the file has no value if a crash damages it.
         let mut file = tempfile::Builder::new().prefix(UNFINISHED_PREFIX).tempfile_in(&self.0)?;

@@ -271,7 +271,7 @@ fn try_acquire(
     // This check avoids writing a lock that would have to be removed again; the check after the lock has appeared
     // decides.
     let locks = locks.map_or_else(|| vault.files().list(VaultFileKind::Lock), Ok);
-    let free = locks.and_then(|locks| check_conflicts(vault, user, mode, (locks, None)));
+    let free = locks.and_then(|locks| check_conflicts(vault, user, mode, locks, None));
     let early = match (early, mode, free) {
         (Some(staged), VaultLockMode::Shared, Ok(())) => Some(staged),
         (early, _, free) => {
@@ -309,7 +309,7 @@ fn reveal_and_verify(
     staged: &StagedFile,
 ) -> Result<LockedListings> {
     let id = staged.id();
-    let is_free = |locks| check_conflicts(vault, user, mode, (locks, Some(&id)));
+    let is_free = |locks| check_conflicts(vault, user, mode, locks, Some(&id));
     if mode == VaultLockMode::Shared && vault.files().backend().is_remote() {
         // Also list what a process with a shared lock needs first; a failed listing is repeated when needed.
         let kinds = [VaultFileKind::Lock, VaultFileKind::Index, VaultFileKind::Snapshot];
@@ -337,7 +337,8 @@ fn check_conflicts(
     vault: &Vault,
     user: &VaultUser,
     mode: VaultLockMode,
-    (locks, own): (VaultFileListing, Option<&VaultObjectId>),
+    locks: VaultFileListing,
+    own: Option<&VaultObjectId>,
 ) -> Result<()> {
     for (id, _) in locks {
         if Some(&id) == own {

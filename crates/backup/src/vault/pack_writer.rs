@@ -155,8 +155,9 @@ impl PackWriter {
     pub(crate) fn new(vault: &Arc<Vault>, index: &Arc<VaultIndex>, lock: &VaultLock) -> Self {
         let queue_bytes = usize::try_from(vault.tuning.queue_bytes).unwrap_or(usize::MAX);
         let pack_bytes = queue_bytes.clamp(MIN_PACK_BYTES, TARGET_PACK_BYTES);
-        vault.backend.expect_writes(FINAL_FILE_COUNT);
-        let connections = vault.tuning.connections.unwrap_or_else(|| vault.backend.connections());
+        vault.files().backend().expect_writes(FINAL_FILE_COUNT);
+        let connections =
+            vault.tuning.connections.unwrap_or_else(|| vault.files().backend().connections());
         let (queue, packs) = sync_channel(queue_capacity(queue_bytes / pack_bytes, connections));
         let packs = Arc::new(Mutex::new(packs));
         let shared = Arc::new(PackWriterState::default());
@@ -213,7 +214,7 @@ impl PackWriter {
             PackBlobKind::Tree => self.folders.fetch_add(1, Ordering::Relaxed),
         };
         self.plain_bytes.fetch_add(plain.len() as u64, Ordering::Relaxed);
-        self.append_sealed((kind, id), &sealed, raw)?;
+        self.append_sealed(kind, id, &sealed, raw)?;
         // Threads outlive a run: the buffer of a long piece is freed.
         if sealed.capacity() <= MAX_SEAL_BUFFER_BYTES {
             SEALED.set(sealed);
@@ -224,7 +225,8 @@ impl PackWriter {
     /// Appends sealed bytes unmodified.
     pub(crate) fn append_sealed(
         &self,
-        (kind, id): (PackBlobKind, VaultObjectId),
+        kind: PackBlobKind,
+        id: VaultObjectId,
         sealed: &[u8],
         raw: Option<u32>,
     ) -> Result<()> {
@@ -467,7 +469,7 @@ struct SealedPack {
 }
 
 fn seal_pack(vault: &Vault, mut pack: UnfinishedPack) -> Result<SealedPack> {
-    let header = vault.key.seal(&encode_pack_header(&pack.blobs))?;
+    let header = vault.sealing().seal_bytes(&encode_pack_header(&pack.blobs))?;
     pack.bytes.reserve_exact(header.len() + 4);
     pack.bytes.extend_from_slice(&header);
     pack.bytes.extend_from_slice(&to_u32_length(header.len()).to_le_bytes());
@@ -478,7 +480,7 @@ fn seal_pack(vault: &Vault, mut pack: UnfinishedPack) -> Result<SealedPack> {
 
 /// Caches a durable pack if it contains folders, and counts it.
 fn record_pack(vault: &Vault, pack: &StoredPack, bytes: &[u8], shared: &PackWriterState) {
-    if let Some(cache) = &vault.cache
+    if let Some(cache) = vault.files().cache()
         && pack.blobs.first().is_some_and(|blob| blob.kind == PackBlobKind::Tree)
     {
         cache.store(VaultFileKind::Pack, &pack.id, bytes);
@@ -656,7 +658,7 @@ mod tests {
             let writer = PackWriter::new(&vault, &Arc::default(), &lock);
             let blob = |number: usize| {
                 let id = VaultObjectId::of(&number.to_le_bytes());
-                writer.append_sealed((PackBlobKind::Data, id), b"sealed", None)
+                writer.append_sealed(PackBlobKind::Data, id, b"sealed", None)
             };
             let brought = (0..MAX_INDEX_BLOBS).try_for_each(blob);
             let shared = writer.shared.clone();
@@ -749,7 +751,7 @@ mod tests {
                     scope.spawn(move || {
                         for number in 0..8 {
                             let id = VaultObjectId::of(&[thread, number, tells_packs.into()]);
-                            writer.append_sealed((PackBlobKind::Data, id), piece, None).unwrap();
+                            writer.append_sealed(PackBlobKind::Data, id, piece, None).unwrap();
                         }
                     });
                 }

@@ -54,7 +54,7 @@ impl Pair {
         let store = bench.path("production/store");
         let base =
             Arc::new(ReadOnlyLocalStore::open_dir(&store, LocalStoreOptions::default()).unwrap());
-        let lease = acquire_lease(&*base, "staging", "main", (SystemTime::now(), HOUR)).unwrap();
+        let lease = acquire_lease(&*base, "staging", "main", SystemTime::now(), HOUR).unwrap();
         let own = Home::open(bench.path("staging"));
         let reference = BaseStoreReference {
             from: production.dir.display().to_string(),

@@ -164,13 +164,9 @@ fn a_restore_replaces_only_what_differs_and_nothing_outside() {
     );
     let replace =
         RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
-    let restored = restore_snapshot(
-        IndexedVault::new(&bench.vault, &index),
-        &node,
-        &out,
-        (&replace, &progress),
-    )
-    .unwrap();
+    let restored =
+        restore_snapshot(IndexedVault::new(&bench.vault, &index), &node, &out, &replace, &progress)
+            .unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert_eq!(describe(&out), describe(&bench.source()));
     assert_eq!(fs::metadata(out.join("sparse")).unwrap().ino(), untouched);
@@ -323,13 +319,9 @@ fn names_that_cannot_be_links_are_files_of_their_own() {
     let options =
         RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
     let progress = BackupProgress::default();
-    let restored = restore_snapshot(
-        IndexedVault::new(&bench.vault, &index),
-        &node,
-        &out,
-        (&options, &progress),
-    )
-    .unwrap();
+    let restored =
+        restore_snapshot(IndexedVault::new(&bench.vault, &index), &node, &out, &options, &progress)
+            .unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);
     assert!(fs::read(out.join("one/file")).unwrap() == bytes);
     assert!(fs::read(out.join("other/file")).unwrap() == bytes);

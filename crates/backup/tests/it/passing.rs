@@ -85,7 +85,8 @@ fn restore_through(
         (vault, &bench.index()),
         &node,
         &bench.path(to),
-        (&options, &BackupProgress::default()),
+        &options,
+        &BackupProgress::default(),
     )
 }
 

@@ -36,7 +36,8 @@ fn comes_back_whole(vault: &Arc<Vault>, bench: &Bench, to: &str) {
         IndexedVault::new(vault, &index),
         &node,
         &bench.path(to),
-        (&options, &progress),
+        &options,
+        &progress,
     )
     .unwrap();
     assert!(restored.faults.is_empty(), "{:?}", restored.faults);

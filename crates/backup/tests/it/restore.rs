@@ -38,8 +38,7 @@ fn a_part_is_restored_and_a_mirror_removes_the_rest() {
         let options = RestoreOptions { existing, selection, path: path.clone() };
         let progress = BackupProgress::default();
         let at = (&bench.vault, &*index);
-        let restored =
-            restore_snapshot(at, &node, &bench.path(out), (&options, &progress)).unwrap();
+        let restored = restore_snapshot(at, &node, &bench.path(out), &options, &progress).unwrap();
         assert!(restored.faults.is_empty(), "{:?}", restored.faults);
         restored.removed_items
     };
@@ -114,7 +113,8 @@ fn restore_in_place(dir: &Path) -> RestoreReport {
         IndexedVault::new(&vault, &index),
         &node,
         &dir.join("out"),
-        (&options, &BackupProgress::default()),
+        &options,
+        &BackupProgress::default(),
     )
     .unwrap()
 }
@@ -433,7 +433,7 @@ fn restore_from_afar(bench: &Bench, far: &Arc<Far>, to: &str) {
     let (to, progress) = (bench.path(to), BackupProgress::default());
     far.calls.store(0, Ordering::Relaxed);
     let restored =
-        restore_snapshot(IndexedVault::new(&vault, &index), &node, &to, (&options, &progress))
+        restore_snapshot(IndexedVault::new(&vault, &index), &node, &to, &options, &progress)
             .unwrap();
     assert_eq!(restored.faults, []);
     assert_eq!(describe(&to), describe(&bench.source()));
@@ -474,7 +474,7 @@ fn small_files_come_from_afar_together() {
     let (options, progress) = (RestoreOptions::default(), BackupProgress::default());
     let to = bench.path("damaged");
     let restored =
-        restore_snapshot(IndexedVault::new(&vault, &index), &node, &to, (&options, &progress))
+        restore_snapshot(IndexedVault::new(&vault, &index), &node, &to, &options, &progress)
             .unwrap();
     assert_eq!((restored.faults.len(), restored.items), (1, 203), "{:?}", restored.faults);
 }

@@ -42,7 +42,8 @@ fn comes_back_whole(vault: &Arc<Vault>, host: &Host, to: &str) {
         IndexedVault::new(vault, &index),
         &node,
         &to,
-        (&options, &BackupProgress::default()),
+        &options,
+        &BackupProgress::default(),
     )
     .unwrap();
     assert_eq!(describe(&to), describe(&host.path("source")));

@@ -74,7 +74,7 @@ impl Bench {
         let options =
             RestoreOptions { existing: ExistingFilePolicy::Refuse, ..RestoreOptions::default() };
         let progress = BackupProgress::default();
-        restore_snapshot((&self.vault, &self.index()), node, &self.path(to), (&options, &progress))
+        restore_snapshot((&self.vault, &self.index()), node, &self.path(to), &options, &progress)
             .unwrap()
     }
 

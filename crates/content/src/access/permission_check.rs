@@ -135,7 +135,7 @@ impl CommitPermissionCheck<'_> {
                 }
                 Some(after) => {
                     let view = &self.changes.pending_snapshot.0;
-                    withdrawal::is_still_activated(view, &path, (&before, after))?
+                    withdrawal::is_still_activated(view, &path, &before, after)?
                 }
                 None => false,
             };

@@ -98,7 +98,7 @@ pub fn export_cache<W: Write>(
             exported.unserved += 1;
             continue;
         };
-        let exportable = find_exportable_file(export, &docroot, (file, &path));
+        let exportable = find_exportable_file(export, &docroot, file, &path);
         match exportable.map_err(|source| Error::Read { file: root.join(file), source })? {
             ExportLookup::Fresh(page) => {
                 let added = writer.add_page(name, page);
@@ -141,13 +141,14 @@ enum ExportLookup {
 fn find_exportable_file(
     export: &CacheExport<'_>,
     docroot: &Docroot,
-    (file, path): (&Path, &str),
+    file: &Path,
+    path: &str,
 ) -> io::Result<ExportLookup> {
     let Some(cache) = &export.farm.cache else { return Ok(ExportLookup::Missing) };
     for _ in 0..MAX_LOOKUP_ATTEMPTS {
         match docroot.look_up_file(file, cache.enable_ttl)? {
             CacheFileLookup::File(page) => {
-                let facts = docroot.freshness_facts(cache, (file, path), &page, export.now);
+                let facts = docroot.freshness_facts(cache, file, path, &page, export.now);
                 let is_fresh =
                     assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid;
                 return Ok(if is_fresh || export.includes_stale {

@@ -155,7 +155,7 @@ impl VariantLimiter {
             if variants.contains(counted, self.limit.window, now) {
                 continue;
             }
-            let token = buckets.take_own_token((key, key), now);
+            let token = buckets.take_own_token(key, key, now);
             match token {
                 Some(token) => token?,
                 None if has_taken => {}

@@ -137,7 +137,7 @@ pub fn explain_request(
         Some(Ok(file)) => {
             explanation.is_served = true;
             if let Some(cache) = &farm.cache {
-                explain_cache(&mut explanation, cache, (&file, &view), now);
+                explain_cache(&mut explanation, cache, &file, &view, now);
             }
         }
     }
@@ -227,7 +227,8 @@ pub(crate) fn filter_rule_name(rule: &FilterRule) -> String {
 fn explain_cache(
     explanation: &mut RequestExplanation,
     cache: &CacheConfig,
-    (file, view): (&Path, &RequestView),
+    file: &Path,
+    view: &RequestView,
     now: SystemTime,
 ) {
     let Some(docroot) = &cache.docroot else {

@@ -124,7 +124,7 @@ impl HotPageFinder {
         let Ok(CacheFileLookup::File(cached)) = docroot.look_up_file(file, cache.enable_ttl) else {
             return false;
         };
-        let facts = docroot.freshness_facts(cache, (file, path), &cached, self.runtime.clock.now());
+        let facts = docroot.freshness_facts(cache, file, path, &cached, self.runtime.clock.now());
         assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Stale
     }
 }

@@ -246,7 +246,7 @@ impl FetchTask {
         let Some(copy) = sibling_copy::fetch_sibling_copy(&farm, target, host, sent).await else {
             return Some(ticket);
         };
-        if is_flushed_since(root, &farm.config, (&self.fetch.file, copy.fetch_time)) {
+        if is_flushed_since(root, &farm.config, &self.fetch.file, copy.fetch_time) {
             return Some(ticket);
         }
         let mut headers = copy.headers.clone();
@@ -266,7 +266,7 @@ impl FetchTask {
         let work = move || {
             let stored = ticket.store_unless_flushed(|| {
                 let root = storing.docroot.as_ref().ok_or(NotCacheableReason::NoDocroot)?;
-                if is_flushed_since(root, &storing.config, (&placement.file, fetched)) {
+                if is_flushed_since(root, &storing.config, &placement.file, fetched) {
                     return Err(NotCacheableReason::Flushed);
                 }
                 let mut temporary = begin_temporary_file(&storing)?;
@@ -311,9 +311,8 @@ impl FetchTask {
             return None;
         };
         let now = self.fetcher.runtime.clock.now();
-        let facts =
-            docroot.freshness_facts(cache, (&self.fetch.file, &self.fetch.path), &copy, now);
-        RevalidationRequest::for_copy(&copy, (facts, cache.stale_limits()), cache.revalidate)
+        let facts = docroot.freshness_facts(cache, &self.fetch.file, &self.fetch.path, &copy, now);
+        RevalidationRequest::for_copy(&copy, facts, cache.stale_limits(), cache.revalidate)
     }
 
     /// Renews the copy after a 304; returns the ticket if the whole page must be requested.
@@ -936,7 +935,8 @@ fn rewrite_copy(
 fn is_flushed_since(
     root: &DocrootState,
     farm: &FarmConfig,
-    (file, fetched): (&Path, SystemTime),
+    file: &Path,
+    fetched: SystemTime,
 ) -> bool {
     let stat = farm.cache.as_ref().map(|cache| &cache.stat_files);
     let touched = stat.and_then(|stat| root.docroot_for_reading().last_flush_above(file, stat));

@@ -199,14 +199,13 @@ impl JobWorkerState {
         for attempt in &loop_state.ended_attempts {
             let Some(claimed_job) = loop_state.claimed_jobs.get(&attempt.id) else { continue };
             let config = set.queue_for_topic(&claimed_job.topic).config;
-            let fate = disposition_of(attempt, claimed_job, config, (loop_state.is_stopping, now));
+            let fate = disposition_of(attempt, claimed_job, config, loop_state.is_stopping, now);
             let tally = tallies.entry(claimed_job.topic.clone()).or_default();
             tally.record_ended(attempt, claimed_job, &fate);
             match fate {
                 JobDisposition::Removed => removed_ids.push(attempt.id),
                 fate => {
-                    self.store_disposition(transaction, (attempt.id, claimed_job), &fate, now)
-                        .await?
+                    self.store_disposition(transaction, attempt.id, claimed_job, &fate, now).await?
                 }
             }
         }
@@ -245,7 +244,8 @@ impl JobWorkerState {
     async fn store_disposition(
         &self,
         transaction: &mut WriteTransaction,
-        (id, claimed_job): (JobId, &ClaimedJob),
+        id: JobId,
+        claimed_job: &ClaimedJob,
         fate: &JobDisposition,
         now: SystemTime,
     ) -> Result<()> {
@@ -704,7 +704,8 @@ fn disposition_of(
     attempt: &EndedAttempt,
     claimed_job: &ClaimedJob,
     config: &QueueConfig,
-    (is_stopping, now): (bool, SystemTime),
+    is_stopping: bool,
+    now: SystemTime,
 ) -> JobDisposition {
     match &attempt.outcome {
         JobOutcome::Done if config.keeps_finished_jobs => {

@@ -155,7 +155,8 @@ impl WorkflowEngine {
     pub(crate) async fn advance_follower(
         &self,
         follower: &str,
-        (from, to): (Option<&str>, &str),
+        from: Option<&str>,
+        to: &str,
         starts: &[WorkflowStart],
         now: SystemTime,
     ) -> Result<bool> {
@@ -229,7 +230,7 @@ impl WorkflowEngine {
         };
         let moving = StepActionContext { user: &start.initiator, comment: None, now };
         let first = instance.model.start_step().unwrap_or_default().to_owned();
-        self.record_history(transaction, &instance, (&first, "started"), &moving).await?;
+        self.record_history(transaction, &instance, &first, "started", &moving).await?;
         self.leave_step(transaction, &mut instance, (&first, None), &moving).await?;
         Ok(instance)
     }
@@ -281,7 +282,7 @@ impl WorkflowEngine {
         if is_stuck {
             let comment = "a join waits for a branch that can no longer arrive";
             let moving = StepActionContext { comment: Some(comment), ..*moving };
-            self.record_history(transaction, instance, (step, "stale"), &moving).await?;
+            self.record_history(transaction, instance, step, "stale", &moving).await?;
         }
         let is_over = matches!(instance.state, WorkflowState::Completed | WorkflowState::Stale);
         sqlx::query(
@@ -400,7 +401,7 @@ impl WorkflowEngine {
             was_open = true;
             instance.data.extend(data);
             instance.payload = payload.unwrap_or(instance.payload);
-            self.record_history(transaction, &instance, (&step, "completed"), moving).await?;
+            self.record_history(transaction, &instance, &step, "completed", moving).await?;
             self.leave_step(transaction, &mut instance, (&step, route), moving).await?;
             let (WorkflowState::Completed, Some(outer)) = (instance.state, instance.parent_item_id)
             else {
@@ -419,7 +420,8 @@ impl WorkflowEngine {
         &self,
         transaction: &mut WriteTransaction,
         instance: &LockedWorkflow,
-        (step, event): (&str, &str),
+        step: &str,
+        event: &str,
         moving: &StepActionContext<'_>,
     ) -> Result<()> {
         if instance.model.is_transient {

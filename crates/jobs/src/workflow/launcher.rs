@@ -240,7 +240,7 @@ impl WorkflowLauncher {
         }
         let is_moved = self
             .engine
-            .advance_follower(LAUNCHER_FOLLOWER_NAME, (stored.as_deref(), &next), &starts, now)
+            .advance_follower(LAUNCHER_FOLLOWER_NAME, stored.as_deref(), &next, &starts, now)
             .await?;
         if is_moved && !starts.is_empty() {
             info!(workflows = starts.len(), "launchers started workflows");

@@ -33,7 +33,8 @@ impl WorkflowEngine {
         &self,
         transaction: &mut WriteTransaction,
         instance: &LockedWorkflow,
-        (item, step): (i64, &WorkflowStep),
+        item: i64,
+        step: &WorkflowStep,
         now: SystemTime,
     ) -> Result<()> {
         let timeout = StepTimeout::of_step(step).ok().flatten();
@@ -77,12 +78,10 @@ impl StepTimeoutHandler {
                 self.engine.complete_step((item, instance.id), Map::new(), None, &moving).await?;
             }
             LateStepAction::Jump(target) => {
-                self.engine
-                    .jump_to_step((item, instance.id), &target, "timed out", &moving)
-                    .await?;
+                self.engine.jump_to_step(item, instance.id, &target, "timed out", &moving).await?;
             }
             LateStepAction::Escalate(to) => {
-                self.engine.escalate_step((item, instance.id), &to, &moving).await?;
+                self.engine.escalate_step(item, instance.id, &to, &moving).await?;
             }
         }
         Ok(JobOutcome::Done)

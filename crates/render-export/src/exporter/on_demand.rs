@@ -104,7 +104,7 @@ impl StaticExporter {
                 }
                 ExportOutcome::Failed(reason) => return Ok(OnDemandResponse::Failed(reason)),
             };
-            if self.store_rendered_file(press, (&address, &rendered), followed)? {
+            if self.store_rendered_file(press, &address, &rendered, followed)? {
                 return Ok(to_on_demand_response(*rendered));
             }
         }
@@ -262,7 +262,8 @@ impl StaticExporter {
     fn store_rendered_file(
         &self,
         press: ExportEnvironment<'_>,
-        (address, rendered): (&ExportAddress, &RenderedExportFile),
+        address: &ExportAddress,
+        rendered: &RenderedExportFile,
         followed: u64,
     ) -> ExportResult<bool> {
         let failed = |error| self.folder_error(error);

@@ -266,7 +266,7 @@ impl StaticExporter {
             return Ok(ExportReport::default());
         }
         let number = tree.number;
-        let done = self.export_changes_into(press, snapshot, (tree, effect), progress);
+        let done = self.export_changes_into(press, snapshot, tree, effect, progress);
         let mut tree_slot = self.tree.lock();
         self.followed_changes.fetch_add(1, Ordering::Relaxed);
         match done {
@@ -286,7 +286,8 @@ impl StaticExporter {
         &self,
         press: ExportEnvironment<'_>,
         snapshot: &Snapshot,
-        (tree, effect): (ExportTree, ExportWriteMode),
+        tree: ExportTree,
+        effect: ExportWriteMode,
         progress: ExportProgressFn<'_>,
     ) -> ExportResult<(ExportTree, ExportReport)> {
         let context = self.new_context(press, snapshot)?;

@@ -232,7 +232,7 @@ impl<'a> ExportRun<'a> {
             }
             ExportOutcome::Personalized(entry) => {
                 state.report.not_exported += 1;
-                state.exclude_personalized(self.exporter, (address, *entry), self.write_mode)
+                state.exclude_personalized(self.exporter, address, *entry, self.write_mode)
             }
             ExportOutcome::Failed(reason) => {
                 state.record_failure(address, reason);
@@ -314,7 +314,8 @@ impl ExportRunState {
     fn exclude_personalized(
         &mut self,
         exporter: &StaticExporter,
-        (address, entry): (&ExportAddress, ExportManifestEntry),
+        address: &ExportAddress,
+        entry: ExportManifestEntry,
         effect: ExportWriteMode,
     ) -> ExportResult<()> {
         let text = address.to_string();

@@ -236,7 +236,8 @@ impl DependencyLog {
     /// Records a known number of pairs, which lie in the given scopes.
     pub(crate) fn record_all<'a>(
         &mut self,
-        (count, pairs): (usize, impl Iterator<Item = PathDependency>),
+        count: usize,
+        pairs: impl Iterator<Item = PathDependency>,
         scopes: impl Iterator<Item = &'a str>,
     ) {
         self.recorded.path_dependencies.reserve(count);

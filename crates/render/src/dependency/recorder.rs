@@ -193,7 +193,8 @@ impl DependencyRecorder {
     fn lock_flushed_log(&self) -> MutexGuard<'_, DependencyLog> {
         let mut notes = self.log.lock();
         notes.record_all(
-            (self.recent.path_count(), self.recent.path_dependencies()),
+            self.recent.path_count(),
+            self.recent.path_dependencies(),
             self.recent.used_scopes(),
         );
         if let Some(hand) = self.own_recent() {

@@ -114,7 +114,7 @@ impl MessageSender {
         let part = parse_tree_part(job)?;
         if action == ReplicationAction::Deactivate {
             if let Some(part) = &part {
-                return self.compose_deactivation_part(agent, part, (&later, message));
+                return self.compose_deactivation_part(agent, part, &later, message);
             }
             return Ok(later.is_deactivation_needed(&path)?.then_some(message));
         }
@@ -176,7 +176,8 @@ impl MessageSender {
         &self,
         agent: &ReplicationAgent,
         part: &TreePart,
-        (later, mut message): (&SupersedingRequests, ReplicationMessage),
+        later: &SupersedingRequests,
+        mut message: ReplicationMessage,
     ) -> Result<Option<ReplicationMessage>> {
         let newest = self.repository.snapshot()?;
         let mut retained_paths = BTreeSet::new();

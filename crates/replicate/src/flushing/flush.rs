@@ -564,7 +564,7 @@ pub(crate) async fn send_flush(
                 );
             }
             for url in change.purge_urls() {
-                send_purge(client, agent, (&change, &PurgeTarget::Url(&url))).await?;
+                send_purge(client, agent, &change, &PurgeTarget::Url(&url)).await?;
             }
             Ok(())
         }
@@ -574,7 +574,7 @@ pub(crate) async fn send_flush(
                 && !agent.headers.iter().any(|(_, value)| value.contains("{keys}"));
             let keys = change.purge_keys();
             for keys in keys.iter().take(if knows_path_only { 1 } else { keys.len() }) {
-                send_purge(client, agent, (&change, &PurgeTarget::Keys(keys))).await?;
+                send_purge(client, agent, &change, &PurgeTarget::Keys(keys)).await?;
             }
             Ok(())
         }
@@ -591,7 +591,8 @@ pub(crate) async fn send_flush(
 async fn send_purge(
     client: &HttpClient,
     agent: &ReplicationAgent,
-    (change, purge_target): (&FlushJobChange<'_>, &PurgeTarget<'_>),
+    change: &FlushJobChange<'_>,
+    purge_target: &PurgeTarget<'_>,
 ) -> Result<()> {
     let mut sent = 0;
     loop {

@@ -184,7 +184,8 @@ impl Replicator {
                         job.id,
                         &self.state.process_name,
                         &reason,
-                        (retry_at, SystemTime::now()),
+                        retry_at,
+                        SystemTime::now(),
                     )
                     .await?;
             }

@@ -99,7 +99,7 @@ impl Replicator {
             Err(error) => {
                 let retry_at = is_retryable(&error).then(|| now + IDLE_POLL_INTERVAL);
                 let reason = error_chain_text(&error);
-                queues.fail_job(job.id, self.process_name(), &reason, (retry_at, now)).await?;
+                queues.fail_job(job.id, self.process_name(), &reason, retry_at, now).await?;
                 Err(error)
             }
         }

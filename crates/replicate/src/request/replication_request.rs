@@ -107,7 +107,7 @@ pub fn mark_replicated_with_versioning(
                 };
                 session.versions().create_version_if_changed(&document, &check_in)?;
             }
-            write_replication_stamp(&mut session, &path, (request.action, &request.user), now)?;
+            write_replication_stamp(&mut session, &path, request.action, &request.user, now)?;
         }
         message = format!("{} {}", request.action.name(), request.path);
     }
@@ -162,7 +162,8 @@ pub fn require_replicate_permission(
 pub(crate) fn write_replication_stamp(
     session: &mut Session,
     content: &NodePath,
-    (action, user): (ReplicationAction, &str),
+    action: ReplicationAction,
+    user: &str,
     at: SystemTime,
 ) -> Result<()> {
     let date = Property::Single(Value::Date(JcrDate::from_system_time(at)));

@@ -390,7 +390,7 @@ async fn send_once(
     (name, value): &(&'static str, HeaderValue),
     ask: &RemoteStoreRequest,
 ) -> Result<Bytes, RemoteRequestFailure> {
-    let response = send_for_head(client, url, (name, value), ask).await?;
+    let response = send_for_head(client, url, name, value, ask).await?;
     let body = limit_body(response.into_body(), ask.max_response_bytes)
         .with_idle_timeout(IDLE_TIMEOUT)
         .collect()
@@ -410,7 +410,8 @@ async fn send_once(
 async fn send_for_head(
     client: &HttpClient,
     url: &str,
-    (name, value): (&'static str, &HeaderValue),
+    name: &'static str,
+    value: &HeaderValue,
     ask: &RemoteStoreRequest,
 ) -> Result<http::Response<hyper::body::Incoming>, RemoteRequestFailure> {
     let uri = format!("{url}{STORE_PATH}{}", ask.path_and_query);
@@ -618,7 +619,7 @@ impl ReadBlobs for RemoteStore {
         let (authorization, id) = (self.authorization.clone(), *id);
         let fetched = self.run_with_breaker(|_| async move {
             let (name, value) = &authorization;
-            let response = send_for_head(&client, &url, (name, value), &ask).await?;
+            let response = send_for_head(&client, &url, name, value, &ask).await?;
             let mut body = limit_body(response.into_body(), ask.max_response_bytes)
                 .with_idle_timeout(IDLE_TIMEOUT);
             let mut hash = Sha256::new();

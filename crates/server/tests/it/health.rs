@@ -81,8 +81,8 @@ async fn jobs_that_failed_for_good_are_reported_by_status() {
         let queues = JobQueues::new(instance.state.pool().clone());
         let id = queues.add_job(NewJob::new("my/topic", json!({})), ended).await.unwrap();
         let claim = JobClaim { worker: "w", lease: Duration::from_secs(60) };
-        queues.claim_jobs(("my/topic", ""), 1, claim, ended).await.unwrap();
-        queues.fail_job(id, "w", "no", (None, ended)).await.unwrap();
+        queues.claim_jobs("my/topic", "", 1, claim, ended).await.unwrap();
+        queues.fail_job(id, "w", "no", None, ended).await.unwrap();
         let (status, told) = health(&instance, "/health").await;
         assert_eq!(status.as_u16(), expected, "{told}");
         let (level, reason) = check(&told, "jobs");

@@ -424,7 +424,7 @@ impl LoadWorker {
         let Some(slot) = self.user_slots.get_mut(index) else { return };
         slot.outcomes.push(None);
         slot.running_exchanges += 1;
-        self.start_exchange(index, 0, (request, SendAttempt::First), Instant::now());
+        self.start_exchange(index, 0, request, SendAttempt::First, Instant::now());
     }
 
     fn fetch_all(&mut self, index: usize, requests: Vec<TargetRequest>, parallel: usize) {
@@ -445,7 +445,7 @@ impl LoadWorker {
         let Some(slot) = self.user_slots.get_mut(index) else { return };
         let Some((number, request)) = slot.queued_requests.remove(queue_index) else { return };
         slot.running_exchanges += 1;
-        self.start_exchange(index, number, (request, SendAttempt::First), Instant::now());
+        self.start_exchange(index, number, request, SendAttempt::First, Instant::now());
     }
 
     /// Returns the first waiting request whose host has capacity for another.
@@ -467,7 +467,8 @@ impl LoadWorker {
         &mut self,
         index: usize,
         number: usize,
-        (request, attempt): (TargetRequest, SendAttempt),
+        request: TargetRequest,
+        attempt: SendAttempt,
         started: Instant,
     ) {
         self.has_timeouts |= request.connect_timeout.is_some() || request.idle_timeout.is_some();
@@ -580,7 +581,7 @@ impl LoadWorker {
                         if attempt == SendAttempt::Repeated && reply.sent_bytes > 0 {
                             self.recorder.record_repeated_request();
                         }
-                        self.start_exchange(user, number, (request, attempt), reply.started_at);
+                        self.start_exchange(user, number, request, attempt, reply.started_at);
                     }
                     None => self.deliver_outcome(user, number, reply),
                 }

@@ -8,13 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use tympan_lab_plan::model::PlanModel;
 use tympan_lab_plan::{
-    AbsoluteUrl, HttpSamplerSpec, RegexPatternCache, ResolvedHttpRequest, VariableScope,
+    AbsoluteUrl, HttpSamplerSpec, RegexPattern, RegexPatternCache, ResolvedHttpRequest,
+    VariableScope,
 };
 
 use super::client_cache::{CacheFreshnessMode, CacheableExchange, ClientCache};
+use super::cookie_jar::CookieJar;
 use super::thread_context::ThreadContext;
 use crate::net::{LoadTarget, ResponseRetention, TargetRequest, TargetResponseHead};
-use CookieJar;
 
 /// A resolved host.
 #[derive(Debug)]

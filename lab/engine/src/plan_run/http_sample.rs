@@ -3,7 +3,7 @@
 //! Not here: the construction of a request (`http_client`), and the processing of a finished sample (`sample`).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tympan_lab_plan::model::{PlanModel, PlanNodeKind, SamplerAction};
 use tympan_lab_plan::{

@@ -386,6 +386,7 @@ impl PlanThread {
             SamplerAction::Debug => {
                 self.context.scope.label_sample();
                 let variables: Vec<String> = self
+                    .context
                     .scope
                     .sorted_variables()
                     .iter()

@@ -568,11 +568,7 @@ impl GroupScheduler<'_> {
                     seed,
                 );
                 rate += schedule.mean_rate();
-                self.add_arrival_loads(
-                    &mut crews,
-                    (&schedule, arrivals.max_visitors),
-                    (group, &squad),
-                );
+                self.add_arrival_loads(&mut crews, &schedule, arrivals.max_visitors, group, &squad);
             }
         }
         // With other processes, a process without work begins and ends with them.
@@ -625,8 +621,10 @@ impl GroupScheduler<'_> {
     fn add_arrival_loads(
         &self,
         crews: &mut Vec<WorkerLoad>,
-        (schedule, most): (&ArrivalSchedule, usize),
-        (group, squad): (usize, &Arc<ThreadGroupState>),
+        schedule: &ArrivalSchedule,
+        most: usize,
+        group: usize,
+        squad: &Arc<ThreadGroupState>,
     ) {
         let hired = Arc::new(AtomicUsize::new(0));
         let portion = self.thread_factory.run_context.portion;

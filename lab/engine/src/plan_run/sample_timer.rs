@@ -161,7 +161,7 @@ fn create_pacer(thread: &mut ThreadContext, timer: &SamplerTimer) -> Option<Samp
             let duration = Duration::try_from_secs_f64(duration).ok()?;
             let seed =
                 thread.scope.run_context.seed().wrapping_add(thread.group_state.root_node as u64);
-            SamplePacer::with_exact_throughput(count, duration, (batch, apart), (seed, portion))
+            SamplePacer::with_exact_throughput(count, duration, (batch, apart), seed, portion)
         }
         SamplerTimer::ShapedThroughput { rows, .. } => {
             let stretches = match rate_intervals(rows, 1.0, &mut thread.scope) {

@@ -189,7 +189,7 @@ fn write_charts(out: &mut String, results: &RunResults, total: &SampleStats) {
             ChartLine { name: "99 %", class: "c3", points: quantile(0.99) },
         ],
     ));
-    out.push_str(&render_time_heat_map(&seconds, (unit, axis)));
+    out.push_str(&render_time_heat_map(&seconds, unit, axis));
     out.push_str(&chart::render_line_chart(
         "Throughput and errors",
         "1/s",
@@ -278,10 +278,7 @@ fn write_target(out: &mut String, results: &RunResults) {
 const HEAT_MAP_ROW_BOUNDS_MS: [u64; 12] =
     [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, u64::MAX];
 
-fn render_time_heat_map(
-    seconds: &BTreeMap<u32, RunSecondTotals>,
-    (unit, axis): (f64, &str),
-) -> String {
+fn render_time_heat_map(seconds: &BTreeMap<u32, RunSecondTotals>, unit: f64, axis: &str) -> String {
     let last = seconds.keys().next_back().copied().unwrap_or(0);
     let width = (last as usize / 120) + 1;
     let mut columns = vec![vec![0u64; HEAT_MAP_ROW_BOUNDS_MS.len()]; last as usize / width + 1];
@@ -306,7 +303,7 @@ fn render_time_heat_map(
         }))
         .collect();
     let end = (columns.len() * width) as f64 / unit;
-    chart::render_heat_map("Distribution of response times", &names, &columns, (end, axis))
+    chart::render_heat_map("Distribution of response times", &names, &columns, end, axis)
 }
 
 /// Columns of the label table, after the label.

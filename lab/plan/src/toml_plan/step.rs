@@ -380,7 +380,8 @@ impl TomlCompiler<'_> {
             let texts = statuses.iter().map(|status| TextTemplate::literal(&status.text)).collect();
             judges.push(response_assertion(
                 AssertionSubject::Code,
-                (TextComparison::Equals, false),
+                TextComparison::Equals,
+                false,
                 texts,
             ));
         }
@@ -397,7 +398,8 @@ impl TomlCompiler<'_> {
                 }
                 judges.push(response_assertion(
                     AssertionSubject::Body,
-                    (comparison, is_not),
+                    comparison,
+                    is_not,
                     vec![template],
                 ));
             }
@@ -407,7 +409,8 @@ impl TomlCompiler<'_> {
                 format!("(?im)^{}:.*{}", regex::escape(&name.text), regex::escape(&value.text));
             judges.push(response_assertion(
                 AssertionSubject::Headers,
-                (TextComparison::Contains, false),
+                TextComparison::Contains,
+                false,
                 vec![TextTemplate::literal(&pattern)],
             ));
         }
@@ -455,13 +458,15 @@ impl TomlCompiler<'_> {
                     &table,
                     &text,
                     options,
-                    (ResponseField::Body, AssertionSubject::Body),
+                    ResponseField::Body,
+                    AssertionSubject::Body,
                 ),
                 (None, Some(text), None, between) if between.is_empty() => self.regex_extractor(
                     &table,
                     &text,
                     options,
-                    (ResponseField::Headers, AssertionSubject::Headers),
+                    ResponseField::Headers,
+                    AssertionSubject::Headers,
                 ),
                 (None, None, Some(text), between) if between.is_empty() => {
                     let judge = json_assertion(&table, &text, None);
@@ -493,7 +498,8 @@ impl TomlCompiler<'_> {
         table: &TomlTable<'_, '_>,
         text: &TomlText,
         options: ExtractionOptions,
-        (field, subject): (ResponseField, AssertionSubject),
+        field: ResponseField,
+        subject: AssertionSubject,
     ) -> (ResponseExtractor, SampleAssertion) {
         let pattern = self.compile_template(table, text);
         check_pattern(table, text, &pattern);
@@ -510,7 +516,7 @@ impl TomlCompiler<'_> {
             response_field: field,
             variable: None,
         };
-        (extractor, response_assertion(subject, (TextComparison::Contains, false), vec![pattern]))
+        (extractor, response_assertion(subject, TextComparison::Contains, false, vec![pattern]))
     }
 
     fn boundary_extractor(
@@ -527,7 +533,8 @@ impl TomlCompiler<'_> {
         let (left, right) = (text(0), text(1));
         let judge = response_assertion(
             AssertionSubject::Body,
-            (TextComparison::Substring, false),
+            TextComparison::Substring,
+            false,
             vec![left.clone()],
         );
         let extractor = ResponseExtractor::Boundary {
@@ -582,7 +589,8 @@ fn override_headers(
 
 fn response_assertion(
     subject: AssertionSubject,
-    (comparison, is_not): (TextComparison, bool),
+    comparison: TextComparison,
+    is_not: bool,
     texts: Vec<TextTemplate>,
 ) -> SampleAssertion {
     // An expected status is a success, whatever its value.

@@ -164,7 +164,8 @@ pub(super) fn run_plan_on_fleet(
     fleet: AgentFleet,
     path: &Path,
     run: &RunOptions,
-    (output, logs): (&LabOutputArgs, WatchedLogs),
+    output: &LabOutputArgs,
+    logs: WatchedLogs,
 ) -> CommandOutcome {
     let mut goals = read_goals(output.goals.as_deref())?;
     let plan = load_plan(path, &run.excluded_classes)?;
@@ -198,7 +199,8 @@ pub(super) fn get_with_fleet(
     fleet: AgentFleet,
     get: &GetLoad,
     title: &str,
-    (output, logs): (&LabOutputArgs, WatchedLogs),
+    output: &LabOutputArgs,
+    logs: WatchedLogs,
 ) -> CommandOutcome {
     let goals = read_goals(output.goals.as_deref())?;
     let is_quiet = output.json;

@@ -358,14 +358,15 @@ pub(super) fn target_properties(
 }
 
 fn offer_from_args(load: &PhaseLoadArgs) -> Result<LoadOffer, CommandFault> {
-    load_offer(load.rate.as_deref(), load.users, ("--duration", &load.duration))
+    load_offer(load.rate.as_deref(), load.users, "--duration", &load.duration)
 }
 
 /// Returns a load of visits per second, or of users; the time is the name of an argument and its value.
 pub(super) fn load_offer(
     per_second: Option<&str>,
     users: Option<u64>,
-    (name, time): (&str, &str),
+    name: &str,
+    time: &str,
 ) -> Result<LoadOffer, CommandFault> {
     let duration = parse_positive_duration(name, time)?;
     let amount = match (per_second, users) {

@@ -81,7 +81,7 @@ pub(super) fn run_get(arguments: &LabGetArgs) -> CommandOutcome {
     let logs = WatchedLogs::start(&arguments.logs)?;
     if let Some(fleet) = super::agent_fleet::create_fleet(&arguments.agents)? {
         refuse_with_agents(&arguments.kept, load.added)?;
-        return super::agent_fleet::get_with_fleet(fleet, &load, title, (&arguments.output, logs));
+        return super::agent_fleet::get_with_fleet(fleet, &load, title, &arguments.output, logs);
     }
     let keeper = RunRecorder::start(&arguments.kept, None)?;
     let mut live = super::live_display(title, load.duration);
@@ -154,7 +154,8 @@ pub(super) fn plan_run_from_args(arguments: &LabRunArgs) -> Result<RunOptions, C
             true => Some(super::load_phase::load_offer(
                 arguments.rate.as_deref(),
                 arguments.users,
-                ("--duration", arguments.duration.as_deref().unwrap_or("1m")),
+                "--duration",
+                arguments.duration.as_deref().unwrap_or("1m"),
             )?),
             false if arguments.duration.is_some() => {
                 return Err(CommandFault::usage(
@@ -252,18 +253,20 @@ pub(super) fn run_plan_command(arguments: &LabRunArgs) -> CommandOutcome {
             fleet,
             &arguments.plan,
             &run,
-            (&arguments.output, logs),
+            &arguments.output,
+            logs,
         );
     }
     let keeper = RunRecorder::start(&arguments.kept, Some(arguments.plan.as_path()))?;
-    execute_plan(&arguments.plan, &run, &arguments.output, (keeper, logs))
+    execute_plan(&arguments.plan, &run, &arguments.output, keeper, logs)
 }
 
 fn execute_plan(
     path: &Path,
     run: &RunOptions,
     output: &LabOutputArgs,
-    (keeper, logs): (RunRecorder<'_>, WatchedLogs),
+    keeper: RunRecorder<'_>,
+    logs: WatchedLogs,
 ) -> CommandOutcome {
     let mut goals = read_goals(output.goals.as_deref())?;
     let plan = load_plan(path, &run.excluded_classes)?;
@@ -359,9 +362,9 @@ pub(super) fn run_jmeter(arguments: &LabJmeterArgs) -> CommandOutcome {
     };
     if let Some(hosts) = hosts {
         let fleet = super::agent_fleet::create_remote_engine_fleet(arguments, &hosts)?;
-        return super::agent_fleet::run_plan_on_fleet(fleet, plan, &run, (&output, logs));
+        return super::agent_fleet::run_plan_on_fleet(fleet, plan, &run, &output, logs);
     }
-    execute_plan(plan, &run, &output, (RunRecorder::disabled(), logs))
+    execute_plan(plan, &run, &output, RunRecorder::disabled(), logs)
 }
 
 fn delete_output(path: &Path) -> Result<(), CommandFault> {

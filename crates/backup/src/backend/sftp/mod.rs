@@ -127,8 +127,7 @@ impl SftpBackend {
     ) -> Result<VaultFileListing, SftpFailure> {
         match self.open_folders.take(kind, channel) {
             Some(handle) => {
-                remote_file::list_ids_in_open_folder(channel, (&self.folder_path(kind), handle))
-                    .await
+                remote_file::list_ids_in_open_folder(channel, &self.folder_path(kind), handle).await
             }
             None => self.list_over(channel, kind).await,
         }

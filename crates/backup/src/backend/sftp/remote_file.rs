@@ -96,13 +96,14 @@ pub(super) async fn list_ids(
     path: &str,
 ) -> SftpResult<Vec<(VaultObjectId, u64)>> {
     let handle = open_folder(channel, path).await?;
-    list_ids_in_open_folder(channel, (path, handle)).await
+    list_ids_in_open_folder(channel, path, handle).await
 }
 
 /// Like `list_ids`, for an open folder, which it closes.
 pub(super) async fn list_ids_in_open_folder(
     channel: &Arc<SftpChannel>,
-    (path, handle): (&str, String),
+    path: &str,
+    handle: String,
 ) -> SftpResult<Vec<(VaultObjectId, u64)>> {
     let files = list_open_folder(channel, handle).await?;
     let mut named = Vec::new();
@@ -170,7 +171,7 @@ pub(super) async fn read_file(channel: Arc<SftpChannel>, path: &str) -> SftpResu
         let mut bytes = first?;
         if bytes.len() == MAX_REQUEST_BYTES && length > MAX_REQUEST_BYTES as u64 {
             let rest = usize::try_from(length - MAX_REQUEST_BYTES as u64).unwrap_or(usize::MAX);
-            bytes.extend(read_handle_range(sftp, &handle, (MAX_REQUEST_BYTES as u64, rest)).await?);
+            bytes.extend(read_handle_range(sftp, &handle, MAX_REQUEST_BYTES as u64, rest).await?);
         }
         if bytes.len() as u64 == length {
             Ok(bytes)
@@ -191,7 +192,7 @@ pub(super) async fn read_file_range(
 ) -> SftpResult<Vec<u8>> {
     let sftp = &channel.sftp;
     let handle = sftp.open(path, OpenFlags::READ, FileAttributes::empty()).await?.handle;
-    let bytes = read_handle_range(sftp, &handle, (start, length)).await;
+    let bytes = read_handle_range(sftp, &handle, start, length).await;
     close_later(channel.clone(), handle);
     let bytes = bytes?;
     if bytes.len() == length {
@@ -210,7 +211,8 @@ pub(super) fn close_later(channel: Arc<SftpChannel>, handle: String) {
 async fn read_handle_range(
     sftp: &RawSftpSession,
     handle: &str,
-    (start, length): (u64, usize),
+    start: u64,
+    length: usize,
 ) -> SftpResult<Vec<u8>> {
     let pieces = (0..length.div_ceil(MAX_REQUEST_BYTES)).map(|number| {
         let begin = number * MAX_REQUEST_BYTES;
@@ -322,7 +324,7 @@ pub(super) async fn reveal_file(
     (name, path): (&str, &str),
     length: u64,
 ) -> SftpResult<()> {
-    let named = move_to_final_name((channel, abilities), (name, path), length).await;
+    let named = move_to_final_name(channel, abilities, name, path, length).await;
     if let Err(failed) = &named {
         remove_failed_file(channel, name.to_owned(), failed).await;
     }
@@ -378,8 +380,10 @@ async fn write_and_close(channel: &SftpChannel, handle: &str, bytes: &[u8]) -> S
 
 /// Renames a file to its final name in the vault.
 async fn move_to_final_name(
-    (channel, abilities): (&SftpChannel, SftpCapabilities),
-    (name, path): (&str, &str),
+    channel: &SftpChannel,
+    abilities: SftpCapabilities,
+    name: &str,
+    path: &str,
     length: u64,
 ) -> SftpResult<()> {
     let rename = || rename_file((channel, abilities), name, path);

@@ -151,8 +151,7 @@ impl MemoryResponder {
         if cached.stamp != source.file_stamp {
             return None;
         }
-        let facts =
-            docroot.freshness_facts(cache, (&source.file, &source.path), &cached, moment.now);
+        let facts = docroot.freshness_facts(cache, &source.file, &source.path, &cached, moment.now);
         let is_fresh = assess_freshness(facts, cache.stale_limits()) == CacheFileFreshness::Valid;
         docroot.record_use(&source.file, moment.now);
         let (is_valid, until) = if source.is_stale {

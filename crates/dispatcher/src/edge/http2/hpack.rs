@@ -154,7 +154,7 @@ impl HpackDecoder {
             } else {
                 let is_indexed = first & 0x40 != 0;
                 let index = read_integer(&mut rest, if is_indexed { 6 } else { 4 })?;
-                self.read_literal(&mut rest, index, (is_indexed, &mut *fields))?;
+                self.read_literal(&mut rest, index, is_indexed, &mut *fields)?;
             }
             is_first = false;
             if fields.is_far_too_long() {
@@ -168,7 +168,8 @@ impl HpackDecoder {
         &mut self,
         rest: &mut &[u8],
         index: usize,
-        (is_indexed, fields): (bool, &mut FieldList),
+        is_indexed: bool,
+        fields: &mut FieldList,
     ) -> Result<(), MalformedBlock> {
         let (mut own_name, mut own_value) = std::mem::take(&mut self.field_buffers);
         own_name.clear();

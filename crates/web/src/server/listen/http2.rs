@@ -69,8 +69,7 @@ where
         let timeouts = Http2Timeouts::from_limits(&front.limits);
         let context = Arc::new(ConnectionContext::new((peer, Some(handshake)), front, &seated));
         seated.activity.record_first_wait();
-        let outcome =
-            serve_http2_streams(context, service, stream, (Some(watcher), timeouts)).await;
+        let outcome = serve_http2_streams(context, service, stream, Some(watcher), timeouts).await;
         drop(seated);
         outcome
     }
@@ -121,14 +120,14 @@ where
                     // The fast path is closed, and has read nothing.
                     let wire = handed.socket.attach_to_runtime()?;
                     let stream = WriteTimeoutStream::new(wire, limits.write_timeout);
-                    let watch = (Some(watcher), Http2Timeouts::from_limits(&limits));
-                    return serve_http2_streams(context, service, stream, watch).await;
+                    let timeouts = Http2Timeouts::from_limits(&limits);
+                    return serve_http2_streams(context, service, stream, Some(watcher), timeouts).await;
                 }
                 Some(stream) = opened.recv() => {
                     let (asked, service) = (Arc::clone(&context), service.clone());
                     // The fast path closes it when it is idle, and cancels stalled responses.
                     behind.spawn(async move {
-                        let ended = serve_http2_streams(asked, service, stream, (None, Http2Timeouts::UNBOUNDED));
+                        let ended = serve_http2_streams(asked, service, stream, None, Http2Timeouts::UNBOUNDED);
                         ended.await.inspect_err(|error| debug!(reason = %error, "streams ended early"))
                     });
                 }
@@ -171,7 +170,8 @@ async fn serve_http2_streams<S, B, T>(
     context: Arc<ConnectionContext>,
     service: S,
     stream: T,
-    (watcher, waits): (Option<Watcher>, Http2Timeouts),
+    watcher: Option<Watcher>,
+    waits: Http2Timeouts,
 ) -> Result<(), ListenBoxError>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
