@@ -847,6 +847,8 @@ mod tests {
 
     use jiff::Timestamp;
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::backend::LocalBackend;
     use crate::vault::{IndexedVault, KeyDerivationCost, VaultUser};

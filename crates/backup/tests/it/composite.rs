@@ -118,7 +118,7 @@ impl Pair {
             over(&home, &self.base, &self.lease());
         }
         let index = self.bench.index();
-        let from = (&self.bench.vault, &*index);
+        let from = IndexedVault::new(&self.bench.vault, &index);
         let options = (ImportOptions { missing, base: below }, &BackupProgress::default());
         let imported = import_snapshot(from, &saved.snapshot, (&*home.store, &home.blobs), options);
         (imported, home)
@@ -182,7 +182,8 @@ fn everything(
 /// Returns the names of all files of a snapshot.
 fn names(bench: &Bench, saved: &SaveSummary) -> HashSet<String> {
     let mut names = HashSet::new();
-    let at = (&*bench.vault, &*bench.index());
+    let index = bench.index();
+    let at = IndexedVault::new(&bench.vault, &index);
     walk_tree(at, &saved.snapshot.tree, std::path::Path::new("/"), &mut |path, _| {
         names.insert(path.file_name().unwrap().to_string_lossy().into_owned());
         Ok(())
@@ -441,7 +442,12 @@ fn blobs_may_be_missing_where_that_is_allowed() {
         let copy = Home::open(bench.path(to));
         let options = (ImportOptions { missing, base: None }, &BackupProgress::default());
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as _);
-        let imported = import_snapshot((&bench.vault, &*index), &saved.snapshot, target, options);
+        let imported = import_snapshot(
+            IndexedVault::new(&bench.vault, &index),
+            &saved.snapshot,
+            target,
+            options,
+        );
         imported.map(|imported| (imported.missing, copy.root()))
     };
     assert!(import("refused", MissingContentPolicy::Refuse).is_err());

@@ -154,13 +154,8 @@ fn a_restore_replaces_only_what_differs_and_nothing_outside() {
     let progress = BackupProgress::default();
     let refuse = RestoreOptions::default();
     assert!(
-        restore_snapshot(
-            IndexedVault::new(&bench.vault, &index),
-            &node,
-            &out,
-            (&refuse, &progress)
-        )
-        .is_err()
+        restore_snapshot(IndexedVault::new(&bench.vault, &index), &node, &out, &refuse, &progress)
+            .is_err()
     );
     let replace =
         RestoreOptions { existing: ExistingFilePolicy::Replace, ..RestoreOptions::default() };
@@ -207,7 +202,13 @@ fn differences_are_reported_path_by_path() {
     fs::write(source.join("young/one"), "1").unwrap();
     let new = bench.save().snapshot;
     let mut found = Vec::new();
-    diff_trees((&bench.vault, &bench.index()), (&old.tree, &new.tree), "", &mut found).unwrap();
+    diff_trees(
+        IndexedVault::new(&bench.vault, &bench.index()),
+        (&old.tree, &new.tree),
+        "",
+        &mut found,
+    )
+    .unwrap();
     let above = source.display().to_string();
     let lines: Vec<String> = found
         .iter()
@@ -365,7 +366,7 @@ fn very_deep_folders_are_saved_and_restored() {
     let second = bench.save();
     let mut changes = Vec::new();
     let trees = (&tree, &second.snapshot.tree);
-    diff_trees((&bench.vault, &bench.index()), trees, "", &mut changes).unwrap();
+    diff_trees(IndexedVault::new(&bench.vault, &bench.index()), trees, "", &mut changes).unwrap();
     assert!(changes.iter().any(|one| one.path.ends_with("/a/f")), "{}", changes.len());
     let restored = bench.restore(&saved.snapshot, "out");
     assert!(restored.faults.is_empty(), "{:?}", restored.faults.first());
@@ -379,7 +380,7 @@ fn a_source_that_did_not_change_differs_nowhere() {
     plant(&bench.source());
     let saved = bench.save();
     let faults = verify_snapshot(
-        (&bench.vault, &bench.index()),
+        IndexedVault::new(&bench.vault, &bench.index()),
         &saved.snapshot,
         &BackupProgress::default(),
     );

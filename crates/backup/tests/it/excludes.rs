@@ -231,7 +231,7 @@ fn a_stream_becomes_a_file() {
     let node = find_path(&bench.vault, &bench.index(), &saved.snapshot, "/dumps/all.sql").unwrap();
     assert_eq!(node.size, bytes.len() as u64);
     let mut read = Vec::new();
-    write_file_content((&bench.vault, &bench.index()), &node, &mut read).unwrap();
+    write_file_content(IndexedVault::new(&bench.vault, &bench.index()), &node, &mut read).unwrap();
     assert!(read == bytes);
     let again = save("dumps/all.sql", &bytes).unwrap();
     assert_eq!((again.written.pieces, again.snapshot.parent), (0, Some(saved.snapshot.id)));

@@ -476,7 +476,7 @@ fn an_incomplete_backup_becomes_no_home() {
     let copy = Home::open(bench.path("copy"));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let refused = import_snapshot(
-        (&bench.vault, &bench.index()),
+        IndexedVault::new(&bench.vault, &bench.index()),
         &saved.snapshot,
         target,
         (ImportOptions::default(), &BackupProgress::default()),
@@ -628,7 +628,7 @@ fn garbage_that_a_save_still_needs_stays_until_it_ends() {
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let progress = BackupProgress::default();
     import_snapshot(
-        (&bench.vault, &bench.index()),
+        IndexedVault::new(&bench.vault, &bench.index()),
         &saved.snapshot,
         target,
         (ImportOptions::default(), &progress),
@@ -727,7 +727,7 @@ fn a_save_beside_writers_is_one_committed_state() {
         let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
         let progress = BackupProgress::default();
         import_snapshot(
-            (&bench.vault, &bench.index()),
+            IndexedVault::new(&bench.vault, &bench.index()),
             &one.snapshot,
             target,
             (ImportOptions::default(), &progress),

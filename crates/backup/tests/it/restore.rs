@@ -37,7 +37,7 @@ fn a_part_is_restored_and_a_mirror_removes_the_rest() {
     let restore_as = |out: &str, existing: ExistingFilePolicy, selection: RestoreSelection| {
         let options = RestoreOptions { existing, selection, path: path.clone() };
         let progress = BackupProgress::default();
-        let at = (&bench.vault, &*index);
+        let at = IndexedVault::new(&bench.vault, &index);
         let restored = restore_snapshot(at, &node, &bench.path(out), &options, &progress).unwrap();
         assert!(restored.faults.is_empty(), "{:?}", restored.faults);
         restored.removed_items

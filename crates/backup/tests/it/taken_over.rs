@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tympan_backup::{
-    BackupProgress, BackupRepositorySource, ClientFilter, Error, ImportOptions, ParentSelection,
-    SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLock, VaultLockMode, VaultUser,
-    import_snapshot, save_repository,
+    BackupProgress, BackupRepositorySource, ClientFilter, Error, ImportOptions, IndexedVault,
+    ParentSelection, SaveOptions, SaveSession, SaveSummary, VaultIndex, VaultLock, VaultLockMode,
+    VaultUser, import_snapshot, save_repository,
 };
 use tympan_blobs::{BlobStore, ReadOnlyBlobFolder};
 use tympan_store::{
@@ -184,7 +184,14 @@ fn import(bench: &Bench, saved: &SaveSummary, name: &str) -> ChunkId {
     let copy = Home::open(bench.path(name));
     let target = (&*copy.store as &dyn ChunkStore, &copy.blobs as &dyn BlobStore);
     let options = (ImportOptions::default(), &BackupProgress::default());
-    import_snapshot((&bench.vault, &bench.index()), &saved.snapshot, target, options).unwrap().root
+    import_snapshot(
+        IndexedVault::new(&bench.vault, &bench.index()),
+        &saved.snapshot,
+        target,
+        options,
+    )
+    .unwrap()
+    .root
 }
 
 fn page(number: u32) -> String {
