@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Runs every suite to its end, prints what each step and the slowest tests took, and closes with one line: N passed, N failed.
+# Usage: scripts/test.sh [LANES]    LANES: test programs that run at the same time (default 2)
 set -u
 cd "$(dirname "$0")/.."
+lanes=${1:-2}
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_TERM_COLOR=never
 # The same random cases each time: what passes here passes again. `make torture` looks for new ones.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
-# The stable test harness prints the seconds of each test only when it is told that unstable options are allowed. The
-# runner sets that for the test programs alone, so that nothing is compiled anew.
-target=$(rustc -vV | awk '/^host:/ { print toupper($2) }' | tr - _)
-export "CARGO_TARGET_${target}_RUNNER=env RUSTC_BOOTSTRAP=1"
+# Clippy compiles the crates of the workspace and lints them in the same pass.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver
 passed=0 failed=0
-log=$(mktemp) tests=$(mktemp) steps=$(mktemp)
-trap 'rm -f "$log" "$tests" "$steps"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+log=$work/log tests=$work/tests steps=$work/steps compiled=$work/compiled
+touch "$tests" "$steps"
 
 # Runs a step and notes its seconds.
 timed() { # name, command…
@@ -45,13 +47,48 @@ counted() { # name, command…
   printf '%6d s  %s\n' $((SECONDS - begin)) "$name" >>"$steps"
 }
 
+# Compiles and lints all targets; any finding fails.
+compile() {
+  cargo test --workspace --no-run 2>&1 | tee "$compiled" | grep -vE '^ +(Compiling|Downloaded|Executable|Finished) '
+  [ "${PIPESTATUS[0]}" -eq 0 ] && ! grep -qE '^warning: .* generated [0-9]+ warnings?' "$compiled"
+}
+
+# Runs a test program in the folder of its package, as cargo does, and prints what it said when it has ended.
+run_program() { # folder and command
+  local program=${1#*$'\t'} said status
+  said=$(mktemp "$TEST_WORK/said.XXXXXX")
+  # The stable test harness prints the seconds of each test only when it is told that unstable options are allowed.
+  # shellcheck disable=SC2086
+  (cd "${1%%$'\t'*}" && RUSTC_BOOTSTRAP=1 exec $program) >"$said" 2>&1
+  status=$?
+  [ "$status" -eq 0 ] || echo "error: $program ended with status $status" >>"$said"
+  flock "$TEST_WORK" cat "$said"
+  return "$((status != 0))"
+}
+export -f run_program
+
+# Runs all test programs, several at a time, the largest first.
+run_programs() {
+  local host
+  host=$(rustc -vV | awk '/^host:/ { print toupper($2) }' | tr - _)
+  export TEST_WORK=$work TEST_QUEUE=$work/queue
+  touch "$TEST_QUEUE"
+  if ! env "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/queue_test.sh" \
+    cargo test --workspace -- -Z unstable-options --report-time 2>/dev/null; then
+    echo "error: the tests do not compile, see above"
+    return 1
+  fi
+  while IFS=$'\t' read -r folder command; do
+    printf '%s\t%s\t%s\n' "$(stat -c %s "${command%% *}")" "$folder" "$command"
+  done <"$TEST_QUEUE" | sort -rn | cut -f 2- | tr '\n' '\0' | xargs -0 -n 1 -P "$lanes" bash -c 'run_program "$1"' run_program
+}
+
 whole interface-build bash -c 'cd ui && npm ci --no-audit --no-fund --silent && npm run --silent build'
-whole lint scripts/lint.sh
+whole lint scripts/lint.sh without-clippy
 counted "interface check" npm --prefix ui run --silent check
-# Apart from the run, so that the time of either can be seen; a compile error shows in the run.
-timed "compile tests" cargo test --workspace --no-run --quiet
-counted "rust tests" cargo test --workspace --no-fail-fast -- -Z unstable-options --report-time
-counted "interface tests" npm --prefix ui run --silent test:ui
+whole "clippy and compile tests" compile
+counted "rust tests" run_programs
+counted "interface tests" node ui/tests/ui.test.mjs
 
 echo
 echo "steps:"
