@@ -1,4 +1,5 @@
 #!/bin/sh
-# Stands for cargo's runner of test programs: notes the program's folder, itself and its arguments in the file $TEST_QUEUE
-# instead of running it. `scripts/test.sh` then runs several at a time.
-printf '%s\t%s\n' "$PWD" "$*" >>"$TEST_QUEUE"
+# Stands for cargo's runner of test programs: instead of running one it notes the program's size, the folder of its
+# package, and the command in the file $TEST_QUEUE, from which `scripts/test.sh` runs several at a time.
+# The stable test harness prints the seconds of each test only when it is told that unstable options are allowed.
+printf '%s\t%s\tenv RUSTC_BOOTSTRAP=1 %s\n' "$(stat -L -c %s "$1")" "$PWD" "$*" >>"$TEST_QUEUE"

@@ -53,38 +53,39 @@ compile() {
   [ "${PIPESTATUS[0]}" -eq 0 ] && ! grep -qE '^warning: .* generated [0-9]+ warnings?' "$compiled"
 }
 
-# Runs a test program in the folder of its package, as cargo does, and prints what it said when it has ended.
-run_program() { # folder and command
-  local program=${1#*$'\t'} said status
+# Runs the command of a line of the queue, as cargo would, and prints what it said when it has ended.
+run_program() { # size, folder and command
+  local folder command said status
+  IFS=$'\t' read -r _ folder command <<<"$1"
   said=$(mktemp "$TEST_WORK/said.XXXXXX")
-  # The stable test harness prints the seconds of each test only when it is told that unstable options are allowed.
   # shellcheck disable=SC2086
-  (cd "${1%%$'\t'*}" && RUSTC_BOOTSTRAP=1 exec $program) >"$said" 2>&1
+  (cd "$folder" && exec $command) >"$said" 2>&1
   status=$?
-  [ "$status" -eq 0 ] || echo "error: $program ended with status $status" >>"$said"
+  # One that ends badly without naming a failure counts as one.
+  if [ "$status" -ne 0 ] && ! grep -qE '[1-9][0-9]* failed' "$said"; then
+    echo "error: \`$command\` ended with status $status: 1 failed" >>"$said"
+  fi
   flock "$TEST_WORK" cat "$said"
   return "$((status != 0))"
 }
 export -f run_program
 
-# Runs all test programs, several at a time, the largest first.
+# Runs all test programs, several at a time: those of `bench`, whose compilation fills waits of others, then the largest.
 run_programs() {
   local host
   host=$(rustc -vV | awk '/^host:/ { print toupper($2) }' | tr - _)
   export TEST_WORK=$work TEST_QUEUE=$work/queue
-  touch "$TEST_QUEUE"
   if ! env "CARGO_TARGET_${host}_RUNNER=$PWD/scripts/queue_test.sh" \
     cargo test --workspace -- -Z unstable-options --report-time 2>/dev/null; then
     echo "error: the tests do not compile, see above"
     return 1
   fi
-  while IFS=$'\t' read -r folder command; do
-    printf '%s\t%s\t%s\n' "$(stat -c %s "${command%% *}")" "$folder" "$command"
-  done <"$TEST_QUEUE" | sort -rn | cut -f 2- | tr '\n' '\0' | xargs -0 -n 1 -P "$lanes" bash -c 'run_program "$1"' run_program
+  { printf '0\t%s\tscripts/bench_tests.sh test\n' "$PWD"; sort -rn "$TEST_QUEUE"; } | tr '\n' '\0' |
+    xargs -0 -n 1 -P "$lanes" bash -c 'run_program "$1"' run_program
 }
 
 whole interface-build bash -c 'cd ui && npm ci --no-audit --no-fund --silent && npm run --silent build'
-whole lint scripts/lint.sh without-clippy
+whole lint scripts/lint.sh without-compiling
 counted "interface check" npm --prefix ui run --silent check
 whole "clippy and compile tests" compile
 counted "rust tests" run_programs
