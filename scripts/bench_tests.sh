@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 profile=$(mktemp --suffix .toml)
 trap 'rm -f "$profile"' EXIT
 awk '/^\[/ { on = /^\[profile\.dev/ } on' Cargo.toml >"$profile"
-options=(--quiet --locked --manifest-path bench/Cargo.toml --config "$profile" --target-dir "${CARGO_TARGET_DIR:-target}")
+options=(--quiet --locked --manifest-path bench/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
+  --config "$profile" --config profile.dev.debug=false)
 case ${1:?check or test} in
   check) cargo check --tests "${options[@]}" ;;
   test) env -u RUSTC_WORKSPACE_WRAPPER cargo test "${options[@]}" ;;
