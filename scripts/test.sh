@@ -9,7 +9,7 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_TERM_COLOR=never
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 # Clippy compiles the crates of the workspace and lints them in the same pass.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver
-# A quarter of the CPU time of compiling the workspace. Panics name their place without it, backtraces only functions.
+# Debug information takes a quarter of the CPU time of compiling the workspace. Panics name their place without it.
 export CARGO_PROFILE_DEV_DEBUG=false
 passed=0 failed=0
 work=$(mktemp -d)
