@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use tympan_store::{ChunkBatch, ChunkId, Revision, RootPin, SortedMap, StoreRoot};
 
+use crate::access::{FORMER_POLICIES_MAP, FormerPolicyEdits};
 use crate::branch::branch_ref::{
     BASE_REF_PREFIX, MAIN_BRANCH, REPLACED_REF_PREFIX, RevisionDetails, base_ref_branches,
     base_ref_name, stage_ref_moves,
@@ -218,7 +219,7 @@ impl Repository {
                 maps = edited;
             }
             edits.extend(stamped);
-            for name in [WITHDRAWALS_MAP, ACTIVATED_MAP] {
+            for name in [WITHDRAWALS_MAP, ACTIVATED_MAP, FORMER_POLICIES_MAP] {
                 match before.map(name) {
                     SortedMap::EMPTY_MAP => maps.remove(name),
                     map => maps.insert(name.to_owned(), map),
@@ -226,6 +227,8 @@ impl Repository {
             }
             let withdrawals = withdrawal::visitor_edits(&head.0, &edits, &change, &moves)?;
             withdrawal::write_visitor_edits(&mut maps, &withdrawals, reads, &mut batch)?;
+            FormerPolicyEdits::from_edits(&head.0, &edits)?
+                .stage(&head.0, &edits, &mut maps, &mut batch)?;
         }
         if self.branch() != MAIN_BRANCH {
             maps.remove(WITHDRAWALS_MAP);

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use tympan_store::{ChunkBatch, ChunkId, MapValue, ReadChunks, RefUpdate, SortedMap, StoreRoot};
 
+use crate::access::FormerPolicyEdits;
 use crate::commit::blame::attribute_conflicts;
 use crate::commit::commit_details::{CommitChecks, CommitDetails};
 use crate::commit::counter::{apply_increments, extract_increments};
@@ -287,6 +288,7 @@ pub(crate) fn stage_edited_maps(
     let before = IndexDefinitions::read_cached(head)?;
     let after = index_definitions_after(head, edits, &before)?;
     let mut indexes = IndexEdits::new(IndexMapSelection::All, after.clone());
+    let mut former_policies = FormerPolicyEdits::default();
     for (key, record) in edits {
         let path = record_key::record_path(key)?;
         let old = head.content_map.get(shared.chunk_reader(), key)?;
@@ -294,7 +296,8 @@ pub(crate) fn stage_edited_maps(
         if old == new {
             continue;
         }
-        record_index_change(head, &path, old.as_ref(), record.as_deref(), &mut indexes)?;
+        let derived = DerivedEdits { indexes: &mut indexes, former_policies: &mut former_policies };
+        record_document_change(head, &path, old.as_ref(), record.as_deref(), derived)?;
         writes.insert(key.clone(), new);
     }
     let mut maps = StoreRoot::read(shared.chunk_reader(), &head.root_id)?.maps;
@@ -307,6 +310,7 @@ pub(crate) fn stage_edited_maps(
     maps.insert(CONTENT_MAP.to_owned(), content);
     property_index::drop_stale_maps(&mut maps, &before, &after);
     indexes.apply(&mut maps, shared.chunk_reader(), batch)?;
+    former_policies.stage(head, edits, &mut maps, batch)?;
     Ok(Some(maps))
 }
 
@@ -352,22 +356,29 @@ fn index_definitions_after(
     IndexDefinitions::read_pending(&edited)
 }
 
-/// Derives the index edits of one changed document.
-fn record_index_change(
+/// The edits of the maps beside the content that are derived from changed documents.
+struct DerivedEdits<'a> {
+    indexes: &'a mut IndexEdits,
+    former_policies: &'a mut FormerPolicyEdits,
+}
+
+/// Derives the edits of the maps beside the content from one changed document.
+fn record_document_change(
     head: &SnapshotView,
     path: &NodePath,
     old: Option<&MapValue>,
     new: Option<&ContentRecord>,
-    indexes: &mut IndexEdits,
+    derived: DerivedEdits<'_>,
 ) -> Result<()> {
     let damaged = || Error::Damaged { path: path.clone(), reason: "its record cannot be decoded" };
     let old = old.map(|stored| ContentRecord::decode(stored).ok_or_else(damaged)).transpose()?;
     let old_body = old.as_ref().map(|record| head.load_body(record, path)).transpose()?;
     let new_body = new.map(|record| head.load_body(record, path)).transpose()?;
-    indexes.record_change(
+    derived.indexes.record_change(
         path,
         old.as_ref().zip(old_body.as_deref()),
         new.zip(new_body.as_deref()),
     );
+    derived.former_policies.record_change(path, old_body.as_deref(), new_body.as_deref());
     Ok(())
 }

@@ -4,9 +4,9 @@
 //! that is visible only in part, an [`AccessMask`].
 //!
 //! Invariants
-//! * An item is visible only if both the policies of the state that is read *and* those of the newest state of `main`
-//!   allow reading it. A past state therefore shows nothing that was closed later, and a policy that is being moved
-//!   still closes its old location.
+//! * An item is visible only if the policies of the state that is read, those of the newest state of `main`, *and* the
+//!   former policies of nodes that were removed from `main` since allow reading it. A past state or a branch therefore
+//!   shows nothing that was closed later, and a policy that is being moved still closes its old location.
 //! * `rep:password` and `rep:pwd` are never visible.
 //! * Viewers with equal permissions get equal decisions for every request.
 //! * If a second viewer is compared, each decision that would differ for that viewer is recorded before the decision is
@@ -35,10 +35,10 @@ pub(crate) struct AccessGate {
     compared: Option<ComparedViewer>,
 }
 
-/// The permissions by the policies of the state, and by those of the newest state of `main` if these differ. If both
-/// are `None`, nothing is visible.
+/// The permissions by the policies of the state, by those of the newest state of `main` if these differ, and by former
+/// policies if any apply. If the first is `None`, nothing is visible.
 #[derive(Debug, Clone)]
-struct EffectivePermissions([Option<Arc<ViewerPermissions>>; 2]);
+struct EffectivePermissions([Option<Arc<ViewerPermissions>>; 3]);
 
 /// A second viewer of the same state.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ struct ComparedViewer {
 /// The permissions of a viewer without its identity. Viewers with equal fingerprints get equal decisions for every
 /// request on a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AccessFingerprint([Option<ChunkId>; 2]);
+pub struct AccessFingerprint([Option<ChunkId>; 3]);
 
 impl fmt::Display for AccessFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,28 +63,30 @@ impl fmt::Display for AccessFingerprint {
 impl AccessGate {
     /// Returns true if the policies of the state decide alone.
     pub(crate) fn is_state_only(&self) -> bool {
-        let EffectivePermissions([own, newest]) = &self.permissions;
-        own.is_some() && newest.is_none()
+        matches!(self.permissions.0, [Some(_), None, None])
     }
 
     /// Returns the number of the rules if they decide alone, so that decisions about a node can be cached; `None` if
     /// other rules take part in the decision.
     pub(crate) fn rule_number(&self) -> Option<u64> {
         match (&self.permissions.0, &self.compared) {
-            ([Some(lens), None], None) => Some(lens.rule_number()),
+            ([Some(lens), None, None], None) => Some(lens.rule_number()),
             _ => None,
         }
     }
 
     /// Creates the gate of a viewer with the permissions by the policies of the state, and by those of the newest state
-    /// of `main` if these differ.
-    pub(super) fn new(own: Arc<ViewerPermissions>, newest: Option<Arc<ViewerPermissions>>) -> Self {
-        Self { permissions: EffectivePermissions([Some(own), newest]), compared: None }
+    /// of `main` and by former policies where these count too.
+    pub(super) fn new(
+        own: Arc<ViewerPermissions>,
+        [newest, former]: [Option<Arc<ViewerPermissions>>; 2],
+    ) -> Self {
+        Self { permissions: EffectivePermissions([Some(own), newest, former]), compared: None }
     }
 
     /// Creates a gate that denies everything.
     pub(crate) fn deny_all() -> Self {
-        Self { permissions: EffectivePermissions([None, None]), compared: None }
+        Self { permissions: EffectivePermissions([None, None, None]), compared: None }
     }
 
     /// Returns the same gate, which also records decisions that would differ for the viewer of `other`.
@@ -105,7 +107,7 @@ impl AccessGate {
     /// Returns the permissions of the viewer, without its identity.
     pub(crate) fn fingerprint(&self) -> AccessFingerprint {
         AccessFingerprint(
-            [0, 1].map(|at: usize| self.permissions.0.get(at)?.as_ref().map(|lens| lens.digest())),
+            self.permissions.0.each_ref().map(|lens| lens.as_ref().map(|lens| lens.digest())),
         )
     }
 

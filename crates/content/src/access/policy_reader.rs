@@ -164,7 +164,7 @@ impl AccessPolicyCache {
         Ok(())
     }
 
-    fn build_policies(
+    pub(super) fn build_policies(
         &self,
         documents: BTreeMap<Vec<u8>, Arc<AccessControlDocument>>,
     ) -> Arc<AccessPolicies> {

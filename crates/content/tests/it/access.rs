@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use tympan_content::{
-    Error, LookupIndex, Node, NodePath, PrivilegeCause, Privileges, Property, Repository,
-    SiblingPosition, Snapshot, Subtree, ValueType,
+    ChunkId, Error, LookupIndex, Node, NodePath, PrivilegeCause, Privileges, Property, Repository,
+    RevisionDetails, Session, SiblingPosition, Snapshot, Subtree, ValueType,
 };
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
@@ -625,6 +625,100 @@ fn what_was_seen_of_the_past_is_not_seen_when_it_is_closed_since() {
     session.commit("open", at()).unwrap();
     assert_eq!(shown(&past), open);
     assert_eq!(shown(&newest), (None, None, 2));
+}
+
+/// A page that `bob` may see at first.
+fn late_page() -> Subtree {
+    let content = Subtree::new("jcr:content", "nt:unstructured")
+        .with_child(Subtree::new("par", "nt:unstructured"));
+    Subtree::new("late", "cq:Page").with_child(content)
+}
+
+/// Returns true if a user sees the page `late` and its parts in a state.
+fn is_late_page_seen(repository: &Repository, user: &str, state: &Snapshot) -> bool {
+    let seen = state.as_viewer(&repository.viewer(Some(user)).unwrap());
+    let listed = seen.node(&path("/content")).unwrap().unwrap().listed_children().unwrap();
+    let is_listed = names_of(&listed).contains(&"late".to_owned());
+    let part = seen.node(&path("/content/late/jcr:content/par")).unwrap();
+    assert_eq!(part.is_some(), is_listed);
+    is_listed
+}
+
+fn edit(repository: &Repository, change: impl Fn(&mut Session)) {
+    let mut session = repository.session("system").unwrap();
+    change(&mut session);
+    session.commit("edit", at()).unwrap();
+}
+
+const REVISING: RevisionDetails<'_> =
+    RevisionDetails { user: "system", message: "revise", time: SystemTime::UNIX_EPOCH };
+
+#[test]
+fn what_was_closed_and_then_removed_is_not_seen_on_branches_and_in_the_past() {
+    type Removal = fn(&Repository, ChunkId);
+    let removals: [(&str, Removal); 5] = [
+        ("removed", |repository, _| {
+            edit(repository, |session| session.remove_node(&path("/content/late")).unwrap());
+        }),
+        ("removed with what is above", |repository, _| {
+            edit(repository, |session| session.remove_node(&path("/content")).unwrap());
+            put(repository, "/content", Subtree::new("content", "sling:OrderedFolder"));
+        }),
+        ("moved", |repository, _| {
+            edit(repository, |session| {
+                session.move_node(&path("/content/late"), &path("/content/moved")).unwrap();
+            });
+        }),
+        ("removed by a merge", |repository, _| {
+            repository.create_branch("work", REVISING).unwrap();
+            edit(&repository.open_branch("work").unwrap(), |session| {
+                session.remove_node(&path("/content/late")).unwrap();
+            });
+            repository.merge_branch("work", REVISING).unwrap();
+        }),
+        ("reverted", |repository, before| repository.revert_to_root(before, REVISING).unwrap()),
+    ];
+    for (name, remove) in removals {
+        let repository = house();
+        let before = repository.head_root().unwrap();
+        put(&repository, "/content/late", late_page());
+        let past = repository.snapshot().unwrap();
+        repository.create_branch("early", REVISING).unwrap();
+        put(&repository, "/content/late/rep:policy", deny("bob", &["jcr:read"]));
+        remove(&repository, before);
+        let early = repository.open_branch("early").unwrap();
+        edit(&early, |session| {
+            let page = path("/content/open/jcr:content");
+            session.set_property(&page, "x", Property::text("x")).unwrap();
+        });
+        let states = [past, early.snapshot().unwrap()];
+        let is_hidden = || {
+            states.iter().all(|state| {
+                assert!(is_late_page_seen(&repository, "ann", state), "{name}");
+                !is_late_page_seen(&repository, "bob", state)
+            })
+        };
+        assert!(is_hidden(), "{name}");
+        // Another node at the path is judged by its own policies, also on branches that begin with it.
+        put(&repository, "/content/late", late_page());
+        assert!(is_late_page_seen(&repository, "bob", &repository.snapshot().unwrap()), "{name}");
+        assert!(is_hidden(), "{name}");
+        let open = repository.snapshot().unwrap();
+        edit(&repository, |session| session.remove_node(&path("/content/late")).unwrap());
+        assert!(is_late_page_seen(&repository, "bob", &open), "{name}");
+        assert!(is_hidden(), "{name}");
+    }
+}
+
+#[test]
+fn what_was_opened_and_then_removed_is_seen_in_the_past() {
+    let repository = house();
+    put(&repository, "/content/late", late_page());
+    let past = repository.snapshot().unwrap();
+    put(&repository, "/content/late/rep:policy", deny("bob", &["jcr:read"]));
+    edit(&repository, |session| session.remove_node(&path("/content/late/rep:policy")).unwrap());
+    edit(&repository, |session| session.remove_node(&path("/content/late")).unwrap());
+    assert!(is_late_page_seen(&repository, "bob", &past));
 }
 
 #[test]
