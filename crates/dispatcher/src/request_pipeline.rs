@@ -115,7 +115,7 @@ impl DispatcherState {
         let Some(peer) = head.extensions.get::<ConnectionPeer>().copied() else {
             return own_response(StatusCode::INTERNAL_SERVER_ERROR);
         };
-        let limit = head.extensions.get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+        let BodyLimit(limit) = BodyLimit::of_request(&head.extensions);
         if let Err(fault) = request_head::normalize_authority(&mut head) {
             self.parts.metrics.increment(DispatcherCounter::Refused);
             self.parts.runtime.write_log(LogLevel::Debug, || {

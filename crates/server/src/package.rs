@@ -31,7 +31,6 @@ use tympan_content_package::{
     PackageId, PackageInstallation, PackageLimits, PackageSession, StoredPackage, StoredPackages,
     UninstallReport,
 };
-use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
 use tympan_web::reader_body::body_from_reader;
 
 use crate::failure::{RequestFailure, Result};
@@ -368,15 +367,13 @@ pub(crate) async fn receive_package(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<ReceivedPackage> {
-    // The body is already limited.
-    let limit = None;
     let media_type = headers.get(header::CONTENT_TYPE);
     let media_type = media_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !media_type.starts_with("multipart/") {
-        let file = spool_body(instance, body, limit).await?;
+        let file = spool_body(instance, body).await?;
         return Ok(ReceivedPackage { file, name: "the package".into() });
     }
-    package_from_form(form::read_form(headers, body, limit, &instance.spool_folder).await?)
+    package_from_form(form::read_form(headers, body, &instance.spool_folder).await?)
         .ok_or_else(|| RequestFailure::bad_request("the form contains no package file"))
 }
 
@@ -391,33 +388,14 @@ fn package_from_form(form: Vec<form::FormField>) -> Option<ReceivedPackage> {
 }
 
 /// Writes a body to a file as it arrives.
-async fn spool_body(
-    instance: &Instance,
-    body: Body,
-    limit: Option<BodyLimit>,
-) -> Result<NamedTempFile> {
-    let mut body = limit_body(body, limit.map_or(u64::MAX, |limit| limit.0));
+async fn spool_body(instance: &Instance, mut body: Body) -> Result<NamedTempFile> {
     let mut file = NamedTempFile::new_in(&instance.spool_folder)?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| body_read_failure(&*error))?;
+        let frame = frame.map_err(|error| RequestFailure::unreadable_body(&error))?;
         if let Ok(data) = frame.into_data() {
             file =
                 tokio::task::spawn_blocking(move || file.write_all(&data).map(|()| file)).await??;
         }
     }
     Ok(file)
-}
-
-/// Classifies an error that occurred while a body was read.
-fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
-    if is_body_too_large(error) {
-        RequestFailure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the package is larger than this server accepts",
-        )
-    } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the package")
-    } else {
-        RequestFailure::bad_request(format!("the package cannot be received: {error}"))
-    }
 }

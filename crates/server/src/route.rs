@@ -12,7 +12,7 @@ use axum::{Form, Json, Router, middleware};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use serde_json::json;
-use tympan_web::body_limit::limit_body;
+use tympan_web::body_limit::{BodyLimit, limit_body};
 use tympan_web::listen::ConnectionPeer;
 use tympan_web::request_head;
 
@@ -52,7 +52,7 @@ pub fn main_router(instance: Arc<Instance>) -> Router {
         InstanceRole::Publish => router,
     };
     router
-        .layer(middleware::map_request_with_state(instance.clone(), with_body_timeout))
+        .layer(middleware::map_request_with_state(instance.clone(), limit_request_body))
         .layer(middleware::from_fn(refuse_ambiguous_head))
         .layer(middleware::from_fn_with_state(instance.clone(), record_requests))
         .with_state(instance)
@@ -132,10 +132,12 @@ async fn refuse_ambiguous_head(request: Request, next: Next) -> Response {
     response
 }
 
-/// Applies a timeout to a body that stops arriving, so that no client holds a connection by sending nothing.
-async fn with_body_timeout(State(instance): State<Arc<Instance>>, request: Request) -> Request {
+/// Limits the size of a body, and applies a timeout to one that stops arriving, so that no client holds a connection by
+/// sending nothing.
+async fn limit_request_body(State(instance): State<Arc<Instance>>, request: Request) -> Request {
     let timeout = instance.body_timeout;
-    request.map(|body| Body::new(limit_body(body, u64::MAX).with_idle_timeout(timeout)))
+    let BodyLimit(max) = BodyLimit::of_request(request.extensions());
+    request.map(|body| Body::new(limit_body(body, max).with_idle_timeout(timeout)))
 }
 
 /// Handles all requests for content.

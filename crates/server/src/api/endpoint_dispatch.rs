@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode;
 use tympan_content::{JcrDate, NodePath, check_item_name};
-use tympan_web::body_limit::{BodyLimit, is_body_timeout, is_body_too_large, limit_body};
+use tympan_web::body_limit::limit_body;
 use tympan_web::disconnect_detection::DisconnectDetection;
 use tympan_web::listen::ConnectionPeer;
 
@@ -110,10 +110,7 @@ async fn run_handler(
         RequestBodySpec::Form(fields) => {
             parameters.extend(read_form_body(fields, &parts.headers, body).await?)
         }
-        RequestBodySpec::Text | RequestBodySpec::Bytes => {
-            let limit = parts.extensions.get::<BodyLimit>().map_or(MAX_JSON_BYTES, |limit| limit.0);
-            stream = Some(HttpBody::new(limit_body(body, limit)));
-        }
+        RequestBodySpec::Text | RequestBodySpec::Bytes => stream = Some(body),
     }
     let call = ApiRequest {
         instance: Arc::clone(instance),
@@ -178,21 +175,7 @@ fn media_type_of(headers: &HeaderMap) -> &str {
 
 async fn read_whole_body(body: HttpBody) -> Result<Bytes> {
     let collected = HttpBody::new(limit_body(body, MAX_JSON_BYTES)).collect().await;
-    Ok(collected.map_err(|error| body_read_failure(&error))?.to_bytes())
-}
-
-/// Classifies an error that occurred while a body was read.
-pub(crate) fn body_read_failure(error: &(dyn std::error::Error + 'static)) -> RequestFailure {
-    if is_body_too_large(error) {
-        RequestFailure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is larger than this endpoint accepts",
-        )
-    } else if is_body_timeout(error) {
-        RequestFailure::new(StatusCode::REQUEST_TIMEOUT, "timed out while receiving the body")
-    } else {
-        RequestFailure::bad_request(format!("the body cannot be read: {error}"))
-    }
+    Ok(collected.map_err(|error| RequestFailure::unreadable_body(&error))?.to_bytes())
 }
 
 /// Parses a query string or a form against the parameters that the endpoint knows.

@@ -50,7 +50,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, on};
 
 pub(crate) use self::agent_queue::MAX_REQUEST_PATHS;
-pub(crate) use self::endpoint_dispatch::body_read_failure;
 pub(crate) use self::entity_tag::WriteCondition;
 pub(crate) use self::identity::{MonitoringIdentity, require_reader, require_user};
 use crate::Instance;

@@ -21,7 +21,6 @@ use tympan_content_package::{
     PackageSession, StoredPackage, StoredPackages,
 };
 use tympan_notation::escape_xml;
-use tympan_web::body_limit::BodyLimit;
 
 use super::{
     PackageParameters, ReceivedPackage, audit_stamp, install_stored_package, is_parameter_true,
@@ -82,8 +81,7 @@ impl PackageManagerRequest {
             if header.is_some() {
                 check_csrf_token(&identity, header.as_deref())?;
             }
-            let limit = parts.extensions.get::<BodyLimit>().copied();
-            let form = form::read_form(&parts.headers, body, limit, &instance.spool_folder).await?;
+            let form = form::read_form(&parts.headers, body, &instance.spool_folder).await?;
             for field in &form {
                 if let FormFieldValue::Text(text) = &field.value {
                     parameters.insert(field.name.clone(), text.clone());

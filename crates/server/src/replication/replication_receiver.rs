@@ -21,7 +21,7 @@ use tympan_replicate::{
     Error, PairKeyPurpose, ReceiverRole, ReplicationMessage, apply_replication, store_blob,
     store_bundle, store_framed_chunks,
 };
-use tympan_web::body_limit::{BodyLimit, limit_body};
+use tympan_web::body_limit::BodyLimit;
 
 use crate::failure::{RequestFailure, Result};
 use crate::observe::metrics::increment;
@@ -132,13 +132,10 @@ impl Instance {
     }
 }
 
-/// Reads a body up to the listener's limit.
-async fn read_limited_body(request: Request) -> Result<Bytes> {
-    let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
-    let body = Body::new(limit_body(request.into_body(), max)).collect().await;
-    Ok(body
-        .map_err(|error| RequestFailure::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string()))?
-        .to_bytes())
+/// Reads a body, whose size the router limits.
+async fn read_body(request: Request) -> Result<Bytes> {
+    let body = request.into_body().collect().await;
+    Ok(body.map_err(|error| RequestFailure::unreadable_body(&error))?.to_bytes())
 }
 
 /// Applies a message, or returns the data that must be sent first. Processing completes even if the author disconnects.
@@ -147,7 +144,7 @@ pub(crate) async fn receive_message(
     request: Request,
 ) -> Result<Response> {
     authorize_sender(&instance, request.headers())?;
-    let body = read_limited_body(request).await?;
+    let body = read_body(request).await?;
     let message: ReplicationMessage = serde_json::from_slice(&body).map_err(|error| {
         RequestFailure::bad_request(format!("invalid replication message: {error}"))
     })?;
@@ -195,7 +192,7 @@ pub(crate) async fn receive_chunks(
     request: Request,
 ) -> Result<Response> {
     authorize_sender(&instance, request.headers())?;
-    let body = read_limited_body(request).await?;
+    let body = read_body(request).await?;
     let count = instance
         .run_work(move |instance| Ok(store_framed_chunks(&instance.repository, &body)?))
         .await?;
@@ -208,7 +205,7 @@ pub(crate) async fn receive_blobs(
     request: Request,
 ) -> Result<Response> {
     authorize_sender(&instance, request.headers())?;
-    let max = request.extensions().get::<BodyLimit>().map_or(u64::MAX, |limit| limit.0);
+    let BodyLimit(max) = BodyLimit::of_request(request.extensions());
     let mut file = spool_limited_body(&instance, request.into_body(), max).await?;
     let count = instance
         .run_work(move |instance| {
@@ -245,9 +242,7 @@ async fn spool_limited_body(instance: &Instance, mut body: Body, max: u64) -> Re
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let mut arrived = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            RequestFailure::bad_request(format!("the body cannot be read: {error}"))
-        })?;
+        let frame = frame.map_err(|error| RequestFailure::unreadable_body(&error))?;
         if let Ok(data) = frame.into_data() {
             arrived += data.len() as u64;
             if arrived > max {

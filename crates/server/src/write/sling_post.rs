@@ -16,7 +16,6 @@ use axum::response::Response;
 use http::StatusCode;
 use tympan_content::{NodePath, SubtreeScope, Viewer};
 use tympan_replicate::{ReplicationAction, ReplicationRequest, require_replicate_permission};
-use tympan_web::body_limit::BodyLimit;
 
 use crate::api::WriteCondition;
 use crate::failure::{RequestFailure, Result};
@@ -81,7 +80,6 @@ async fn handle_post(
     let (parts, body) = request.into_parts();
     let identity = api::require_user(instance, &parts).await?;
     check_request_origin(&identity, &parts.headers)?;
-    let limit = parts.extensions.get::<BodyLimit>().copied();
     let header =
         parts.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
     // A wrong token in the header is refused before the body is read; a plain form contains the token as a field.
@@ -89,7 +87,7 @@ async fn handle_post(
         check_csrf_token(&identity, header.as_deref())?;
     }
     let fields = PostFields::from_form_fields(
-        form::read_form(&parts.headers, body, limit, &instance.spool_folder).await?,
+        form::read_form(&parts.headers, body, &instance.spool_folder).await?,
     );
     if header.is_none() {
         check_csrf_token(&identity, fields.command_value(":cq_csrf_token"))?;
