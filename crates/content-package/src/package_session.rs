@@ -307,7 +307,12 @@ impl<'a> PackageSession<'a> {
         }
         let mut file = Cursor::new(Vec::new());
         let manifest = PackageManifest { id: id.clone(), ..PackageManifest::default() };
-        build::write_package(&mut file, &manifest, &self.session.snapshot()?)?;
+        build::write_package(
+            &mut file,
+            &manifest,
+            &self.session.snapshot()?,
+            &PackageLimits::default(),
+        )?;
         let data = self.session.put_blob(&mut file.into_inner().as_slice())?;
         let node =
             definition::build_definition_node(id, &PackageProperties::default(), filter, stamp);
@@ -320,12 +325,13 @@ impl<'a> PackageSession<'a> {
     /// Builds a stored package with the current content of its filter, as a pending edit. `file` buffers the bytes.
     ///
     /// # Errors
-    /// [`ContentError::NodeMissing`]; [`Error::InvalidPackage`] for an invalid filter.
+    /// [`ContentError::NodeMissing`]; [`Error::InvalidPackage`] for an invalid filter, and for content over the limits.
     pub fn build(
         &mut self,
         path: &NodePath,
         file: &mut (impl Read + Write + Seek),
         stamp: &AuditStamp,
+        limits: &PackageLimits,
     ) -> Result<PackageBuildReport> {
         let package = self.stored_package_at(path)?;
         let snapshot = self.session.snapshot()?;
@@ -345,7 +351,7 @@ impl<'a> PackageSession<'a> {
                 definition::read_filter(&node)?,
             )?
         };
-        let report = build::write_package(&mut *file, &manifest, &snapshot)?;
+        let report = build::write_package(&mut *file, &manifest, &snapshot, limits)?;
         drop(snapshot);
         file.seek(SeekFrom::Start(0))
             .map_err(|source| Error::Read { input_name: "the package".into(), source })?;

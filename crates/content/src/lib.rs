@@ -69,7 +69,7 @@ pub use session::Session;
 pub use session::document_edit::DocumentEdit;
 pub use session::edited_document::NodeFields;
 pub use session::sibling_order::SiblingPosition;
-pub use snapshot::{ChildList, LoadedDocument, Node, Snapshot};
+pub use snapshot::{ChildList, LoadedDocument, Node, Snapshot, SubtreeBudget};
 pub use state_reader::document_scan::{DocumentScan, ScanScope, ScannedDocument};
 pub use state_reader::{IndexEntryKeys, IndexMap, StateReader};
 pub use transfer::{DocumentRequirements, StoredDocument};

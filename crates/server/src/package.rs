@@ -90,37 +90,36 @@ pub(crate) fn build_package_response(
     let mut file = tempfile::tempfile_in(&instance.spool_folder)?;
     let name = id.file_name();
     let snapshot = instance.repository.snapshot()?.as_viewer(viewer);
-    if !instance.is_administrator(viewer)? {
-        check_package_size(&snapshot, &filter, max_preview_nodes(instance, viewer)?)?;
-    }
+    let limits = build_limits(instance, viewer)?;
     let manifest = PackageManifest::from_snapshot(&snapshot, id, filter)?;
-    write_package(&mut file, &manifest, &snapshot)?;
+    write_package(&mut file, &manifest, &snapshot, &limits)?;
     crate::page::check_snapshot_failure(&snapshot)?;
     let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(0))?;
     Ok(zip_response(Body::new(body_from_reader(file, length)), length, &name))
 }
 
-/// Refuses to build a package of more documents than fit in memory.
-fn check_package_size(
-    snapshot: &Snapshot,
-    filter: &PackageFilter,
-    max_documents: usize,
-) -> Result<()> {
-    let mut remaining = max_documents;
-    for set in filter.roots() {
-        let Some(top) = snapshot.node(&set.root)? else { continue };
-        top.visit_listed_descendants(|_| {
-            remaining = remaining.checked_sub(1).ok_or_else(|| {
-                RequestFailure::unprocessable(format!(
-                    "the filter selects more than {max_documents} documents, too many for one package; build \
-                     several packages"
-                ))
-            })?;
-            Ok::<_, RequestFailure>(())
-        })?;
+/// Maximum number of nodes in a package that a user builds who is not an administrator.
+const MAX_USER_PACKAGE_NODES: usize = 100_000;
+/// Maximum number of bytes of their properties.
+const MAX_USER_PACKAGE_PROPERTY_BYTES: u64 = 64 << 20;
+/// Maximum number of bytes of the files in such a package.
+const MAX_USER_PACKAGE_FILE_BYTES: u64 = 1 << 30;
+
+/// Returns the limits of a package that a viewer builds: those of a package that can be installed, and lower ones for
+/// users. Building needs no right to write, and a filter of one line can name a whole site.
+fn build_limits(instance: &Instance, viewer: &Viewer) -> Result<PackageLimits> {
+    let most = PackageLimits::default();
+    if instance.is_administrator(viewer)? {
+        return Ok(most);
     }
-    Ok(())
+    let max_nodes = instance.query_engine_for(viewer)?.limits().max_rows_in_memory;
+    Ok(PackageLimits {
+        max_nodes: max_nodes.min(MAX_USER_PACKAGE_NODES),
+        max_all_documents_bytes: MAX_USER_PACKAGE_PROPERTY_BYTES,
+        max_total_bytes: MAX_USER_PACKAGE_FILE_BYTES,
+        ..most
+    })
 }
 
 /// Maximum number of nodes of each state that a preview compares for users who are not administrators.
@@ -132,6 +131,17 @@ fn max_preview_nodes(instance: &Instance, viewer: &Viewer) -> Result<usize> {
     let max_nodes = instance.query_engine_for(viewer)?.limits().max_rows_in_memory;
     let is_administrator = instance.is_administrator(viewer)?;
     Ok(if is_administrator { max_nodes } else { max_nodes.min(MAX_USER_PREVIEW_NODES) })
+}
+
+/// Returns the limits of a package whose changes a viewer previews.
+fn preview_limits(instance: &Instance, viewer: &Viewer) -> Result<PackageLimits> {
+    let mut limits = PackageLimits::default();
+    if !instance.is_administrator(viewer)? {
+        let max_nodes = max_preview_nodes(instance, viewer)?;
+        limits.max_entries = limits.max_entries.min(max_nodes);
+        limits.max_nodes = limits.max_nodes.min(max_nodes);
+    }
+    Ok(limits)
 }
 
 /// Returns the changes that installing a package would make, as far as the viewer may read them.
@@ -307,13 +317,7 @@ impl ReceivedPackage {
         instance: &Instance,
         viewer: &Viewer,
     ) -> Result<ContentDifference> {
-        let mut limits = PackageLimits::default();
-        if !instance.is_administrator(viewer)? {
-            let max_nodes = max_preview_nodes(instance, viewer)?;
-            limits.max_entries = limits.max_entries.min(max_nodes);
-            limits.max_nodes = limits.max_nodes.min(max_nodes);
-        }
-        let mut package = self.open_within(&limits)?;
+        let mut package = self.open_within(&preview_limits(instance, viewer)?)?;
         package_difference(instance, viewer, &mut package, &InstallOptions::default())
     }
 

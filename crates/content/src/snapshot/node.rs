@@ -54,6 +54,36 @@ impl Clone for NodeBody {
     }
 }
 
+/// The nodes and bytes of subtrees that may still be read into memory.
+#[derive(Debug, Clone)]
+pub struct SubtreeBudget {
+    nodes: usize,
+    bytes: u64,
+    is_exceeded: bool,
+}
+
+impl SubtreeBudget {
+    /// Creates a budget of nodes, and of bytes of the stored documents that hold them.
+    #[must_use]
+    pub fn new(nodes: usize, bytes: u64) -> Self {
+        Self { nodes, bytes, is_exceeded: false }
+    }
+
+    /// Returns true if a subtree did not fit.
+    #[must_use]
+    pub fn is_exceeded(&self) -> bool {
+        self.is_exceeded
+    }
+
+    /// Takes nodes and bytes; returns false if less is left.
+    pub fn take(&mut self, nodes: usize, bytes: u64) -> bool {
+        self.is_exceeded |= nodes > self.nodes || bytes > self.bytes;
+        self.nodes = self.nodes.saturating_sub(nodes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        !self.is_exceeded
+    }
+}
+
 /// A document that was read already, whose nodes are created without a lookup.
 pub struct LoadedDocument {
     pub(super) snapshot: Snapshot,
@@ -221,6 +251,27 @@ impl Node {
             tree.children.push(child.read_subtree()?);
         }
         Ok(tree)
+    }
+
+    /// Decodes the node with everything below it, and takes it from a budget; `None` if the budget is exceeded.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn read_subtree_within(&self, budget: &mut SubtreeBudget) -> Result<Option<Subtree>> {
+        let (path, record) = self.location.document_record();
+        let bytes = self.snapshot.0.load_body(record, path)?.bytes().len() as u64;
+        let mut tree = self.read_own_subtree()?;
+        let children = self.count_listed_children()?;
+        // The children are taken one by one; a budget that has no place for them all is empty before they are listed.
+        if !budget.take(tree.node_count(), bytes) || !budget.clone().take(children, 0) {
+            budget.take(children, 0);
+            return Ok(None);
+        }
+        for child in self.listed_children()? {
+            let Some(child) = child.read_subtree_within(budget)? else { return Ok(None) };
+            tree.children.push(child);
+        }
+        Ok(Some(tree))
     }
 
     /// Decodes the part of the node's subtree that is stored in its own record.

@@ -1,9 +1,12 @@
 //! Requests that cost much are refused before they do, by who asks.
 
+use std::time::SystemTime;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::Method;
-use tympan_content::Subtree;
+use tympan_content::{Property, Subtree, ValueType};
+use tympan_content_package::{AuditStamp, PackageFilter, PackageId, PackageSession};
 use tympan_server::{InstanceRole, QueryBudgets};
 
 use crate::support::{TestInstance, path};
@@ -187,7 +190,7 @@ async fn a_preview_of_a_package_compares_a_bounded_number_of_nodes() {
 }
 
 #[tokio::test]
-async fn a_built_package_holds_a_bounded_number_of_documents() {
+async fn a_built_package_holds_a_bounded_number_of_nodes() {
     let author = TestInstance::start(InstanceRole::Author, |options| {
         options.query_budgets.users.max_rows_in_memory = 200;
     })
@@ -212,9 +215,31 @@ async fn a_built_package_holds_a_bounded_number_of_documents() {
     put_folders("/content/more");
     let refused = build(&token).await;
     assert_eq!(refused.status, 422, "{refused:?}");
-    assert!(refused.text().contains("more than 200 documents"), "{refused:?}");
+    assert!(refused.text().contains("more than 200 nodes"), "{refused:?}");
     let admin = author.token_of("admin").await;
     assert_eq!(build(&admin).await.status, 200);
+    // A stored package that a user may write is built within the same limits.
+    author.edit(|session| {
+        let stamp = AuditStamp { user: "admin".to_owned(), time: SystemTime::UNIX_EPOCH };
+        let id = PackageId::parse("g:n:1");
+        let filter = PackageFilter::parse("filter.xml", filter.as_bytes()).unwrap();
+        PackageSession::new(session).create(&id, &filter, &stamp).unwrap();
+        let all = Property::parse_list(ValueType::Name, ["jcr:all"]).unwrap();
+        let entry = Subtree::new("allow", "rep:GrantACE")
+            .with_property("rep:principalName", "ann")
+            .with_property("rep:privileges", all);
+        let policy = Subtree::new("rep:policy", "rep:ACL").with_child(entry);
+        session.put_node(&path("/etc/packages/rep:policy"), policy).unwrap();
+    });
+    for (token, is_built) in [(&token, false), (&admin, true)] {
+        let target = "/crx/packmgr/service/.json/etc/packages/g/n-1.zip";
+        let request = author.request(Method::POST, target).bearer(token);
+        let reply = request.form(&[("cmd", "build")]).send().await;
+        let answer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(answer["success"], is_built, "{answer}");
+        let is_limited = answer["msg"].as_str().unwrap().contains("more than 200 nodes");
+        assert_eq!(is_limited, !is_built, "{answer}");
+    }
 }
 
 #[tokio::test]
