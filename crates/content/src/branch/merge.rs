@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use tympan_store::{ChunkBatch, ChunkId, Revision};
+use tympan_store::{ChunkBatch, ChunkId, MapChange, MapValue, Revision};
 
 use crate::branch::branch_error;
 use crate::branch::branch_ref::{MAIN_BRANCH, base_ref_name, stage_ref_moves};
@@ -100,27 +100,52 @@ impl Snapshot {
     ) -> impl Iterator<Item = Result<PathChange>> + 'a {
         let changes =
             self.0.content_map.diff(&after.0.content_map, self.0.repository_state.chunk_reader());
-        changes.filter_map(move |change| {
-            let change = match change {
-                Ok(change) => change,
-                Err(error) => return Some(Err(error.into())),
-            };
-            let kind = ChangeKind::from_presence(change.left.is_some(), change.right.is_some())?;
-            let made = record_key::record_path(&change.key).and_then(|path| {
-                let record = |stored: Option<tympan_store::MapValue>| {
-                    let Some(stored) = stored else { return Ok(None) };
-                    let damaged = || Error::Damaged {
-                        path: path.clone(),
-                        reason: "its record cannot be decoded",
-                    };
-                    ContentRecord::decode(&stored).map(Arc::new).map(Some).ok_or_else(damaged)
-                };
-                let (left, right) = (record(change.left)?, record(change.right)?);
-                let sides = [(self.clone(), left), (after.clone(), right)];
-                Ok(PathChange { path, kind, states: sides })
-            });
-            Some(made)
+        changes.filter_map(move |change| match change {
+            Ok(change) => self.path_change(after, change),
+            Err(error) => Some(Err(error.into())),
         })
+    }
+
+    /// Returns the documents at and below a node that differ in `after`, in the order of keys, read as the iterator
+    /// advances. The cost does not depend on changes elsewhere.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn changed_documents_within<'a>(
+        &'a self,
+        after: &'a Self,
+        top: &NodePath,
+    ) -> Result<impl Iterator<Item = Result<PathChange>> + 'a> {
+        let reads = self.0.repository_state.chunk_reader();
+        let (key, below) = (record_key::record_key(top)?, record_key::descendant_key_range(top)?);
+        let (left, right) =
+            (self.0.content_map.get(reads, &key)?, after.0.content_map.get(reads, &key)?);
+        let own = (left != right).then(|| Ok(MapChange { key: key.into(), left, right }));
+        let changes = self.0.content_map.diff(&after.0.content_map, reads);
+        let changes = changes.start_after(&below.start).take_while(move |change| {
+            change.as_ref().map_or(true, |change| below.contains_key(&change.key))
+        });
+        Ok(own.into_iter().chain(changes).filter_map(move |change| match change {
+            Ok(change) => self.path_change(after, change),
+            Err(error) => Some(Err(error.into())),
+        }))
+    }
+
+    fn path_change(&self, after: &Self, change: MapChange) -> Option<Result<PathChange>> {
+        let kind = ChangeKind::from_presence(change.left.is_some(), change.right.is_some())?;
+        Some(record_key::record_path(&change.key).and_then(|path| {
+            let record = |stored: Option<MapValue>| {
+                let Some(stored) = stored else { return Ok(None) };
+                let damaged = || Error::Damaged {
+                    path: path.clone(),
+                    reason: "its record cannot be decoded",
+                };
+                ContentRecord::decode(&stored).map(Arc::new).map(Some).ok_or_else(damaged)
+            };
+            let (left, right) = (record(change.left)?, record(change.right)?);
+            let sides = [(self.clone(), left), (after.clone(), right)];
+            Ok(PathChange { path, kind, states: sides })
+        }))
     }
 }
 

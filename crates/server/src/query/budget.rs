@@ -1,17 +1,18 @@
 //! Resource limits of queries over HTTP, by user.
 //!
-//! In: the limits of the configuration. Out: the engine that runs a viewer's query.
+//! In: the limits of the configuration. Out: the engine that runs a viewer's query, and the budget of other requests that
+//! read as much as a query may.
 //!
 //! Queries of templates are not limited by this: the developer of the site wrote them, and they run on the engine of
 //! administrators for every visitor of the page.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tympan_content::Viewer;
 use tympan_content_query::{QueryEngine, QueryLimits};
 
-use crate::failure::Result;
+use crate::failure::{RequestFailure, Result};
 
 /// Resource limits of queries over HTTP, by user.
 #[derive(Debug, Clone)]
@@ -81,5 +82,33 @@ impl QueryEngines {
     /// Returns true if a publisher accepts queries of anonymous visitors.
     pub(crate) fn allows_visitors(&self) -> bool {
         self.allows_visitors
+    }
+}
+
+/// The nodes and the time that a request may still spend on reading, by the limits of the viewer's queries.
+#[derive(Debug)]
+pub(crate) struct ReadBudget {
+    limits: QueryLimits,
+    start_time: Instant,
+    nodes_read: u64,
+}
+
+impl ReadBudget {
+    pub(crate) fn new(limits: &QueryLimits) -> Self {
+        Self { limits: limits.clone(), start_time: (limits.clock)(), nodes_read: 0 }
+    }
+
+    /// Counts nodes that were read, and refuses to read on if a limit is exceeded. `advice` says how to read less.
+    pub(crate) fn count_nodes(&mut self, nodes: usize, advice: &str) -> Result<()> {
+        let QueryLimits { max_rows_read, max_time, clock, .. } = &self.limits;
+        self.nodes_read = self.nodes_read.saturating_add(nodes as u64);
+        let reached = if self.nodes_read > *max_rows_read {
+            format!("it has read {max_rows_read} nodes (`query.max_rows_read`)")
+        } else if clock().saturating_duration_since(self.start_time) > *max_time {
+            format!("it has run for {} s (`query.max_time`)", max_time.as_secs_f64())
+        } else {
+            return Ok(());
+        };
+        Err(RequestFailure::unprocessable(format!("the request was stopped: {reached}; {advice}")))
     }
 }

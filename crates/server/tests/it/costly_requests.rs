@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use axum::body::Body;
 use bytes::Bytes;
 use http::Method;
-use tympan_content::{Property, Subtree, ValueType};
+use tympan_content::{Property, RevisionDetails, Subtree, ValueType};
 use tympan_content_package::{AuditStamp, PackageFilter, PackageId, PackageSession};
 use tympan_server::{InstanceRole, QueryBudgets};
 
@@ -240,6 +240,60 @@ async fn a_built_package_holds_a_bounded_number_of_nodes() {
         let is_limited = answer["msg"].as_str().unwrap().contains("more than 200 nodes");
         assert_eq!(is_limited, !is_built, "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_comparison_of_a_branch_reads_a_bounded_number_of_nodes() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_read = 100;
+        options.query_budgets.users.max_rows_in_memory = 20;
+    })
+    .await;
+    let token = author.user("ann", &[]).await;
+    let closed = Subtree::new("rep:policy", "rep:ACL").with_child(
+        Subtree::new("deny", "rep:DenyACE")
+            .with_property("rep:principalName", "everyone")
+            .with_property(
+                "rep:privileges",
+                Property::parse_list(ValueType::Name, ["jcr:read"]).unwrap(),
+            ),
+    );
+    author.edit(|session| {
+        let folder = || Subtree::new("", "sling:Folder");
+        session.put_node(&path("/content/closed"), folder().with_child(closed.clone())).unwrap();
+        session.put_node(&path("/content/open"), folder()).unwrap();
+    });
+    let revising = || RevisionDetails { user: "admin", message: "m", time: SystemTime::now() };
+    author.repository.create_branch("work", revising()).unwrap();
+    let work = author.repository.open_branch("work").unwrap();
+    let put_folders = |parent: &str, count: usize| {
+        let mut session = work.session("system").unwrap();
+        for number in 0..count {
+            let at = path(&format!("/content/{parent}/f{number}"));
+            session.put_node(&at, Subtree::new("", "sling:Folder")).unwrap();
+        }
+        session.commit("work", SystemTime::now()).unwrap();
+    };
+    let compare = async |token: &str, more: &str| {
+        let target = format!("/api/v1/branches/diff?name=work{more}");
+        author.request(Method::GET, &target).bearer(token).send().await
+    };
+    put_folders("open", 30);
+    let listed = |reply: crate::support::Reply| {
+        let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        (body["changes"].as_array().unwrap().len(), body["isComplete"] == true)
+    };
+    assert_eq!(listed(compare(&token, "").await), (30, true));
+    assert_eq!(listed(compare(&token, "&details=true").await), (20, false));
+    // What is hidden is not listed, but read.
+    put_folders("closed", 101);
+    let refused = compare(&token, "").await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    assert!(refused.text().contains("it has read 100 nodes"), "{refused:?}");
+    assert_eq!(listed(compare(&token, "&path=/content/open").await), (30, true));
+    assert_eq!(listed(compare(&token, "&path=/content/open/f1").await), (1, true));
+    let admin = author.token_of("admin").await;
+    assert_eq!(listed(compare(&admin, "").await), (131, true));
 }
 
 #[tokio::test]
