@@ -1,6 +1,6 @@
 //! The rules of a correct rendition, one picture each.
 
-use image::{DynamicImage, GrayImage, ImageBuffer, Rgb, RgbImage, Rgba, RgbaImage};
+use image::{DynamicImage, GrayImage, ImageBuffer, ImageFormat, Rgb, RgbImage, Rgba, RgbaImage};
 use img_parts::png::PngChunk;
 use tympan_assets::{FocalPoint, RenditionEncoding, ResizeMode};
 
@@ -305,6 +305,23 @@ fn icons_are_drawn() {
     assert_eq!((&*found.media_type, found.size), ("image/x-icon", Some(size(32, 24))));
     let made = image::load_from_memory(&found.renditions[0].bytes).unwrap().to_rgb8();
     assert_eq!(made.get_pixel(5, 5).0, GREEN);
+}
+
+#[test]
+fn targa_pictures_are_drawn() {
+    let picture = RgbImage::from_pixel(32, 24, Rgb(GREEN));
+    let mut compressed = std::io::Cursor::new(Vec::new());
+    DynamicImage::ImageRgb8(picture).write_to(&mut compressed, ImageFormat::Tga).unwrap();
+    // The same picture without compression, from the bottom to the top.
+    let mut plain = vec![0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 24, 0, 24, 0];
+    let [red, green, blue] = GREEN;
+    plain.extend([blue, green, red].repeat(32 * 24));
+    for bytes in [compressed.into_inner(), plain] {
+        let found = draw(&bytes, &order(size(100, 100), RenditionEncoding::Png)).unwrap();
+        assert_eq!((&*found.media_type, found.size), ("image/x-tga", Some(size(32, 24))));
+        let made = image::load_from_memory(&found.renditions[0].bytes).unwrap().to_rgb8();
+        assert_eq!(made.get_pixel(5, 5).0, GREEN);
+    }
 }
 
 #[test]
