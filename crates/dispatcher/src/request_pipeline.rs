@@ -45,11 +45,11 @@ use crate::upstream::content_coding::DecodedBody;
 use crate::upstream::header_forwarding::CONDITIONAL_HEADERS;
 use crate::upstream::header_forwarding::{
     ForwardPurpose, add_forwarded_host, clean_response_headers, is_in_forwarding_loop,
-    proxy_headers,
+    proxy_headers, request_headers,
 };
 use crate::upstream::page_include::has_includes;
 use crate::upstream::sibling_copy::SIBLING_HEADER;
-use crate::upstream::{UpstreamFailure, VisitorBody};
+use crate::upstream::{UpstreamFailure, UpstreamRequest, VisitorBody};
 
 impl DispatcherState {
     pub(crate) async fn answer_logged(
@@ -230,7 +230,7 @@ impl DispatcherState {
         let is_page = !matches!(action, RequestAction::Flush | RequestAction::Purge)
             && !view.headers.contains_key(SIBLING_HEADER);
         let mut response = self.perform_action(action, &mut exchange, body, limit).await;
-        self.record_session(&exchange, response.status());
+        self.record_session(&exchange, response.status()).await;
         if is_page {
             response = self.complete_response(&exchange, response).await;
         }
@@ -257,7 +257,7 @@ impl DispatcherState {
     }
 
     /// Begins or ends the visitor's session according to the render's response.
-    fn record_session(&self, exchange: &RequestExchange<'_>, status: StatusCode) {
+    async fn record_session(&self, exchange: &RequestExchange<'_>, status: StatusCode) {
         let (farm, view) = (&exchange.farm.config, exchange.view);
         let Some(sessions) = &farm.session_management else { return };
         let is_asked = matches!(
@@ -266,10 +266,16 @@ impl DispatcherState {
                 NotCacheableReason::SessionRequired | NotCacheableReason::SessionInvalid
             )
         );
-        if is_asked && status == StatusCode::OK && view.method == Method::GET {
+        if is_asked
+            && status == StatusCode::OK
+            && view.method == Method::GET
+            && visitor_session::has_credentials(sessions, view)
+        {
             // A page that the farm does not cache, such as a login page, may be for everyone.
             let valid = RequestView { session: VisitorSession::Valid, ..view.clone() };
-            if matches!(decide_source(farm, &valid), RequestAction::Cache(_)) {
+            if matches!(decide_source(farm, &valid), RequestAction::Cache(_))
+                && is_refused_without_credentials(exchange).await
+            {
                 visitor_session::begin_session(sessions, view, self.parts.runtime.clock.now());
             }
         }
@@ -559,6 +565,27 @@ impl DispatcherState {
             });
         }
     }
+}
+
+/// Returns true if the render refuses a visitor without credentials the page of an exchange. A page that everyone gets
+/// proves nothing about the credentials that were sent with the request for it.
+async fn is_refused_without_credentials(exchange: &RequestExchange<'_>) -> bool {
+    let farm = &exchange.farm.config;
+    let mut view = exchange.view.clone();
+    for name in [header::AUTHORIZATION, header::COOKIE] {
+        view.headers.remove(name);
+    }
+    if let Some(sessions) = &farm.session_management {
+        visitor_session::remove_credentials(sessions, &mut view.headers);
+    }
+    let request = UpstreamRequest {
+        headers: request_headers(farm, &view, ForwardPurpose::Cache),
+        ..UpstreamRequest::get(view.wire_target())
+    };
+    let Ok(answer) = exchange.farm.upstream.send(&request).await else { return false };
+    let status = answer.response.status();
+    let refusals = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::NOT_FOUND];
+    refusals.contains(&status) || status.is_redirection()
 }
 
 /// Returns the log line for a request whose response is not known yet.
