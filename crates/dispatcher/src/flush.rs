@@ -540,6 +540,7 @@ mod tests {
             check(action, site, "content/en.html/suffix.html", true);
             check(action, site, "content/en.html.s~/suffix.html", true);
             check(action, site, "content/en/_jcr_content/image.png", true);
+            check(action, site, "content/en/jcr:content/image.png", true);
             check(action, site, "content/english.html", false);
             check(action, site, "content/de.html", false);
             check(action, site, "other/en.html", false);

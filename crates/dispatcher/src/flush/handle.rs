@@ -57,7 +57,8 @@ pub(crate) fn flush_names_file(action: FlushAction, handle: &Path, file: &Path) 
     let Ok(below) = file.strip_prefix(parent) else {
         return false;
     };
-    if file == handle || file.starts_with(handle.join("_jcr_content")) {
+    let is_content = |name| file.starts_with(handle.join(name));
+    if file == handle || ["_jcr_content", "jcr:content"].into_iter().any(is_content) {
         return true;
     }
     let first = below.components().next();
