@@ -198,7 +198,12 @@ fn serve_live_documents(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> 
     crate::page::check_snapshot_failure(&snapshot)?;
     let documents: Vec<Json> = documents.iter().map(live_document_json).collect();
     let mut left = list_orphaned_documents(&snapshot, &path)?;
-    left.retain(|orphan| snapshot.has_privileges(&orphan.path, Privileges::READ).unwrap_or(false));
+    let is_visible =
+        |path: &NodePath| snapshot.has_privileges(path, Privileges::READ).unwrap_or(false);
+    left.retain(|orphan| is_visible(&orphan.path));
+    for orphan in &mut left {
+        orphan.moved_to.take_if(|to| !is_visible(to));
+    }
     let left: Vec<Json> = left.iter().map(orphan_json).collect();
     Ok(ApiResponse::json(json!({ "documents": documents, "orphans": left })))
 }
