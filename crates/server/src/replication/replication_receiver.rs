@@ -44,9 +44,8 @@ pub(crate) fn check_replication_key(
 ) -> Result<()> {
     let key =
         headers.get(REPLICATION_KEY_HEADER).map(http::HeaderValue::as_bytes).unwrap_or_default();
-    let unreadable = |error: std::io::Error| {
-        RequestFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-    };
+    // The error names files of this machine, and the sender is unknown.
+    let unreadable = |error: std::io::Error| RequestFailure::internal(&error);
     let is_admitted = match instance.home_pairs.check_key_for(key, purpose).map_err(unreadable)? {
         Some(is_admitted) => is_admitted,
         None => {
