@@ -17,6 +17,7 @@ use crate::api::schema::{
     array_schema, object_schema, schemas_by_name, text_or_null_schema, text_schema,
 };
 use crate::failure::Result;
+use crate::query::budget::ReadBudget;
 
 /// Maximum number of documents in a response.
 const MAX_LISTED_DOCUMENTS: u64 = 1000;
@@ -167,11 +168,15 @@ fn run_agent_command(call: ApiRequest) -> PendingApiResponse {
     })
 }
 
-fn list_companions(_: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
+fn list_companions(instance: &Instance, call: &ApiRequest) -> Result<ApiResponse> {
     let (snapshot, path) = (call.pin_snapshot()?, call.path_parameter("path")?);
-    find_node(&snapshot, &path)?;
+    let node = find_node(&snapshot, &path)?;
     let depth =
         if call.flag_parameter("deep") { SubtreeScope::Subtree } else { SubtreeScope::Document };
+    if depth == SubtreeScope::Subtree {
+        let engine = instance.query_engine_for(&call.viewer)?;
+        ReadBudget::for_memory(engine.limits()).count_subtree(&node)?;
+    }
     let limit = usize::try_from(MAX_LISTED_DOCUMENTS).unwrap_or(usize::MAX);
     let companions = list_referenced_documents(&snapshot, &path, depth, limit)?;
     crate::page::check_snapshot_failure(&snapshot)?;

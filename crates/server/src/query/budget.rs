@@ -2,16 +2,16 @@
 //!
 //! In: the limits of the configuration. Out: the engine that runs a viewer's query.
 //!
-//! Queries of templates are not limited by this: the developer of the site wrote them, and they run on the engine of
+//! Other requests that walk content have the same limits ([`ReadBudget`]). Queries of templates are not limited by this: the developer of the site wrote them, and they run on the engine of
 //! administrators for every visitor of the page.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tympan_content::Viewer;
+use tympan_content::{Node, Viewer};
 use tympan_content_query::{QueryEngine, QueryLimits};
 
-use crate::failure::Result;
+use crate::failure::{RequestFailure, Result};
 
 /// Resource limits of queries over HTTP, by user.
 #[derive(Debug, Clone)]
@@ -81,5 +81,53 @@ impl QueryEngines {
     /// Returns true if a publisher accepts queries of anonymous visitors.
     pub(crate) fn allows_visitors(&self) -> bool {
         self.allows_visitors
+    }
+}
+
+/// The nodes and the time that a request which is no query may still take.
+#[derive(Debug)]
+pub(crate) struct ReadBudget {
+    remaining_nodes: u64,
+    deadline: Option<Instant>,
+    clock: fn() -> Instant,
+}
+
+impl ReadBudget {
+    /// Creates the budget of a request that only counts nodes, as many as a query with these limits may read.
+    pub(crate) fn for_reading(limits: &QueryLimits) -> Self {
+        let deadline = (limits.clock)().checked_add(limits.max_time);
+        Self { remaining_nodes: limits.max_rows_read, deadline, clock: limits.clock }
+    }
+
+    /// Creates the budget of a request that holds the nodes in memory, as many as a query with these limits may.
+    pub(crate) fn for_memory(limits: &QueryLimits) -> Self {
+        let in_memory = u64::try_from(limits.max_rows_in_memory).unwrap_or(u64::MAX);
+        let reading = Self::for_reading(limits);
+        Self { remaining_nodes: reading.remaining_nodes.min(in_memory), ..reading }
+    }
+
+    /// Counts a node.
+    ///
+    /// # Errors
+    /// [`RequestFailure`] with 422 if the nodes or the time are used up.
+    pub(crate) fn count_node(&mut self) -> Result<()> {
+        let is_late = || self.deadline.is_some_and(|deadline| (self.clock)() > deadline);
+        match self.remaining_nodes.checked_sub(1).filter(|_| !is_late()) {
+            Some(remaining) => self.remaining_nodes = remaining,
+            None => {
+                let message = "this concerns more nodes than a request of yours may read; ask for a smaller part";
+                return Err(RequestFailure::unprocessable(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a node and its listed descendants.
+    ///
+    /// # Errors
+    /// As [`ReadBudget::count_node`]; if content fails.
+    pub(crate) fn count_subtree(&mut self, top: &Node) -> Result<()> {
+        self.count_node()?;
+        top.visit_listed_descendants(|_| self.count_node())
     }
 }

@@ -234,3 +234,42 @@ async fn a_form_activates_a_bounded_number_of_nodes() {
         assert!(refused.text().contains("at most 1000"), "{refused:?}");
     }
 }
+
+#[tokio::test]
+async fn what_walks_a_site_has_the_budget_of_a_query() {
+    let author = TestInstance::start(InstanceRole::Author, |options| {
+        options.query_budgets.users.max_rows_in_memory = 20;
+        options.query_budgets.users.max_rows_read = 40;
+    })
+    .await;
+    let (ann, admin) = (author.user("ann", &[]).await, author.token_of("admin").await);
+    let put_folders = |folder: &str| {
+        author.edit(|session| {
+            let mut tree = Subtree::new("", "sling:Folder");
+            (0..50).for_each(|number| {
+                tree.put_child(Subtree::new(format!("f{number}"), "sling:Folder"));
+            });
+            session.put_node(&path(folder), tree).unwrap();
+        });
+    };
+    let targets = [
+        "/api/v1/references?path=/content/some&deep=true",
+        "/api/v1/replication/companions?path=/content/some&deep=true",
+        "/api/v1/assets/duplicates?path=/content/some",
+    ];
+    author.edit(|session| {
+        session.put_node(&path("/content/some"), Subtree::new("", "sling:Folder")).unwrap();
+    });
+    let status = async |target: &str, token: &str| {
+        author.request(Method::GET, target).bearer(token).send().await.status.as_u16()
+    };
+    for target in targets {
+        assert_eq!(status(target, &ann).await, 200, "{target}");
+    }
+    put_folders("/content/some");
+    for target in targets {
+        assert_eq!(status(target, &ann).await, 422, "{target}");
+        assert_eq!(status(target, &admin).await, 200, "{target}");
+    }
+    assert_eq!(status("/api/v1/references?path=/content/some", &ann).await, 200);
+}
